@@ -1,0 +1,66 @@
+"""A Kafka client for Python with its own broker inside.
+
+Names are imported on first use, so `import pyclient` stays quick and a consumer never loads the producer.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyclient import errors
+from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pyclient.admin import Admin, AsyncAdmin, NewTopic
+    from pyclient.consumer import AsyncConsumer, Consumer, Records
+    from pyclient.producer import AsyncProducer, BatchFuture, DeliveryFuture, Producer
+    from pyclient.records import Record
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "BatchFuture",
+    "Consumer",
+    "DeliveryFuture",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "Records",
+    "TopicPartition",
+    "errors",
+]
+
+_HOMES = {
+    "Admin": "pyclient.admin",
+    "AsyncAdmin": "pyclient.admin",
+    "AsyncConsumer": "pyclient.consumer",
+    "AsyncProducer": "pyclient.producer",
+    "BatchFuture": "pyclient.producer",
+    "Consumer": "pyclient.consumer",
+    "DeliveryFuture": "pyclient.producer",
+    "NewTopic": "pyclient.admin",
+    "Producer": "pyclient.producer",
+    "Record": "pyclient.records",
+    "Records": "pyclient.consumer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pyclient' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

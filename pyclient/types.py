@@ -1,0 +1,46 @@
+"""The small values that every room and every user shares."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+TIMESTAMP_NONE: Final = -1
+TIMESTAMP_CREATE: Final = 0
+TIMESTAMP_LOG_APPEND: Final = 1
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: `offset` is the next record to read; `metadata` is the application's own text."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The answer to a search by time: the first offset whose record is not older, and that record's time."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a delivered record is. `offset` is -1 with acks=0; `timestamp_ms` is what the log holds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
