@@ -1,0 +1,23 @@
+"""Which partition of an internal topic keeps an id: Java's string hash, as every Kafka broker computes it."""
+
+from __future__ import annotations
+
+from array import array
+from sys import byteorder
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: `h = 31 h + unit` over UTF-16 code units, as a signed 32-bit number."""
+    units = array("H", text.encode("utf-16-le", "surrogatepass"))
+    if byteorder == "big":
+        units.byteswap()
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def partition_for_id(text: str, partitions: int) -> int:
+    """The partition of a group id or a transactional id. The absolute value of -2^31 counts as 0, as in Kafka."""
+    value = java_hash(text)
+    return 0 if value == -0x8000_0000 else abs(value) % partitions

@@ -1,0 +1,47 @@
+"""What the group coordinator asks of the node it runs in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from pyclient.broker_embedded.groups.config import GroupConfig
+    from pyclient.clock import Clock
+
+
+class TimerHandle(Protocol):
+    """A timer that can be taken back."""
+
+    def cancel(self) -> None:
+        """Make sure that the callback does not run."""
+
+
+class GroupSeams(Protocol):
+    """The clock, the random numbers, the timers and the log partitions of `__consumer_offsets`."""
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clock."""
+
+    @property
+    def rng(self) -> Random:
+        """Where member ids come from."""
+
+    @property
+    def group_config(self) -> GroupConfig:
+        """The options in force now."""
+
+    def schedule(self, delay: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` on the node's loop in `delay` seconds."""
+
+    def partition_count(self) -> int:
+        """How many partitions `__consumer_offsets` has; creates the topic when it is not there yet."""
+
+    def append(self, partition: int, batch: bytes) -> None:
+        """Write a record batch into a partition of `__consumer_offsets`; a `BrokerError` means it was not written."""
+
+    def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Every (key, value) of a partition of `__consumer_offsets`, in order, without control records."""
