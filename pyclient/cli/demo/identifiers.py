@@ -1,0 +1,78 @@
+"""Step 4: a Spark job counts the identifiers in the same files and writes the counts with `foreachPartition`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections import Counter
+from time import perf_counter
+
+from pyclient import Consumer, TopicPartition
+from pyclient.cli.demo.report import Report
+from pyclient.cli.demo.source import IDENTIFIER, SourceFile
+
+PARTITIONS = 6
+_GLOB = re.compile(r"([\\{}\[\]*?,])")  # a path is a pattern to Spark
+
+
+def why_not() -> str | None:
+    """The one line to print when the Spark step cannot run here, else None."""
+    java_home = os.environ.get("JAVA_HOME")
+    if not (shutil.which("java") or (java_home and shutil.which("java", path=os.path.join(java_home, "bin")))):
+        return "no Java here, so the Spark step is left out (Java 17 or newer runs it)"
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "no PySpark here, so the Spark step is left out (pip install 'pyclient-kafka[spark]')"
+    return None
+
+
+def write_identifiers(
+    report: Report, files: list[SourceFile], bootstrap_servers: str, topic: str, expected: Counter[str]
+) -> None:
+    """Run the job, then read the topic back and compare every identifier's count."""
+    started = perf_counter()
+    with report.console.status("Spark counts identifiers"):
+        _run_job(files, bootstrap_servers, topic)
+    seconds = perf_counter() - started
+    counts, repeated = _read_back(bootstrap_servers, topic, len(expected))
+    report.check(not repeated, f"identifiers written more than once: {repeated[:5]}")
+    different = [name for name in counts.keys() | expected.keys() if counts[name] != expected[name]]
+    report.check(not different, f"{len(different):,} identifiers have another count than in the files: {different[:5]}")
+    note = f"{len(counts):,} identifiers, {counts.total():,} uses, as in the files" if not different else "counts differ"
+    report.step("spark", records=len(counts), seconds=seconds, note=note)
+
+
+def _run_job(files: list[SourceFile], bootstrap_servers: str, topic: str) -> None:
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as sql
+
+    import pyclient.spark
+
+    builder = SparkSession.builder.master("local[2]").appName("pyclient demo").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    spark = builder.config("spark.log.level", "ERROR").getOrCreate()
+    try:
+        texts = spark.read.text([_GLOB.sub(r"\\\1", str(source.path)) for source in files], wholetext=True)
+        found = texts.select(sql.explode(sql.regexp_extract_all("value", sql.lit(IDENTIFIER), sql.lit(0))).alias("key"))
+        rows = found.groupBy("key").count().select("key", sql.col("count").cast("string").alias("value"))
+        rows.foreachPartition(pyclient.spark.write_partition(topic=topic, bootstrap_servers=bootstrap_servers, linger_ms=5))
+    finally:
+        spark.stop()
+
+
+def _read_back(bootstrap_servers: str, topic: str, expected: int) -> tuple[Counter[str], list[str]]:
+    counts: Counter[str] = Counter()
+    repeated = []
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            for record in consumer.poll(timeout=1.0, max_records=5000):
+                name = record.key.decode()
+                if name in counts:
+                    repeated.append(name)
+                counts[name] = int(record.value)
+    return counts, repeated

@@ -1,0 +1,36 @@
+"""One producer a Python worker and configuration, kept between tasks: workers are reused, connections should be too."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from pyclient.producer import Producer
+
+_lock = threading.Lock()
+_producers: dict[tuple[int, str], Producer] = {}
+
+
+def shared_producer(options: Mapping[str, Any]) -> Producer:
+    """The worker's producer for these options, made on first use.
+
+    Spark's daemon forks its workers, so one that came over a fork belongs to the parent: the process id is part of
+    the key. Interpreter exit flushes and closes it.
+    """
+    key = (os.getpid(), repr(sorted(options.items())))
+    with _lock:
+        producer = _producers.get(key)
+        if producer is None:
+            producer = _producers[key] = Producer(**options)
+        return producer
+
+
+def discard(options: Mapping[str, Any]) -> None:
+    """Forget the worker's producer, so that the next task starts with a new one."""
+    key = (os.getpid(), repr(sorted(options.items())))
+    with _lock:
+        producer = _producers.pop(key, None)
+    if producer is not None:
+        producer.close(timeout=0)
