@@ -8,6 +8,8 @@
         |-- ConfigError, ClosedError, ForkError, SerializationError
         |-- ConnectionFailed (also a ConnectionError), KafkaTimeout (also a TimeoutError)
         |-- BufferExhausted (a KafkaTimeout, also a BufferError), DeliveryTimeout (a KafkaTimeout), DeliveryFailed
+        |-- CommitFailed, NoOffsetForPartition, LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup
+        |-- PoisonRecord: DeserializationError (also a SerializationError), CorruptBatch (also a CorruptRecord)
         `-- ProtocolError: TruncatedMessage, MalformedMessage, FieldNotInVersion, CorruptRecord
 """
 
@@ -111,6 +113,64 @@ class FieldNotInVersion(ProtocolError, ValueError):
 
 class CorruptRecord(ProtocolError):
     """A record batch has a wrong CRC, length or content."""
+
+
+class CommitFailed(ClientError):
+    """Offsets were not committed, because the member does not own the partitions any more.
+
+    Records since the last commit will be read again, by their new owner. The next `poll` joins the group again.
+    """
+
+
+class NoOffsetForPartition(ClientError):
+    """A partition has no committed offset, and `auto_offset_reset` is "none": seek, or set a policy."""
+
+
+class LogTruncation(ClientError):
+    """The log was truncated below the consumer's position (KIP-320), and `auto_offset_reset` is "none": seek."""
+
+
+class PollIntervalExceeded(ClientError):
+    """More than `max_poll_interval_ms` passed between two polls, so the member left its group and lost its partitions.
+
+    The next `poll` joins again. Poll more often, ask for fewer records a poll, or raise `max_poll_interval_ms`.
+    """
+
+    retriable = True
+
+
+class ConcurrentUse(ClientError, RuntimeError):
+    """A consumer was used by two threads, or two tasks, at once; only `wakeup` may be called from another one."""
+
+
+class Wakeup(ClientError):
+    """Another thread called `wakeup()`; the call that waited was given up, the consumer is as it was before."""
+
+
+class PoisonRecord(ClientError):
+    """A fetched record, or a whole batch, cannot be read; `__cause__` says why.
+
+    It stands at `topic`, `partition`, `offset`; `consumer.seek((topic, partition), offset=error.next_offset)` skips it.
+    """
+
+    def __init__(self, message: str, topic: str, partition: int, offset: int, next_offset: int) -> None:
+        super().__init__(message, topic, partition, offset, next_offset)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offset {self.offset}: {self.message}"
+
+
+class DeserializationError(PoisonRecord, SerializationError):
+    """A deserializer failed on a record's key or value."""
+
+
+class CorruptBatch(PoisonRecord, CorruptRecord):
+    """A fetched batch has a wrong CRC, length or content."""
 
 
 class UnknownServerError(BrokerError):
