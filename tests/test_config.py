@@ -1,0 +1,197 @@
+import typing
+from dataclasses import dataclass
+
+import pytest
+
+from pyclient.config import ClientConfig, ClientOptions, option, options_of, parse_address, resolve
+from pyclient.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleConfig(ClientConfig):
+    linger_ms: float = option(5.0, doc="How long to wait.", minimum=0)
+    batch_size: int = option(16_384, doc="Bytes.", minimum=0, maximum=2**31 - 1)
+    acks: str | int = option("all", doc="Who must have it.", choices=("all", 0, 1))
+    topics: tuple[str, ...] = option((), doc="Names.")
+    enable: bool = option(True, doc="On or off.")
+    token: str | None = option(None, doc="Secret.", secret=True)
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        if self.token is not None and not self.enable:
+            raise ConfigError("token needs enable=True")
+
+
+BASE = {"bootstrap_servers": "localhost:9092"}
+
+
+def refused(options=None, config=None, cls=SampleConfig):
+    with pytest.raises(ConfigError) as caught:
+        resolve(cls, {**BASE, **(options or {})}, config)
+    return str(caught.value)
+
+
+def test_keywords_and_a_kafka_style_dictionary_give_the_same_config():
+    by_keyword = resolve(
+        SampleConfig, {**BASE, "linger_ms": 7, "batch_size": 100, "enable": False, "topics": ["a", "b"]}
+    )
+    by_config = resolve(
+        SampleConfig,
+        {},
+        {
+            "bootstrap.servers": "localhost:9092",
+            "linger.ms": "7",
+            "batch_size": "100",
+            "enable": "false",
+            "topics": "a, b",
+        },
+    )
+    assert by_keyword == by_config
+    assert by_keyword.linger_ms == 7.0
+    assert by_keyword.topics == ("a", "b")
+
+
+def test_an_option_given_twice_is_an_error_that_names_both_places():
+    text = refused({"linger_ms": 5}, {"linger.ms": "6"})
+    assert "linger_ms is given twice" in text
+    assert "'linger.ms'" in text
+    assert "given twice" in refused(None, {"batch.size": 1, "batch_size": 2})
+
+
+def test_an_unknown_option_names_the_nearest_known_one():
+    assert refused({"linger_sm": 5}) == "unknown option linger_sm; did you mean linger_ms?"
+    assert "did you mean batch_size?" in refused(None, {"batch.sise": 5})
+
+
+def test_an_option_unlike_any_other_lists_the_known_ones():
+    text = refused({"zzzzqqqq": 5})
+    assert "a sample knows: acks, batch_size, bootstrap_servers" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"batch_size": -1}, "batch_size=-1 is not possible: it takes a whole number from 0 to"),
+        ({"batch_size": 2**31}, "batch_size=2147483648"),
+        ({"batch_size": 1.5}, "batch_size=1.5"),
+        ({"batch_size": True}, "batch_size=True"),
+        ({"batch_size": "many"}, "batch_size='many'"),
+        ({"batch_size": [1]}, "batch_size=[1]"),
+        ({"linger_ms": -0.5}, "it takes a number of at least 0"),
+        ({"linger_ms": "nan"}, "linger_ms='nan'"),
+        ({"acks": 2}, "acks=2 is not possible: it takes all or 0 or 1"),
+        ({"enable": "yes please"}, "it takes True or False"),
+        ({"client_id": 5}, "client_id=5 is not possible: it takes a string"),
+        ({"topics": "a", "client_id": b"x"}, "client_id=b'x'"),
+        ({"security_protocol": "TLS"}, "security_protocol='TLS' is not possible: it takes PLAINTEXT or SSL"),
+        (
+            {"ssl_context": "x", "security_protocol": "SSL"},
+            "ssl_context='x' is not possible: it takes an ssl.SSLContext",
+        ),
+    ],
+)
+def test_an_impossible_value_is_named_with_what_is_allowed(options, says):
+    assert says in refused(options)
+
+
+def test_choices_are_read_without_case():
+    assert resolve(SampleConfig, {**BASE, "security_protocol": "ssl"}).security_protocol == "SSL"
+    assert resolve(SampleConfig, {**BASE, "acks": "ALL"}).acks == "all"
+
+
+def test_none_as_a_keyword_means_the_default():
+    config = resolve(SampleConfig, {**BASE, "linger_ms": None, "token": None})
+    assert config.linger_ms == 5.0
+
+
+def test_a_secret_never_shows():
+    config = resolve(SampleConfig, {**BASE, "token": "hunter2"})
+    assert "hunter2" not in repr(config)
+    assert "7777" not in refused({"token": 7777})
+
+
+def test_options_kafka_has_but_we_do_not_are_refused_with_what_to_do():
+    assert "SASL is not supported yet" in refused({"sasl_mechanism": "PLAIN"})
+    assert "SASL is not supported yet" in refused(None, {"sasl.oauthbearer.config": "x"})
+    assert "ssl_cafile" in refused(None, {"ssl.truststore.location": "x.jks"})
+
+
+def test_a_security_protocol_with_sasl_is_refused():
+    assert "it takes PLAINTEXT or SSL" in refused({"security_protocol": "SASL_SSL"})
+
+
+def test_other_clients_names_for_the_same_option_are_known():
+    config = resolve(
+        SampleConfig,
+        {},
+        {"metadata.broker.list": "a:1", "security.protocol": "SSL", "ssl.ca.location": "/ca.pem"},
+    )
+    assert config.bootstrap_servers == ("a:1",)
+    assert config.ssl_cafile == "/ca.pem"
+
+
+def test_addresses_come_as_a_string_or_a_list():
+    assert resolve(ClientConfig, {"bootstrap_servers": "a:1, b:2,,a:1"}).bootstrap_servers == ("a:1", "b:2")
+    assert resolve(ClientConfig, {"bootstrap_servers": ["a", "[::1]:3"]}).bootstrap_servers == ("a:9092", "[::1]:3")
+
+
+@pytest.mark.parametrize(
+    "missing", [{}, {"bootstrap_servers": ""}, {"bootstrap_servers": []}, {"bootstrap_servers": None}]
+)
+def test_missing_addresses_are_an_error_with_an_example(missing):
+    with pytest.raises(ConfigError, match=r"bootstrap_servers is missing.*localhost:9092"):
+        resolve(ClientConfig, missing)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a:b", "a:0", "a:65536", "a:-1", ":9092", "a b:1", "::1:9092", "http://a:1/path", "user@a:1", "a:１", "[::1"],
+)
+def test_an_address_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        resolve(ClientConfig, {"bootstrap_servers": text})
+
+
+def test_addresses_that_are_not_strings_are_refused():
+    for value in (5, [5], [("a", 1)], {"a": 1}):
+        with pytest.raises(ConfigError, match="bootstrap_servers"):
+            resolve(ClientConfig, {"bootstrap_servers": value})
+
+
+def test_an_address_is_split_into_host_and_port():
+    assert parse_address("PLAINTEXT://broker.example:19092") == ("broker.example", 19092)
+    assert parse_address("[::1]:1") == ("::1", 1)
+    assert parse_address("[::1]") == ("::1", 9092)
+
+
+def test_tls_options_in_conflict_are_refused():
+    assert "set security_protocol='SSL'" in refused({"ssl_cafile": "x"})
+    assert "ssl_keyfile needs ssl_certfile" in refused({"ssl_keyfile": "x", "security_protocol": "SSL"})
+
+
+def test_a_subclass_checks_its_own_conflicts_on_typed_values():
+    assert refused({"token": "x"}, {"enable": "false"}) == "token needs enable=True"
+
+
+def test_a_config_built_directly_is_checked_too():
+    with pytest.raises(ConfigError, match="request_timeout_ms=0"):
+        ClientConfig(bootstrap_servers=("a:1",), request_timeout_ms=0)
+
+
+def test_a_key_of_the_dictionary_that_is_no_string_is_refused():
+    with pytest.raises(ConfigError, match="option names are strings"):
+        resolve(ClientConfig, BASE, {5: "x"})
+
+
+def test_every_option_is_documented_and_its_default_passes_its_own_rule():
+    for name, spec in options_of(SampleConfig).items():
+        assert spec.rule.doc.endswith("."), name
+        default = SampleConfig.__dataclass_fields__[name].default
+        assert spec.read(default) == default
+
+
+def test_the_typed_keywords_are_the_options_of_the_dataclass():
+    fields = typing.get_type_hints(ClientConfig)
+    fields.pop("not_supported")
+    fields.pop("bootstrap_servers")  # the first parameter of every client
+    assert typing.get_type_hints(ClientOptions) == fields
