@@ -1,0 +1,193 @@
+"""Who reads which partition: the assignors of consumer groups, as pure functions of members and partition counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from types import MappingProxyType
+from typing import Final
+
+from pyclient.types import TopicPartition
+
+Assignment = dict[str, list[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSubscription:
+    """What one member brings to a rebalance.
+
+    `owned` are the partitions it still holds and `generation` the generation it got them in (-1: none);
+    `instance_id` is its `group_instance_id`, which orders static members across restarts (KIP-345).
+    """
+
+    topics: tuple[str, ...]
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    instance_id: str | None = None
+    rack: str | None = None
+    user_data: bytes | None = None
+
+
+Members = Mapping[str, MemberSubscription]
+PartitionCounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignor:
+    """A named way to share partitions.
+
+    `assign(partition_counts, members)` gives every member a list, an empty one if need be; topics that are missing
+    from `partition_counts` are left out. With `cooperative` members keep what they own while they join (KIP-429).
+    """
+
+    name: str
+    assign: Callable[[PartitionCounts, Members], Assignment]
+    cooperative: bool = False
+
+
+def assign_range(counts: PartitionCounts, members: Members) -> Assignment:
+    """Neighbouring partitions of each topic to each member, one more to the first ones; as Java's RangeAssignor.
+
+    Topics with the same number of partitions and the same members end up side by side, so that joins find both keys.
+    """
+    assignment = _empty(members)
+    for topic, subscribers in _subscribers(counts, members).items():
+        share, extra = divmod(counts[topic], len(subscribers))
+        start = 0
+        for index, member in enumerate(subscribers):
+            stop = start + share + (index < extra)
+            assignment[member].extend(TopicPartition(topic, partition) for partition in range(start, stop))
+            start = stop
+    return assignment
+
+
+def assign_round_robin(counts: PartitionCounts, members: Members) -> Assignment:
+    """All partitions dealt in turn, passing over members not subscribed; as Java's RoundRobinAssignor."""
+    assignment = _empty(members)
+    turn = cycle(_in_order(members))
+    for topic in sorted(_subscribers(counts, members)):
+        for partition in range(counts[topic]):
+            member = next(turn)
+            while topic not in members[member].topics:
+                member = next(turn)
+            assignment[member].append(TopicPartition(topic, partition))
+    return assignment
+
+
+def assign_sticky(counts: PartitionCounts, members: Members) -> Assignment:
+    """As even as subscriptions allow, moving as few partitions as that takes."""
+    subscribers = _subscribers(counts, members)
+    assignment = _still_owned(counts, members)
+    taken = {partition for held in assignment.values() for partition in held}
+    for partition in _unassigned(counts, subscribers, taken):
+        candidates = subscribers[partition.topic]
+        assignment[min(candidates, key=lambda member: len(assignment[member]))].append(partition)
+    _even_out(assignment, subscribers)
+    for held in assignment.values():
+        held.sort()
+    return assignment
+
+
+def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Assignment:
+    """As `assign_sticky`, but a partition that changes hands is left out until its owner has given it up (KIP-429).
+
+    The owner revokes it and joins again; that second rebalance hands it over.
+    """
+    assignment = assign_sticky(counts, members)
+    owner = {partition: member for member, held in _still_owned(counts, members).items() for partition in held}
+    return {
+        member: [partition for partition in held if owner.get(partition, member) == member]
+        for member, held in assignment.items()
+    }
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
+    {
+        assignor.name: assignor
+        for assignor in (
+            Assignor("range", assign_range),
+            Assignor("roundrobin", assign_round_robin),
+            Assignor("cooperative-sticky", assign_cooperative_sticky, cooperative=True),
+        )
+    }
+)
+"""The built-in assignors, by the names that go over the wire (Java's names)."""
+
+
+def _empty(members: Members) -> Assignment:
+    return {member: [] for member in members}
+
+
+def _in_order(members: Members) -> list[str]:
+    """Static members by instance id, then the others by member id: the order of Java's MemberInfo."""
+
+    def rank(member: str) -> tuple[bool, str]:
+        instance_id = members[member].instance_id
+        return (instance_id is None, member if instance_id is None else instance_id)
+
+    return sorted(members, key=rank)
+
+
+def _subscribers(counts: PartitionCounts, members: Members) -> dict[str, list[str]]:
+    """The members subscribed to each topic that exists, in order."""
+    subscribers: dict[str, list[str]] = {}
+    for member in _in_order(members):
+        for topic in dict.fromkeys(members[member].topics):
+            if counts.get(topic, 0) > 0:
+                subscribers.setdefault(topic, []).append(member)
+    return subscribers
+
+
+def _still_owned(counts: PartitionCounts, members: Members) -> Assignment:
+    """What every member may keep: partitions that exist, that it is subscribed to, and that nobody newer claims."""
+    claims: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for member, subscription in members.items():
+        topics = set(subscription.topics)
+        for partition in dict.fromkeys(subscription.owned):
+            if partition.topic in topics and 0 <= partition.partition < counts.get(partition.topic, 0):
+                claims.setdefault(partition, []).append((subscription.generation, member))
+    held = _empty(members)
+    for partition, claimants in claims.items():
+        newest = max(generation for generation, _ in claimants)
+        winners = [member for generation, member in claimants if generation == newest]
+        if len(winners) == 1:  # two claims of one generation contradict each other: nobody is believed
+            held[winners[0]].append(partition)
+    return held
+
+
+def _unassigned(
+    counts: PartitionCounts, subscribers: Mapping[str, Sequence[str]], taken: set[TopicPartition]
+) -> Iterable[TopicPartition]:
+    """Partitions nobody holds; those that fewest members could take come first."""
+    for topic in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic)):
+        for number in range(counts[topic]):
+            partition = TopicPartition(topic, number)
+            if partition not in taken:
+                yield partition
+
+
+def _even_out(assignment: Assignment, subscribers: Mapping[str, Sequence[str]]) -> None:
+    """Moves partitions from fuller to emptier members until no single move makes loads more even."""
+    moved = True
+    while moved:
+        moved = False
+        for giver in sorted(assignment, key=lambda member: -len(assignment[member])):
+            moved = _give_away(giver, assignment, subscribers) or moved
+
+
+def _give_away(giver: str, assignment: Assignment, subscribers: Mapping[str, Sequence[str]]) -> bool:
+    """Hands partitions of one member to members with at least two fewer; whether any moved."""
+    kept: list[TopicPartition] = []
+    held = assignment[giver]
+    load = len(held)
+    for partition in reversed(held):
+        taker = min(subscribers[partition.topic], key=lambda member: len(assignment[member]))
+        if taker != giver and len(assignment[taker]) + 1 < load:
+            assignment[taker].append(partition)
+            load -= 1
+        else:
+            kept.append(partition)
+    kept.reverse()
+    assignment[giver] = kept
+    return len(kept) < len(held)

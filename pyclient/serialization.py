@@ -1,0 +1,98 @@
+"""Ready-made ways to turn values into bytes and back: `string`, `json` and `msgpack`.
+
+>>> from pyclient import serialization
+>>> serialization.json.serialize({"id": 7})
+b'{"id":7}'
+>>> serialization.string.deserialize(b"caf\\xc3\\xa9")
+'café'
+
+Each has `.serialize` and `.deserialize`, to be given as `value_serializer=`, `key_deserializer=` and so on. Both raise
+`SerializationError` for what they cannot turn. A missing key or value (`None`) is passed to neither: it stays `None`.
+"""
+
+from __future__ import annotations
+
+import json as _json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from pyclient.errors import SerializationError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Serialization(Generic[T]):
+    """A pair of functions that undo each other."""
+
+    name: str
+    serialize: Callable[[T], bytes]
+    deserialize: Callable[[bytes], T]
+
+    def __repr__(self) -> str:
+        return f"<pyclient.serialization.{self.name}>"
+
+
+def _string_to_bytes(value: str) -> bytes:
+    if not isinstance(value, str):
+        raise SerializationError(f"string serializes str, not {type(value).__name__}: {_shown(value)}")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise SerializationError(f"not encodable as UTF-8 ({error.reason}): {_shown(value)}") from error
+
+
+def _string_from_bytes(data: bytes) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise SerializationError(f"not UTF-8 at byte {error.start} ({error.reason}): {_shown(data)}") from error
+
+
+def _json_to_bytes(value: Any) -> bytes:
+    try:
+        return _json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(f"not serializable as JSON ({error}): {_shown(value)}") from error
+
+
+def _json_from_bytes(data: bytes) -> Any:
+    try:
+        return _json.loads(str(data, "utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"not JSON ({error}): {_shown(data)}") from error
+
+
+def _msgpack_to_bytes(value: Any) -> bytes:
+    from msgpack import packb  # only its users pay for the import
+
+    try:
+        packed: bytes = packb(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SerializationError(f"not serializable as msgpack ({error}): {_shown(value)}") from error
+    return packed
+
+
+def _msgpack_from_bytes(data: bytes) -> Any:
+    from msgpack import exceptions, unpackb
+
+    try:
+        return unpackb(data, strict_map_key=False)
+    except (exceptions.UnpackException, ValueError, TypeError) as error:
+        raise SerializationError(f"not msgpack ({error or type(error).__name__}): {_shown(data)}") from error
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+string: Final[Serialization[str]] = Serialization("string", _string_to_bytes, _string_from_bytes)
+"""`str` as UTF-8, strictly."""
+
+json: Final[Serialization[Any]] = Serialization("json", _json_to_bytes, _json_from_bytes)
+"""Anything JSON can say, compact, in UTF-8; NaN and infinities are refused, since JSON has none."""
+
+msgpack: Final[Serialization[Any]] = Serialization("msgpack", _msgpack_to_bytes, _msgpack_from_bytes)
+"""Anything msgpack can say."""

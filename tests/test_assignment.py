@@ -1,0 +1,164 @@
+"""The assignors: fixed examples of Java's, and what must hold for any group."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyclient.assignment import (
+    ASSIGNORS,
+    MemberSubscription,
+    assign_cooperative_sticky,
+    assign_range,
+    assign_round_robin,
+    assign_sticky,
+)
+from pyclient.types import TopicPartition
+
+TOPICS = ("a", "b", "c", "d")
+
+counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9), max_size=len(TOPICS))
+member_ids = st.text("mnop0123", min_size=1, max_size=3)
+partitions = st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 10))
+subscriptions = st.builds(
+    MemberSubscription,
+    topics=st.lists(st.sampled_from(TOPICS), unique=True).map(tuple),
+    owned=st.lists(partitions, unique=True, max_size=12).map(tuple),
+    generation=st.integers(-1, 3),
+    instance_id=st.none() | st.text("xyz", min_size=1, max_size=2),
+)
+groups = st.dictionaries(member_ids, subscriptions, min_size=1, max_size=6)
+
+
+def members(**topics: str) -> dict[str, MemberSubscription]:
+    return {member: MemberSubscription(tuple(names.split())) for member, names in topics.items()}
+
+
+def shape(assignment: dict[str, list[TopicPartition]]) -> dict[str, str]:
+    return {member: " ".join(f"{p.topic}{p.partition}" for p in held) for member, held in assignment.items()}
+
+
+def all_partitions(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> set[TopicPartition]:
+    wanted = {topic for subscription in group.values() for topic in subscription.topics}
+    return {TopicPartition(topic, p) for topic in wanted for p in range(sizes.get(topic, 0))}
+
+
+def test_range_gives_the_first_members_one_more_of_every_topic() -> None:
+    assignment = assign_range({"a": 3, "b": 3}, members(m1="a b", m0="a b"))
+    assert shape(assignment) == {"m0": "a0 a1 b0 b1", "m1": "a2 b2"}
+
+
+def test_range_leaves_members_beyond_the_partitions_empty() -> None:
+    assert shape(assign_range({"a": 1}, members(m0="a", m1="a"))) == {"m0": "a0", "m1": ""}
+
+
+def test_range_passes_over_members_that_are_not_subscribed() -> None:
+    assert shape(assign_range({"a": 3, "b": 2}, members(m0="a", m1="a b"))) == {"m0": "a0 a1", "m1": "a2 b0 b1"}
+
+
+def test_static_members_come_first_and_in_the_order_of_their_instance_ids() -> None:
+    group = {
+        "m0": MemberSubscription(("a",)),
+        "m1": MemberSubscription(("a",), instance_id="y"),
+        "m2": MemberSubscription(("a",), instance_id="x"),
+    }
+    assert shape(assign_range({"a": 3}, group)) == {"m2": "a0", "m1": "a1", "m0": "a2"}
+
+
+def test_round_robin_deals_in_turn_and_passes_over_members_not_subscribed() -> None:
+    assignment = assign_round_robin({"a": 3, "b": 3}, members(m0="a b", m1="a b"))
+    assert shape(assignment) == {"m0": "a0 a2 b1", "m1": "a1 b0 b2"}
+    uneven = assign_round_robin({"a": 1, "b": 2, "c": 3}, members(m0="a", m1="a b", m2="a b c"))
+    assert shape(uneven) == {"m0": "a0", "m1": "b0", "m2": "b1 c0 c1 c2"}
+
+
+def test_sticky_moves_only_what_a_new_member_needs() -> None:
+    owned = tuple(TopicPartition("a", p) for p in range(6))
+    group = {"m0": MemberSubscription(("a",), owned[:3], 1), "m1": MemberSubscription(("a",), owned[3:], 1)}
+    after = assign_sticky({"a": 6}, {**group, "m2": MemberSubscription(("a",))})
+    assert set(after["m0"]) < set(owned[:3])
+    assert set(after["m1"]) < set(owned[3:])
+    assert {len(held) for held in after.values()} == {2}
+
+
+def test_cooperative_sticky_hands_a_partition_over_only_after_its_owner_gave_it_up() -> None:
+    owned = tuple(TopicPartition("a", p) for p in range(2))
+    group = {"m0": MemberSubscription(("a",), owned, 1), "m1": MemberSubscription(("a",))}
+    first = assign_cooperative_sticky({"a": 2}, group)
+    assert shape(first) == {"m0": "a0", "m1": ""}
+    kept = {"m0": MemberSubscription(("a",), owned[:1], 2), "m1": MemberSubscription(("a",), (), 2)}
+    assert shape(assign_cooperative_sticky({"a": 2}, kept)) == {"m0": "a0", "m1": "a1"}
+
+
+def test_of_two_claims_the_newer_generation_is_believed_and_of_equal_ones_none() -> None:
+    partition = TopicPartition("a", 0)
+    old, new = (MemberSubscription(("a",), (partition,), generation) for generation in (1, 2))
+    assert shape(assign_sticky({"a": 1}, {"m0": old, "m1": new})) == {"m0": "", "m1": "a0"}
+    assert shape(assign_cooperative_sticky({"a": 1}, {"m0": new, "m1": new})) == {"m0": "a0", "m1": ""}
+
+
+@given(counts, groups)
+def test_every_partition_goes_to_exactly_one_member_that_is_subscribed(
+    sizes: dict[str, int], group: dict[str, MemberSubscription]
+) -> None:
+    for assign in (assign_range, assign_round_robin, assign_sticky):
+        assignment = assign(sizes, group)
+        given_out = [partition for held in assignment.values() for partition in held]
+        assert set(assignment) == set(group)
+        assert len(given_out) == len(set(given_out))
+        assert set(given_out) == all_partitions(sizes, group)
+        assert all(p.topic in group[member].topics for member, held in assignment.items() for p in held)
+
+
+@given(counts, groups)
+def test_the_order_in_which_members_arrive_makes_no_difference(
+    sizes: dict[str, int], group: dict[str, MemberSubscription]
+) -> None:
+    backwards = dict(reversed(group.items()))
+    unique = len({s.instance_id for s in group.values() if s.instance_id}) == sum(
+        s.instance_id is not None for s in group.values()
+    )
+    if unique:
+        assert assign_range(sizes, group) == assign_range(sizes, backwards)
+        assert assign_round_robin(sizes, group) == assign_round_robin(sizes, backwards)
+
+
+@given(counts, groups)
+def test_sticky_leaves_no_single_move_that_would_even_out_loads(
+    sizes: dict[str, int], group: dict[str, MemberSubscription]
+) -> None:
+    assignment = assign_sticky(sizes, group)
+    for giver, held in assignment.items():
+        for partition in held:
+            others = [m for m in group if partition.topic in group[m].topics and m != giver]
+            assert all(len(assignment[taker]) + 1 >= len(held) for taker in others)
+
+
+@settings(max_examples=50)
+@given(counts, groups)
+def test_sticky_repeated_changes_nothing(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> None:
+    first = assign_sticky(sizes, group)
+    again = {
+        member: MemberSubscription(subscription.topics, tuple(first[member]), 9)
+        for member, subscription in group.items()
+    }
+    assert assign_sticky(sizes, again) == first
+    assert assign_cooperative_sticky(sizes, again) == first
+
+
+@given(counts, groups)
+def test_cooperative_members_never_share_a_partition_and_settle_in_two_rounds(
+    sizes: dict[str, int], group: dict[str, MemberSubscription]
+) -> None:
+    believed = {m: MemberSubscription(s.topics, (), 1) for m, s in group.items()}
+    for _ in range(2):
+        assignment = assign_cooperative_sticky(sizes, believed)
+        given_out = [partition for held in assignment.values() for partition in held]
+        assert len(given_out) == len(set(given_out))
+        believed = {m: MemberSubscription(s.topics, tuple(assignment[m]), 2) for m, s in group.items()}
+    assert {p for held in assignment.values() for p in held} == all_partitions(sizes, group)
+
+
+def test_the_names_are_those_that_go_over_the_wire() -> None:
+    assert set(ASSIGNORS) == {"range", "roundrobin", "cooperative-sticky"}
+    assert [name for name, assignor in ASSIGNORS.items() if assignor.cooperative] == ["cooperative-sticky"]

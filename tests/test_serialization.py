@@ -1,0 +1,76 @@
+"""The built-in serializations: round trips, and clear errors for what they cannot turn."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import errors, serialization
+
+numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | numbers
+documents = st.recursive(
+    scalars | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=12
+)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_strings_come_back(text: str) -> None:
+    data = serialization.string.serialize(text)
+    assert data == text.encode()
+    assert serialization.string.deserialize(data) == text
+
+
+@given(documents)
+def test_documents_come_back_from_json_and_msgpack(document: Any) -> None:
+    for way in (serialization.json, serialization.msgpack):
+        assert way.deserialize(way.serialize(document)) == document
+
+
+def test_json_is_compact_utf8() -> None:
+    assert serialization.json.serialize({"a": [1, "é"]}) == '{"a":[1,"é"]}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        (serialization.string, b"bytes"),
+        (serialization.string, "\ud800"),
+        (serialization.json, object()),
+        (serialization.json, math.nan),
+        (serialization.msgpack, object()),
+        (serialization.msgpack, 2**64),
+    ],
+)
+def test_a_value_that_cannot_be_serialized_is_refused(way: serialization.Serialization[Any], value: Any) -> None:
+    with pytest.raises(errors.SerializationError):
+        way.serialize(value)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_give_a_value_or_one_clear_error(data: bytes) -> None:
+    for way in (serialization.string, serialization.json, serialization.msgpack):
+        try:
+            way.deserialize(data)
+        except errors.SerializationError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("way", "data", "message"),
+    [
+        (serialization.string, b"ab\xff", "not UTF-8 at byte 2"),
+        (serialization.json, b"{", "not JSON"),
+        (serialization.json, b"[" * 100_000, "not JSON"),
+        (serialization.msgpack, b"\xc1", "not msgpack"),
+        (serialization.msgpack, b"\x92\x01", "not msgpack"),
+    ],
+)
+def test_an_error_shows_where_and_what(way: serialization.Serialization[Any], data: bytes, message: str) -> None:
+    with pytest.raises(errors.SerializationError, match=message) as caught:
+        way.deserialize(data)
+    assert len(str(caught.value)) < 300
