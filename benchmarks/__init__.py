@@ -1,0 +1,1 @@
+"""pyclient beside its peers, in one run, as ratios: absolute times of a shared machine lie."""

@@ -1,0 +1,93 @@
+"""The commands as a user runs them: in a process of their own, judged by what they print and how they exit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.records import IMPLEMENTATION
+
+PYCLIENT = [sys.executable, "-c", "from pyclient.cli import main; main()"]
+
+
+def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*PYCLIENT, *arguments], input=stdin, capture_output=True, timeout=90, check=False)
+
+
+@contextmanager
+def broker(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    process = subprocess.Popen([*PYCLIENT, "broker", "--port", "0", *arguments], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline().decode()
+        assert first.startswith("bootstrap.servers=127.0.0.1:"), first
+        yield process, first.strip().removeprefix("bootstrap.servers=")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_version_names_the_codec_and_says_so_when_it_is_the_slow_one() -> None:
+    done = run("--version")
+    assert done.returncode == 0
+    assert IMPLEMENTATION.encode() in done.stdout
+    assert (b"notice" in done.stdout) == (IMPLEMENTATION == "pure")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_the_broker_prints_its_address_first_and_ends_cleanly(ending: signal.Signals, tmp_path: Path) -> None:
+    with broker("--data-dir", str(tmp_path), "--set", "num.partitions=3") as (process, servers):
+        assert run("topics", "create", "-b", servers, "orders").returncode == 0
+        described = run("topics", "describe", "-b", servers, "orders").stdout.decode()
+        assert [f" {number} " in described for number in range(4)] == [True, True, True, False]
+        process.send_signal(ending)
+        rest, _ = process.communicate(timeout=30)
+        assert (process.returncode, rest) == (0, b"")
+    with broker("--data-dir", str(tmp_path)) as (_, servers):
+        assert run("topics", "list", "-b", servers).stdout == b"orders\n"
+
+
+def test_lines_go_in_and_come_out(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+    servers = ("-b", kafka_cluster.bootstrap_servers)
+    sent = run("produce", *servers, "--key-separator", ":", kafka_topic, stdin=b"a:1\nb:2\n\xff\xfe\n")
+    assert (sent.returncode, sent.stderr) == (0, f"3 records sent to {kafka_topic}\n".encode())
+    read = run("consume", *servers, kafka_topic, "--from-beginning", "--key", "--max-records", "3")
+    assert (read.returncode, read.stdout) == (0, b"a\t1\nb\t2\n\t\xff\xfe\n")
+
+
+def test_an_error_is_one_line_and_a_failing_exit(kafka_cluster: EmbeddedCluster) -> None:
+    failed = run("topics", "describe", "-b", kafka_cluster.bootstrap_servers, "no-such-topic")
+    assert failed.returncode == 1
+    (line,) = failed.stderr.decode().splitlines()
+    assert "UnknownTopicOrPartition" in line
+    assert "no-such-topic" in line
+
+
+def test_the_demo_passes_its_own_checks_on_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "latin.py").write_bytes(b"# caf\xe9\r\nx = 1\n\nlast line without end")
+    (tmp_path / "top.py").write_text("\n".join(f"name_{n} = {n}" for n in range(5000)))
+    (tmp_path / "empty.py").write_text("")
+    done = run("demo", "--input", str(tmp_path), "--no-spark")
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    assert b"every check passed" in done.stdout
+    assert b"5,004" in done.stdout
+
+
+def test_the_demo_leaves_topics_alone_that_were_there_before(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("a = 1\n")
+    servers = ("-b", kafka_cluster.bootstrap_servers)
+    assert run("topics", "create", *servers, "stdlib-lines").returncode == 0
+    refused = run("demo", *servers, "--input", str(tmp_path), "--no-spark")
+    assert refused.returncode == 1
+    assert b"stdlib-lines" in refused.stderr
+    assert run("topics", "delete", *servers, "stdlib-lines").returncode == 0
+    assert run("demo", *servers, "--input", str(tmp_path), "--no-spark").returncode == 0
+    assert b"stdlib-lines" not in run("topics", "list", *servers).stdout

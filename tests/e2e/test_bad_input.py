@@ -1,0 +1,183 @@
+"""Each kind of bad input gets one clear error that says what to do, and nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, Consumer, Producer, TopicPartition, errors
+from pyclient.broker_embedded import EmbeddedCluster
+
+
+@contextmanager
+def server_that_says(answer: bytes) -> Iterator[str]:
+    """A port that reads a little, answers the same to everybody, and hangs up."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    connection.recv(4096)
+                    connection.sendall(answer)
+                except OSError:
+                    continue
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody listens on while the block runs: bound, but not listening."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def everything_read(servers: str, topic: str) -> list[bytes | None]:
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        end = consumer.end_offsets([partition])[partition]
+        values: list[bytes | None] = []
+        while consumer.position(partition) < end:
+            values += [record.value for record in consumer.poll(timeout=10)]
+        return values
+
+
+@pytest.mark.parametrize("make", [Producer, Admin, lambda servers, **options: Consumer(bootstrap_servers=servers, **options)])
+def test_an_unknown_option_is_named_with_the_nearest_known_one(make: Any) -> None:
+    with pytest.raises(errors.ConfigError, match=r"request_timeout_m\b.*request_timeout_ms"):
+        make("127.0.0.1:9", request_timeout_m=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"acks": 2}, "acks"),
+        ({"linger_ms": -1}, "linger_ms"),
+        ({"batch_size": "many"}, "batch_size"),
+        ({"compression_type": "rar"}, "compression_type"),
+        ({"acks": 1, "enable_idempotence": True}, "enable_idempotence"),
+        ({"max_in_flight_requests_per_connection": 6}, "max_in_flight"),
+        ({"delivery_timeout_ms": 10, "linger_ms": 100}, "delivery_timeout_ms"),
+        ({"linger_ms": 5, "config": {"linger.ms": "5"}}, "linger_ms"),
+    ],
+)
+def test_an_impossible_producer_option_is_refused_at_once(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(errors.ConfigError, match=named):
+        Producer("127.0.0.1:9", **options)
+
+
+@pytest.mark.parametrize("servers", ["", "host", "host:", "host:notaport", "host:70000", []])
+def test_a_malformed_address_is_refused_at_once(servers: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="bootstrap_servers"):
+        Producer(servers)
+
+
+def test_an_unreachable_address_names_the_address_and_the_cause() -> None:
+    with (
+        free_port() as port,
+        Producer(f"127.0.0.1:{port}", max_block_ms=300) as producer,
+        pytest.raises(errors.KafkaTimeout, match=rf"127\.0\.0\.1:{port}.*refused"),
+    ):
+        producer.send("topic", b"value")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS.*security_protocol"),
+        (b"", "closed"),
+    ],
+    ids=["http", "tls", "silent"],
+)
+def test_a_port_that_is_not_kafka_is_said_to_be_what_it_is(answer: bytes, said: str) -> None:
+    with (
+        server_that_says(answer) as address,
+        Producer(address, max_block_ms=500) as producer,
+        pytest.raises(errors.KafkaTimeout, match=rf"(?s){address}.*{said}"),
+    ):
+        producer.send("topic", b"value")
+
+
+def test_tls_against_a_plain_broker_is_said_to_be_that(kafka_cluster: EmbeddedCluster) -> None:
+    context = ssl.create_default_context()
+    servers = kafka_cluster.bootstrap_servers
+    with (
+        Producer(servers, security_protocol="SSL", ssl_context=context, max_block_ms=700) as producer,
+        pytest.raises(errors.KafkaTimeout, match=f"(?s){servers}.*TLS"),
+    ):
+        producer.send("topic", b"value")
+
+
+@pytest.mark.parametrize("value", ["text", 5, {"a": 1}])
+def test_a_value_that_is_not_bytes_says_which_serializer_would_do(
+    value: Any, kafka_cluster: EmbeddedCluster, kafka_topic: str
+) -> None:
+    with Producer(kafka_cluster.bootstrap_servers) as producer:
+        producer.send(kafka_topic, b"accepted")
+        with pytest.raises(errors.SerializationError, match=rf"(?s){kafka_topic}.*value_serializer"):
+            producer.send(kafka_topic, value)
+    assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"accepted"]
+
+
+def test_a_record_above_max_request_size_is_refused_and_the_rest_is_delivered(
+    kafka_cluster: EmbeddedCluster, kafka_topic: str
+) -> None:
+    with Producer(kafka_cluster.bootstrap_servers, max_request_size=10_000) as producer:
+        producer.send(kafka_topic, b"before")
+        with pytest.raises(errors.KafkaError, match=r"(?s)max_request_size.*10.?000"):
+            producer.send(kafka_topic, bytes(20_000))
+        producer.send(kafka_topic, b"after")
+    assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "no spaces", "no/slash", "x" * 250])
+def test_a_topic_name_that_kafka_refuses_is_refused_before_the_wait(topic: str, kafka_cluster: EmbeddedCluster) -> None:
+    with Producer(kafka_cluster.bootstrap_servers) as producer, pytest.raises(errors.InvalidTopic, match="249"):
+        producer.send(topic, b"value")
+    with Admin(kafka_cluster.bootstrap_servers) as admin, pytest.raises(errors.InvalidTopic):
+        from pyclient import NewTopic
+
+        admin.create_topics([NewTopic(topic, 1, 1)])
+
+
+def test_a_closed_client_says_so_at_once(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+    servers = kafka_cluster.bootstrap_servers
+    producer, consumer, admin = Producer(servers), Consumer(bootstrap_servers=servers), Admin(servers)
+    for client in (producer, consumer, admin):
+        client.close()
+        client.close()  # a second close is nothing
+    with pytest.raises(errors.ClosedError, match="closed"):
+        producer.send(kafka_topic, b"value")
+    with pytest.raises(errors.ClosedError, match="closed"):
+        consumer.poll(timeout=0)
+    with pytest.raises(errors.ClosedError, match="closed"):
+        admin.list_topics()
+
+
+def test_what_was_accepted_before_close_is_delivered(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+    producer = Producer(kafka_cluster.bootstrap_servers, linger_ms=1000)
+    futures = [producer.send(kafka_topic, b"%d" % n) for n in range(1000)]
+    producer.close()
+    assert [future.result(0).offset for future in futures] == list(range(1000))
+    assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"%d" % n for n in range(1000)]
