@@ -8,7 +8,8 @@
         |-- ConfigError, ClosedError, ForkError, SerializationError
         |-- ConnectionFailed (also a ConnectionError), KafkaTimeout (also a TimeoutError)
         |-- BufferExhausted (a KafkaTimeout, also a BufferError), DeliveryTimeout (a KafkaTimeout), DeliveryFailed
-        |-- CommitFailed, NoOffsetForPartition, LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup
+        |-- NotAssigned (also a ValueError), CommitFailed, NoOffsetForPartition,
+        |   LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup
         |-- PoisonRecord: DeserializationError (also a SerializationError), CorruptBatch (also a CorruptRecord)
         `-- ProtocolError: TruncatedMessage, MalformedMessage, FieldNotInVersion, CorruptRecord
 """
@@ -22,11 +23,13 @@ class KafkaError(Exception):
     """The root of all errors raised by this library.
 
     `code` is Kafka's error code (0 for errors that no broker sent); `retriable` says whether the same call may
-    succeed later.
+    succeed later. `maybe_persisted` tells the outcome of a failed send: False if the record is certainly not in the
+    log, True if nobody knows (its request was sent, and the answer was lost or late).
     """
 
     code: ClassVar[int] = 0
     retriable: ClassVar[bool] = False
+    maybe_persisted: bool = False
 
 
 class BrokerError(KafkaError):
@@ -113,6 +116,10 @@ class FieldNotInVersion(ProtocolError, ValueError):
 
 class CorruptRecord(ProtocolError):
     """A record batch has a wrong CRC, length or content."""
+
+
+class NotAssigned(ClientError, ValueError):
+    """The call needs a partition that is assigned to this consumer, or any subscription at all."""
 
 
 class CommitFailed(ClientError):
