@@ -1,0 +1,24 @@
+"""Every example runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs(example: Path) -> None:
+    environment = {**os.environ, "PYTHONWARNINGS": "error::ResourceWarning"}
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=90, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert "Warning" not in done.stderr
