@@ -296,10 +296,9 @@ class FrameStream:
             self._watching = False
             self._loop.remove_reader(self._fd)
             return
-        if self._frames.paused:
-            self._hand_out_backlog()
+        self._hand_out_backlog()
         for _ in range(_FAIR_READS):
-            if self.closed or not self._reading or not self._receive():
+            if self._frames.paused or not self._receive():  # closed is paused, too
                 return
 
     def _receive(self) -> bool:
