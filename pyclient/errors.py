@@ -586,204 +586,204 @@ class DelegationTokenRequestNotAllowed(BrokerError):
 
 
 class DelegationTokenAuthorizationFailed(BrokerError):
-    """The delegation token has expired."""
+    """Not allowed to use this delegation token."""
 
     code = 65
 
 
 class DelegationTokenExpired(BrokerError):
-    """The principal type is not supported."""
+    """The delegation token has expired."""
 
     code = 66
 
 
 class InvalidPrincipalType(BrokerError):
-    """The group still has members."""
+    """The principal type is not supported."""
 
     code = 67
 
 
 class NonEmptyGroup(BrokerError):
-    """There is no such group."""
+    """The group still has members."""
 
     code = 68
 
 
 class GroupIdNotFound(BrokerError):
-    """The broker does not know this fetch session."""
+    """There is no such group."""
 
     code = 69
 
 
 class FetchSessionIdNotFound(BrokerError):
-    """The fetch session has another epoch."""
+    """The broker does not know this fetch session."""
 
     code = 70
     retriable = True
 
 
 class InvalidFetchSessionEpoch(BrokerError):
-    """No listener of that name has an address on the leader."""
+    """The fetch session has another epoch."""
 
     code = 71
     retriable = True
 
 
 class ListenerNotFound(BrokerError):
-    """Topics cannot be deleted on this cluster."""
+    """No listener of that name has an address on the leader."""
 
     code = 72
     retriable = True
 
 
 class TopicDeletionDisabled(BrokerError):
-    """The request's leader epoch is older than the broker's."""
+    """Topics cannot be deleted on this cluster."""
 
     code = 73
 
 
 class FencedLeaderEpoch(BrokerError):
-    """The request's leader epoch is newer than the broker's."""
+    """The request's leader epoch is older than the broker's."""
 
     code = 74
     retriable = True
 
 
 class UnknownLeaderEpoch(BrokerError):
-    """The broker does not support this compression."""
+    """The request's leader epoch is newer than the broker's."""
 
     code = 75
     retriable = True
 
 
 class UnsupportedCompressionType(BrokerError):
-    """The broker has registered again since."""
+    """The broker does not support this compression."""
 
     code = 76
 
 
 class StaleBrokerEpoch(BrokerError):
-    """The offset is not settled yet after a change of leader."""
+    """The broker has registered again since."""
 
     code = 77
 
 
 class OffsetNotAvailable(BrokerError):
-    """The member has to join again with the id it was given."""
+    """The offset is not settled yet after a change of leader."""
 
     code = 78
     retriable = True
 
 
 class MemberIdRequired(BrokerError):
-    """The preferred leader is not available."""
+    """The member has to join again with the id it was given."""
 
     code = 79
 
 
 class PreferredLeaderNotAvailable(BrokerError):
-    """The group has as many members as it may have."""
+    """The preferred leader is not available."""
 
     code = 80
     retriable = True
 
 
 class GroupMaxSizeReached(BrokerError):
-    """Another member uses the same group.instance.id now."""
+    """The group has as many members as it may have."""
 
     code = 81
 
 
 class FencedInstanceId(BrokerError):
-    """No replica that may lead is available."""
+    """Another member uses the same group.instance.id now."""
 
     code = 82
 
 
 class EligibleLeadersNotAvailable(BrokerError):
-    """The partition has the right leader already."""
+    """No replica that may lead is available."""
 
     code = 83
     retriable = True
 
 
 class ElectionNotNeeded(BrokerError):
-    """No reassignment of this partition is going on."""
+    """The partition has the right leader already."""
 
     code = 84
     retriable = True
 
 
 class NoReassignmentInProgress(BrokerError):
-    """The group is subscribed to the topic."""
+    """No reassignment of this partition is going on."""
 
     code = 85
 
 
 class GroupSubscribedToTopic(BrokerError):
-    """The record breaks a rule of the broker."""
+    """The group is subscribed to the topic."""
 
     code = 86
 
 
 class InvalidRecord(BrokerError):
-    """An offset has a transaction that is not decided yet."""
+    """The record breaks a rule of the broker."""
 
     code = 87
 
 
 class UnstableOffsetCommit(BrokerError):
-    """The request went over a quota and has to wait."""
+    """An offset has a transaction that is not decided yet."""
 
     code = 88
     retriable = True
 
 
 class ThrottlingQuotaExceeded(BrokerError):
-    """A newer producer with the same transactional id has taken over."""
+    """The request went over a quota and has to wait."""
 
     code = 89
     retriable = True
 
 
 class ProducerFenced(BrokerError):
-    """There is no such resource."""
+    """A newer producer with the same transactional id has taken over."""
 
     code = 90
 
 
 class ResourceNotFound(BrokerError):
-    """The same resource is named twice."""
+    """There is no such resource."""
 
     code = 91
 
 
 class DuplicateResource(BrokerError):
-    """The credential is not acceptable."""
+    """The same resource is named twice."""
 
     code = 92
 
 
 class UnacceptableCredential(BrokerError):
-    """The voter sets differ."""
+    """The credential is not acceptable."""
 
     code = 93
 
 
 class InconsistentVoterSet(BrokerError):
-    """The partition's state was changed meanwhile."""
+    """The voter sets differ."""
 
     code = 94
 
 
 class InvalidUpdateVersion(BrokerError):
-    """The feature's level cannot be changed."""
+    """The partition's state was changed meanwhile."""
 
     code = 95
 
 
 class FeatureUpdateFailed(BrokerError):
-    """The controller cannot forward the request."""
+    """The feature's level cannot be changed."""
 
     code = 96
 

@@ -1,0 +1,121 @@
+"""The options of a broker, under Kafka's names and defaults; what the profiles change; what is not served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
+from pyclient.broker_embedded.settings import BOOLEAN, INT, INT_MAX, LIST, LONG, SHORT, STRING, Setting, SettingType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OWN: Final = (
+    Setting("auto.create.topics.enable", BOOLEAN, True, "whether asking for an unknown topic creates it"),
+    Setting("broker.rack", STRING, None, "the rack of this broker"),
+    Setting("connections.max.idle.ms", LONG, 600_000, "silent connections are closed after this time"),
+    Setting("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
+    Setting("delete.topic.enable", BOOLEAN, True, "whether topics may be deleted"),
+    Setting("fetch.max.bytes", INT, 55 << 20, "the largest answer to a Fetch", 1024),
+    Setting("group.initial.rebalance.delay.ms", INT, 3_000, "how long a new group waits for members", 0),
+    Setting("group.max.session.timeout.ms", INT, 1_800_000, "the longest session a member may ask for", 1),
+    Setting("group.max.size", INT, INT_MAX, "the most members of a group", 1),
+    Setting("group.min.session.timeout.ms", INT, 6_000, "the shortest session a member may ask for", 0),
+    Setting("log.cleaner.enable", BOOLEAN, True, "whether compacted topics are compacted"),
+    Setting("log.dirs", LIST, None, "the data directory"),
+    Setting("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "how often recovery points are noted", 0),
+    Setting("log.retention.check.interval.ms", LONG, 300_000, "how often retention is applied", 1),
+    Setting("max.connections", INT, INT_MAX, "the most connections at one time", 0),
+    Setting("node.id", INT, 1, "the id of this broker", 0),
+    Setting("num.partitions", INT, 1, "partitions of a topic that is created without a number", 1),
+    Setting("offset.metadata.max.bytes", INT, 4_096, "the largest metadata of a committed offset", 0),
+    Setting("offsets.retention.check.interval.ms", LONG, 600_000, "how often old offsets are looked for", 1),
+    Setting("offsets.retention.minutes", INT, 10_080, "how long offsets of an empty group are kept", 1),
+    Setting("offsets.topic.num.partitions", INT, 50, "partitions of __consumer_offsets", 1),
+    Setting("offsets.topic.replication.factor", SHORT, 1, "replicas of __consumer_offsets", 1),
+    Setting("offsets.topic.segment.bytes", INT, 100 << 20, "segment size of __consumer_offsets", 1),
+    Setting("producer.id.expiration.ms", INT, 86_400_000, "how long a silent producer is remembered", 1),
+    Setting("socket.listen.backlog.size", INT, 50, "connections that may wait to be accepted", 1),
+    Setting("socket.receive.buffer.bytes", INT, -1, "SO_RCVBUF of a connection; -1 leaves it to the system", -1),
+    Setting("socket.request.max.bytes", INT, 100 << 20, "the largest request", 1),
+    Setting("socket.send.buffer.bytes", INT, -1, "SO_SNDBUF of a connection; -1 leaves it to the system", -1),
+)
+
+
+def _topic_defaults() -> Iterator[Setting]:
+    """The options that set defaults of topics. Of several units only the coarsest has a default, as in Kafka."""
+    for key in TOPIC_CONFIGS.values():
+        coarsest = len(key.broker_names) - 1
+        for position, (name, factor) in enumerate(key.broker_names):
+            default = key.default // factor if factor > 1 else key.render(key.default)
+            kind = SettingType[key.type.upper()]
+            limits = (key.minimum, key.maximum) if factor == 1 else (min(key.minimum or 0, 1), None)
+            setting = Setting(name, kind, None, key.doc, *limits, key.choices)
+            if position == coarsest:
+                setting = replace(setting, default=setting.parse(str(default)))
+            yield setting
+
+
+BROKER_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting for setting in sorted((*_OWN, *_topic_defaults()), key=lambda setting: setting.name)
+}
+
+PROFILES: Final[dict[str, dict[str, str]]] = {
+    "kafka": {},
+    "test": {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "offsets.topic.num.partitions": "4",
+        "log.segment.delete.delay.ms": "1000",
+    },
+}
+"""What a profile sets before the user does. `kafka` is Kafka's defaults; internal topics have one replica in both, as a
+cluster of one broker could not create them otherwise."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "background.threads",
+        "controlled.shutdown.enable",
+        "delete.records.purgatory.purge.interval.requests",
+        "fetch.purgatory.purge.interval.requests",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "offsets.commit.timeout.ms",
+        "offsets.load.buffer.size",
+        "producer.purgatory.purge.interval.requests",
+        "queued.max.requests",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.replication.factor",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.segment.bytes",
+    }
+)
+"""Options of Kafka's own machinery (threads, buffers, coordinators that are not here): taken, and nothing depends on them."""
+
+NOT_SERVED: Final[dict[str, str]] = {
+    "advertised.listeners": "the broker advertises the address a client connected to",
+    "authorizer.class.name": "there are no ACLs yet",
+    "controller.listener.names": "the controller needs no listener of its own",
+    "controller.quorum.": "there is one voter, this node",
+    "inter.broker.listener.name": "there is one listener",
+    "listener.": "there is one listener, PLAINTEXT",
+    "listeners": "use the host and port of the cluster or of `pyclient broker`",
+    "log.dir": "use data_dir or `pyclient broker --data-dir`",
+    "log.dirs": "use data_dir or `pyclient broker --data-dir`",
+    "process.roles": "a node is broker and controller",
+    "remote.log": "there is no tiered storage",
+    "sasl.": "there is no authentication yet",
+    "security.": "there is no authentication yet",
+    "ssl.": "there is no TLS yet",
+    "zookeeper.": "metadata is kept in KRaft's log",
+}
+"""Options (or, with a dot at the end, families of options) whose being ignored would mislead; with the reason."""

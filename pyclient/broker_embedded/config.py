@@ -1,0 +1,108 @@
+"""The configuration of one node: where it listens, where it keeps its data, and Kafka's broker options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES, WITHOUT_EFFECT
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.settings import Value, nearest, render
+from pyclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """A node's configuration, checked once by `build`.
+
+    `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
+    option's value.
+    """
+
+    data_dir: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    profile: str = "test"
+    explicit: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    @classmethod
+    def build(
+        cls,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        data_dir: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        profile: str = "test",
+    ) -> BrokerConfig:
+        """Check `settings` (Kafka's option names; texts or values) on top of a profile.
+
+        Raises `ConfigError` naming the option, its value and what is allowed.
+        """
+        if profile not in PROFILES:
+            raise ConfigError(f"profile is {profile!r}: it must be one of {', '.join(sorted(PROFILES))}")
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
+        explicit = dict(PROFILES[profile])
+        for name, value in (settings or {}).items():
+            if _is_served(name):
+                explicit[name] = _text(name, value)
+        values = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+        for name, text in explicit.items():
+            try:
+                values[name] = BROKER_SETTINGS[name].parse(text)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+        values["log.dirs"] = data_dir
+        _check_conflicts(values)
+        return cls(data_dir, host, port, profile, explicit, values)
+
+    def integer(self, name: str) -> int:
+        """The value of a whole-number option."""
+        return cast("int", self.values[name])
+
+    def boolean(self, name: str) -> bool:
+        """The value of an option that is true or false."""
+        return cast("bool", self.values[name])
+
+    def text(self, name: str) -> str | None:
+        """The value of a text option; None when it has no value."""
+        return cast("str | None", self.values[name])
+
+    def seconds(self, name: str) -> float:
+        """A `.ms` option in seconds."""
+        return self.integer(name) / 1000
+
+    def log_defaults(self) -> LogConfig:
+        """What the topics of this broker are configured as where they do not say."""
+        return LogConfig.from_broker(self.explicit)
+
+
+def _is_served(name: str) -> bool:
+    """Whether the option does something; `ConfigError` for one that is unknown or must not be ignored."""
+    if name != "log.dirs" and name in BROKER_SETTINGS:
+        return True
+    if name in WITHOUT_EFFECT:
+        return False
+    for refused, reason in NOT_SERVED.items():
+        if name == refused or (refused.endswith(".") and name.startswith(refused)):
+            raise ConfigError(f"{name}: not supported by the embedded broker: {reason}")
+    raise ConfigError(f"{name}: unknown broker option{nearest(name, BROKER_SETTINGS)}")
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return render(value) or ""
+    raise ConfigError(f"{name} is {value!r}: it must be a text, a number or a bool")
+
+
+def _check_conflicts(values: Mapping[str, Value]) -> None:
+    low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
+    if cast("int", low) > cast("int", high):
+        raise ConfigError(f"group.min.session.timeout.ms ({low}) is above group.max.session.timeout.ms ({high})")

@@ -1,0 +1,204 @@
+"""What the metadata log says when it has been replayed: topics, partitions, configurations, brokers, producer ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from pyclient.protocol.messages.metadata_log import (
+        BrokerRegistrationChangeRecord,
+        ConfigRecord,
+        FeatureLevelRecord,
+        FenceBrokerRecord,
+        PartitionChangeRecord,
+        PartitionRecord,
+        ProducerIdsRecord,
+        RegisterBrokerRecord,
+        RemoveTopicRecord,
+        TopicRecord,
+        UnregisterBrokerRecord,
+    )
+
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+NO_LEADER_CHANGE: Final = -2
+
+
+@dataclass(slots=True)
+class PartitionImage:
+    """One partition; `leader` is -1 when it has none."""
+
+    partition: int
+    replicas: list[int]
+    isr: list[int]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int = 0
+    removing: list[int] = field(default_factory=list)
+    adding: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """One topic and its partitions by number."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        """Whether it belongs to the brokers."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(slots=True)
+class BrokerImage:
+    """One registered broker; `epoch` is the offset of its registration."""
+
+    node_id: int
+    epoch: int
+    endpoints: list[tuple[str, str, int]]
+    rack: str | None
+    fenced: bool
+
+
+class MetadataImage:
+    """The replayed state. `apply` takes the log's records in order; `version` counts them, so that answers can be cached."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.topics_by_id: dict[UUID, TopicImage] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.brokers: dict[int, BrokerImage] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.version = 0
+
+    def __repr__(self) -> str:
+        return f"<MetadataImage {len(self.topics)} topics, {len(self.brokers)} brokers, version {self.version}>"
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """The options that are set on the topic itself."""
+        return self.configs.get((TOPIC_RESOURCE, topic), {})
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """The partition, or None when there is no such topic or partition."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def colliding_topic(self, topic: str) -> str | None:
+        """A topic whose name differs only in `.` against `_`: their metric names would be the same."""
+        if "." not in topic and "_" not in topic:
+            return None
+        plain = topic.replace(".", "_")
+        return next((other for other in self.topics if other != topic and other.replace(".", "_") == plain), None)
+
+    def apply(self, record: Any) -> None:
+        """Change the state as the record says. A record of a type that is not interpreted changes nothing."""
+        change = _CHANGES.get(record.api_key)
+        if change is not None:
+            change(self, record)
+        self.version += 1
+
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
+        endpoints = [(point.name, point.host, point.port) for point in record.end_points]
+        self.brokers[record.broker_id] = BrokerImage(
+            record.broker_id, record.broker_epoch, endpoints, record.rack, record.fenced
+        )
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        self.brokers.pop(record.broker_id, None)
+
+    def _change_registration(self, record: BrokerRegistrationChangeRecord) -> None:
+        if record.fenced:
+            self._set_fenced(record.broker_id, record.fenced > 0)
+
+    def _fence_broker(self, record: FenceBrokerRecord) -> None:
+        self._set_fenced(record.id, True)
+
+    def _unfence_broker(self, record: FenceBrokerRecord) -> None:
+        self._set_fenced(record.id, False)
+
+    def _set_fenced(self, node_id: int, fenced: bool) -> None:
+        broker = self.brokers.get(node_id)
+        if broker is not None:
+            broker.fenced = fenced
+
+    def _add_topic(self, record: TopicRecord) -> None:
+        topic = TopicImage(record.name, record.topic_id)
+        self.topics[record.name] = topic
+        self.topics_by_id[record.topic_id] = topic
+
+    def _add_partition(self, record: PartitionRecord) -> None:
+        self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionImage(
+            record.partition_id,
+            list(record.replicas),
+            list(record.isr),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            list(record.removing_replicas),
+            list(record.adding_replicas),
+        )
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
+        if record.replicas is not None:
+            partition.replicas = list(record.replicas)
+        if record.isr is not None:
+            partition.isr = list(record.isr)
+        if record.removing_replicas is not None:
+            partition.removing = list(record.removing_replicas)
+        if record.adding_replicas is not None:
+            partition.adding = list(record.adding_replicas)
+        if record.leader != NO_LEADER_CHANGE:
+            partition.leader = record.leader
+            partition.leader_epoch += 1
+        partition.partition_epoch += 1
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        topic = self.topics_by_id.pop(record.topic_id)
+        del self.topics[topic.name]
+        self.configs.pop((TOPIC_RESOURCE, topic.name), None)
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        key = (record.resource_type, record.resource_name)
+        options = self.configs.setdefault(key, {})
+        if record.value is None:
+            options.pop(record.name, None)
+        else:
+            options[record.name] = record.value
+        if not options:
+            del self.configs[key]
+
+    def _set_feature(self, record: FeatureLevelRecord) -> None:
+        if record.feature_level == 0:
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.feature_level
+
+    def _set_producer_ids(self, record: ProducerIdsRecord) -> None:
+        self.next_producer_id = record.next_producer_id
+
+
+_CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
+    0: MetadataImage._register_broker,
+    1: MetadataImage._unregister_broker,
+    2: MetadataImage._add_topic,
+    3: MetadataImage._add_partition,
+    4: MetadataImage._set_config,
+    5: MetadataImage._change_partition,
+    7: MetadataImage._fence_broker,
+    8: MetadataImage._unfence_broker,
+    9: MetadataImage._remove_topic,
+    12: MetadataImage._set_feature,
+    15: MetadataImage._set_producer_ids,
+    17: MetadataImage._change_registration,
+}
+"""Record type -> what it changes."""

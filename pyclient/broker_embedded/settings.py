@@ -1,0 +1,110 @@
+"""What an option of a broker or a topic is: Kafka's name, type, default and limits, and how its text is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Value = bool | int | float | str | None
+"""A setting's value; a list stays the comma-separated text that Kafka's tools print."""
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class SettingType(IntEnum):
+    """The types of Kafka's configuration; the numbers are those of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = SettingType
+
+_WHOLE_LIMITS: Final = {INT: INT_MAX, SHORT: 2**15 - 1, LONG: LONG_MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option. `minimum` and `maximum` are inclusive; `choices` limits a text, or each element of a list."""
+
+    name: str
+    type: SettingType
+    default: Value
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> Value:
+        """The value that `text` stands for; `ValueError` says what is allowed."""
+        text = text.strip()
+        if self.type is BOOLEAN:
+            return self._parse_boolean(text)
+        if self.type in (STRING, LIST):
+            return self._parse_text(text)
+        return self._parse_number(text)
+
+    def _parse_boolean(self, text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{self.name} is {text!r}: it must be true or false")
+        return text.lower() == "true"
+
+    def _parse_text(self, text: str) -> str:
+        if not self.choices:
+            return text
+        elements = [element.strip() for element in text.split(",")] if self.type is LIST else [text]
+        for element in elements:
+            if element not in self.choices:
+                raise ValueError(f"{self.name} is {text!r}: it must be {_or(self.choices)}")
+        return ",".join(elements)
+
+    def _parse_number(self, text: str) -> int | float:
+        try:
+            value = float(text) if self.type is DOUBLE else int(text)
+        except ValueError:
+            raise ValueError(f"{self.name} is {text!r}: it must be a {self._kind()}") from None
+        maximum = self.maximum if self.maximum is not None else _WHOLE_LIMITS.get(self.type)
+        minimum = self.minimum if self.minimum is not None else -(_WHOLE_LIMITS.get(self.type, LONG_MAX)) - 1
+        if not minimum <= value or (maximum is not None and not value <= maximum):
+            raise ValueError(f"{self.name} is {text}: it must be {self._range()}")
+        return value
+
+    def _kind(self) -> str:
+        return "number" if self.type is DOUBLE else "whole number"
+
+    def _range(self) -> str:
+        if self.minimum is None or self.maximum is not None:
+            low = "" if self.minimum is None else f"from {self.minimum} "
+            high = self.maximum if self.maximum is not None else _WHOLE_LIMITS.get(self.type, LONG_MAX)
+            return f"a {self._kind()} {low}to {high}"
+        return f"at least {self.minimum} (and fit Kafka's type {self.type.name.lower()})"
+
+
+def render(value: Value) -> str | None:
+    """A value as Kafka's tools print it: `true`, `0.5`, `delete`."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`" (did you mean ...?)"` for a misspelt name, or nothing."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _or(choices: tuple[str, ...]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
