@@ -1,0 +1,30 @@
+"""Records in Python: what `_speedups` does in C, with the same names, arguments, errors and bytes.
+
+It is also what type checkers read for both.
+"""
+
+from __future__ import annotations
+
+from pyclient.records._pure.building import BatchBuilder
+from pyclient.records._pure.column_reading import ColumnsBuilder
+from pyclient.records._pure.encoding import record_size_bound
+from pyclient.records._pure.hashing import murmur2, partition_for_key
+from pyclient.records._pure.reading import decode_batch
+from pyclient.records._pure.record import Record, RecordHandle
+from pyclient.records.varints import decode_varint, encode_varint
+
+IMPLEMENTATION = "pure"
+
+__all__ = [
+    "IMPLEMENTATION",
+    "BatchBuilder",
+    "ColumnsBuilder",
+    "Record",
+    "RecordHandle",
+    "decode_batch",
+    "decode_varint",
+    "encode_varint",
+    "murmur2",
+    "partition_for_key",
+    "record_size_bound",
+]

@@ -1,0 +1,154 @@
+"""Records into a batch under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyclient.records._pure.column_rows import ColumnRows
+from pyclient.records._pure.encoding import HeaderPairs, encode_record
+from pyclient.records._pure.record import RecordHandle
+from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
+from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns
+from pyclient.records.compression import Compression
+from pyclient.records.varints import wrap64
+
+
+class BatchBuilder:
+    """Writes records into the caller's buffer, behind room for the header, until one does not fit.
+
+    `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
+    length cannot describe. One thread at a time.
+    """
+
+    __slots__ = ("_batch", "_buffer", "_handle_type", "base_timestamp", "count", "max_timestamp", "size")
+
+    count: int
+    size: int
+    base_timestamp: int
+    max_timestamp: int
+
+    def __init__(self, buffer: bytearray, batch: object, handle_type: type[RecordHandle] = RecordHandle) -> None:
+        if not isinstance(buffer, bytearray) or not issubclass(handle_type, RecordHandle):
+            raise TypeError("a BatchBuilder needs a bytearray and a RecordHandle class")
+        if not HEADER_SIZE <= len(buffer) <= MAX_BATCH_SIZE:
+            raise ValueError(f"a buffer of {len(buffer)} bytes cannot hold a batch")
+        self._buffer = memoryview(buffer)  # which also keeps its size as it is
+        self._batch = batch
+        self._handle_type = handle_type
+        self.count = 0
+        self.size = HEADER_SIZE
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+
+    def append(
+        self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None
+    ) -> RecordHandle | None:
+        """Write one record; None when it does not fit. `headers` are (str, bytes-like or None) pairs.
+
+        Raises `TypeError` for anything else.
+        """
+        if not self._add(timestamp_ms, key, value, headers):
+            return None
+        handle = self._handle_type.__new__(self._handle_type)
+        handle.batch = self._batch
+        handle.index = self.count - 1
+        return handle
+
+    def append_many(
+        self,
+        timestamp_ms: int | Sequence[int],
+        keys: Sequence[Buffer | None] | None,
+        values: Sequence[Buffer | None],
+        headers: Sequence[HeaderPairs | None] | None,
+        start: int,
+        stop: int,
+    ) -> int:
+        """Write `values[start:stop]` (and the keys, headers and timestamps beside them); says how many went in.
+
+        Raises `TypeError` only when `values[start]` itself is wrong; before a later wrong one it stops.
+        """
+        shortest = min(len(column) for column in (keys, values, headers) if column is not None)
+        times = None if isinstance(timestamp_ms, int) else timestamp_ms
+        if times is not None:
+            shortest = min(shortest, len(times))
+        if not 0 <= start <= stop <= shortest:
+            raise ValueError(f"rows {start} to {stop} are not in columns of {shortest} rows")
+        row = start
+        try:
+            while row < stop and self._add(
+                timestamp_ms if times is None else times[row],  # type: ignore[arg-type]
+                None if keys is None else keys[row],
+                values[row],
+                None if headers is None else headers[row],
+            ):
+                row += 1
+        except (TypeError, UnicodeEncodeError, OverflowError):
+            if row == start:
+                raise
+        return row - start
+
+    def append_columns(
+        self,
+        timestamps: int | Buffer,
+        keys: BinaryColumn | None,
+        values: BinaryColumn,
+        headers: HeaderColumns | None,
+        start: int,
+        stop: int,
+        rows: Buffer | None = None,
+    ) -> int:
+        """Write rows `start` to `stop` of the columns, or the rows that `rows[start:stop]` (int32) name.
+
+        `timestamps` is one for all, or a buffer of int64 beside `values`. Says how many went in. Raises `ValueError`
+        for columns that contradict themselves; when that comes to light behind the first row, it stops before it.
+        """
+        column = ColumnRows(timestamps, keys, values, headers)
+        numbers = None if rows is None else memoryview(rows).cast("B").cast("i")
+        available = values.length if numbers is None else len(numbers)
+        if not 0 <= start <= stop <= available:
+            raise ValueError(f"rows {start} to {stop} are not in columns of {available} rows")
+        at = start
+        try:
+            while at < stop and self._add(*column.row(at if numbers is None else numbers[at])):
+                at += 1
+        except ValueError:
+            if at == start:
+                raise
+        return at - start
+
+    def _add(self, timestamp_ms: int, key: Any, value: Any, headers: HeaderPairs | None) -> bool:
+        if not -(2**63) <= timestamp_ms < 2**63:
+            raise OverflowError("a timestamp holds 64 bits")
+        base = timestamp_ms if self.count == 0 else self.base_timestamp
+        record = encode_record(wrap64(timestamp_ms - base), self.count, key, value, headers)
+        end = self.size + len(record)
+        if end > len(self._buffer):
+            return False
+        self._buffer[self.size : end] = record
+        self.size = end
+        self.max_timestamp = timestamp_ms if self.count == 0 else max(self.max_timestamp, timestamp_ms)
+        self.base_timestamp = base
+        self.count += 1
+        return True
+
+    def seal(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> memoryview:
+        """The whole batch with its CRC: a writable view, of the buffer itself when not compressed.
+
+        May be called again. Raises `ValueError` when there are no records.
+        """
+        flags = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+        return seal_batch(
+            self._buffer, self.size, self.count, self.base_timestamp, self.max_timestamp, compression, level,
+            producer_id, producer_epoch, base_sequence, flags,
+        )  # fmt: skip

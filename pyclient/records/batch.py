@@ -1,0 +1,248 @@
+"""The 61 bytes in front of every record batch: reading, checking, writing and restamping them."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from pyclient.errors import CorruptRecord, TruncatedMessage
+from pyclient.records.columns import Buffer
+from pyclient.records.compression import Compression, compress
+from pyclient.types import TIMESTAMP_CREATE, TIMESTAMP_LOG_APPEND, TIMESTAMP_NONE
+
+HEADER_SIZE: Final = 61
+MAX_BATCH_SIZE: Final = 2**31 - 1
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+
+# base offset, length, leader epoch, magic, crc, then what the CRC covers: attributes ... count
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_PREFIX: Final = struct.Struct(">qii")
+_PRODUCER: Final = struct.Struct(">qhi")
+_LENGTH_END: Final = 12  # the length counts the bytes behind itself
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_CHECKED_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
+
+# Before batches (magic 0 and 1) a log was made of single messages: offset, length, crc, magic, attributes, [timestamp].
+_MESSAGE: Final = {0: struct.Struct(">qiIbb"), 1: struct.Struct(">qiIbbq")}
+_SMALLEST: Final = {0: 26, 1: 34, 2: HEADER_SIZE}
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """What a batch says about itself. `size` is the whole batch in bytes; sequences and ids are -1 where unset.
+
+    A message of the old formats (magic 0 and 1) reads as a batch whose base offset is its own offset; when it wraps
+    compressed messages, that is the offset of the last of them, and `count` is 1.
+    """
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def codec(self) -> Compression:
+        """How the records are compressed. Raises `CorruptRecord` for a codec that does not exist."""
+        number = self.attributes & _CODEC_MASK
+        if number > Compression.ZSTD:
+            raise CorruptRecord(f"batch at offset {self.base_offset}: compression codec {number} does not exist")
+        return Compression(number)
+
+    @property
+    def timestamp_type(self) -> int:
+        """`TIMESTAMP_CREATE` or `TIMESTAMP_LOG_APPEND`; `TIMESTAMP_NONE` in the oldest format."""
+        if self.magic == 0:
+            return TIMESTAMP_NONE
+        return TIMESTAMP_LOG_APPEND if self.attributes & _LOG_APPEND_TIME else TIMESTAMP_CREATE
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction (KIP-98)."""
+        return self.magic >= 2 and self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Holds a marker for brokers and clients, not a user's records."""
+        return self.magic >= 2 and self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """`base_timestamp` is when its tombstones may go (KIP-534)."""
+        return self.magic >= 2 and self.attributes & DELETE_HORIZON != 0
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record the batch was made with; compaction keeps it."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on behind this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; after 2147483647 comes 0. -1 without a sequence."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header at `position`.
+
+    Raises `TruncatedMessage` when the buffer ends inside it, `CorruptRecord` when its length or magic cannot be.
+    The bytes behind the header need not be there.
+    """
+    available = len(buffer) - position
+    if position < 0 or available <= _MAGIC_AT:
+        raise TruncatedMessage(f"a record batch header ends early: {max(available, 0)} bytes at position {position}")
+    magic = buffer[position + _MAGIC_AT]
+    if magic == 2 and available >= HEADER_SIZE:
+        base_offset, length, *rest = _HEADER.unpack_from(buffer, position)
+        if length >= HEADER_SIZE - _LENGTH_END:
+            return BatchHeader(base_offset, length + _LENGTH_END, *rest)
+    return _read_unusual_header(buffer, position, magic, available)
+
+
+def _read_unusual_header(buffer: Buffer, position: int, magic: int, available: int) -> BatchHeader:
+    """Old formats, and everything that is wrong."""
+    offset, length, _ = _PREFIX.unpack_from(buffer, position)
+    if magic not in _SMALLEST:
+        raise CorruptRecord(f"batch at offset {offset}: magic {magic} is not 0, 1 or 2")
+    if length < _SMALLEST[magic] - _LENGTH_END:
+        raise CorruptRecord(f"batch at offset {offset}: a length of {length} bytes is too small for magic {magic}")
+    header_size = HEADER_SIZE if magic == 2 else _MESSAGE[magic].size
+    if available < header_size:
+        raise TruncatedMessage(f"a record batch header ends early: {available} bytes at position {position}")
+    fields = _MESSAGE[magic].unpack_from(buffer, position)
+    crc, attributes = fields[2], fields[4]
+    timestamp = fields[5] if magic == 1 else -1
+    return BatchHeader(offset, length + _LENGTH_END, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1)
+
+
+def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Every whole batch from `position` on, as (position, header). A last one that is cut ends it quietly.
+
+    Raises `CorruptRecord` at a header that cannot be.
+    """
+    end = len(buffer)
+    while end - position > _MAGIC_AT:
+        try:
+            header = read_header(buffer, position)
+        except TruncatedMessage:
+            return
+        if position + header.size > end:
+            return
+        yield position, header
+        position += header.size
+
+
+def where(header: BatchHeader, topic: str, partition: int) -> str:
+    """How errors name a batch: `orders-3: batch at offset 42`."""
+    prefix = f"{topic}-{partition}: " if topic else ""
+    return f"{prefix}batch at offset {header.base_offset}"
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader, topic: str = "", partition: int = -1) -> None:
+    """Compare the batch's checksum with its bytes (CRC-32C, or CRC-32 in the old formats).
+
+    Raises `CorruptRecord` when they differ or the batch is not all there.
+    """
+    end = position + header.size
+    if position < 0 or end > len(buffer):
+        raise CorruptRecord(f"{where(header, topic, partition)} ends early")
+    view = memoryview(buffer)
+    if header.magic == 2:
+        actual = crc32c(view[position + _CHECKED_AT : end])
+    else:
+        actual = zlib.crc32(view[position + _MAGIC_AT : end])
+    if actual != header.crc:
+        raise CorruptRecord(
+            f"{where(header, topic, partition)}: its CRC is {actual:#010x}, the header says {header.crc:#010x}"
+        )
+
+
+def stamp_offsets(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Set, in place, what a leader assigns: the base offset and its epoch. The CRC does not cover them."""
+    length = struct.unpack_from(">i", buffer, position + 8)[0]
+    _PREFIX.pack_into(buffer, position, base_offset, length, leader_epoch)
+
+
+def stamp_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Set, in place, the producer's identity of a sealed batch, and its CRC."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _stamp_crc(batch, 0, len(batch))
+
+
+def stamp_timestamp(
+    buffer: bytearray | memoryview, position: int, header: BatchHeader, timestamp_type: int, max_timestamp: int
+) -> None:
+    """Set, in place, a batch's timestamp type and greatest timestamp (epoch ms), and its CRC.
+
+    With `TIMESTAMP_LOG_APPEND` that timestamp is every record's.
+    """
+    attributes = header.attributes & ~_LOG_APPEND_TIME
+    if timestamp_type == TIMESTAMP_LOG_APPEND:
+        attributes |= _LOG_APPEND_TIME
+    struct.pack_into(">h", buffer, position + _CHECKED_AT, attributes)
+    struct.pack_into(">q", buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
+    _stamp_crc(buffer, position, header.size)
+
+
+def _stamp_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
+    checked = memoryview(buffer)[position + _CHECKED_AT : position + size]
+    struct.pack_into(">I", buffer, position + _CRC_AT, crc32c(checked))
+
+
+def seal_batch(
+    buffer: memoryview,
+    size: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: Compression,
+    level: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    flags: int,
+) -> memoryview:
+    """Write the header in front of the `count` records in `buffer[61:size]`; compressed ones go to new memory."""
+    if count < 1:
+        raise ValueError("a batch without records cannot be sealed")
+    batch = buffer[:size]
+    if compression != Compression.NONE:
+        packed = compress(compression, batch[HEADER_SIZE:], level)
+        size = HEADER_SIZE + len(packed)
+        target = bytearray(size)
+        target[HEADER_SIZE:] = packed
+        batch = memoryview(target)
+    attributes = compression | flags
+    _HEADER.pack_into(
+        batch, 0, 0, size - _LENGTH_END, -1, 2, 0, attributes, count - 1, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    )  # fmt: skip
+    _stamp_crc(batch, 0, size)
+    return batch

@@ -1,0 +1,102 @@
+"""From a batch in a buffer to the plain bytes of its records, and the words for what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyclient.errors import CorruptRecord
+from pyclient.records.batch import HEADER_SIZE, BatchHeader, where
+from pyclient.records.columns import Buffer
+from pyclient.records.compression import Compression, decompress
+from pyclient.types import TIMESTAMP_LOG_APPEND
+
+SMALLEST_RECORD: Final = 7
+MAX_OFFSET: Final = 2**63 - 1
+
+# What can be wrong with one record, by the numbers that the compiled twin returns.
+EARLY: Final = 1
+VARINT: Final = 2
+LENGTH: Final = 3
+OFFSET: Final = 4
+HEADERS: Final = 5
+NAME: Final = 6
+LEFTOVER: Final = 7
+_PROBLEMS: Final = {
+    EARLY: "ends early",
+    VARINT: "has a varint with too many bits",
+    LENGTH: "has a negative length",
+    OFFSET: "has an offset delta out of order or beyond the batch's last",
+    HEADERS: "has an impossible number of headers",
+    NAME: "has a header name that is not UTF-8",
+    LEFTOVER: "is longer than its content",
+}
+
+
+@dataclass(slots=True)
+class Payload:
+    """The records of one batch, uncompressed, in the layout of magic 2.
+
+    `append_timestamp` is the timestamp of every record when the log's time counts, else None. `place` names the batch
+    in errors.
+    """
+
+    data: Buffer
+    count: int
+    base_offset: int
+    last_offset_delta: int
+    base_timestamp: int
+    append_timestamp: int | None
+    timestamp_type: int
+    leader_epoch: int
+    place: str
+
+
+def open_batch(
+    buffer: Buffer, position: int, header: BatchHeader, topic: str, partition: int, max_size: int
+) -> Payload:
+    """Decompress the batch at `position` and check its counts against each other and against its bytes.
+
+    Raises `CorruptRecord`, also when it expands past `max_size` bytes.
+    """
+    place = where(header, topic, partition)
+    end = position + header.size
+    if position < 0 or end > len(buffer):
+        raise CorruptRecord(f"{place} ends early")
+    if header.magic < 2:
+        from pyclient.records.legacy import open_messages
+
+        return open_messages(memoryview(buffer)[position:end], header, place, max_size)
+    data: Buffer = memoryview(buffer)[position + HEADER_SIZE : end]
+    codec = header.codec
+    if codec != Compression.NONE and len(data):
+        data = _decompress(codec, data, place, max_size)
+    count, last = header.count, header.last_offset_delta
+    if not 0 <= count <= len(data) // SMALLEST_RECORD:
+        raise CorruptRecord(f"{place}: {count} records cannot be in {len(data)} bytes")
+    if not count - 1 <= last:
+        raise CorruptRecord(f"{place}: {count} records cannot have {last} as their last offset delta")
+    if not 0 <= header.base_offset <= MAX_OFFSET - max(last, 0):
+        raise CorruptRecord(f"{place}: its offsets cannot be")
+    append_timestamp = header.max_timestamp if header.timestamp_type == TIMESTAMP_LOG_APPEND else None
+    return Payload(
+        data, count, header.base_offset, last, header.base_timestamp, append_timestamp, header.timestamp_type,
+        header.leader_epoch, place,
+    )  # fmt: skip
+
+
+def _decompress(codec: Compression, data: Buffer, place: str, max_size: int) -> Buffer:
+    try:
+        return decompress(codec, data, max_size)
+    except CorruptRecord as error:
+        raise CorruptRecord(f"{place}: {error}") from error
+
+
+def bad_record(place: str, index: int, problem: int) -> CorruptRecord:
+    """The error for record `index` of a batch."""
+    return CorruptRecord(f"{place}: record {index} {_PROBLEMS[problem]}")
+
+
+def bytes_behind(place: str, size: int) -> CorruptRecord:
+    """The error for a batch that holds more than its records."""
+    return CorruptRecord(f"{place}: {size} bytes are left behind its last record")
