@@ -1,0 +1,82 @@
+"""The state machine of a classic consumer group: `step(group, event, now)` changes the group and says what to do.
+
+It knows no clock, socket or log: `now` (seconds) comes in, requests are held as opaque replies, and what has to be
+written comes out as a `Store` that is answered by a `Stored` event. The moves (KIP-134, KIP-345, KIP-394):
+
+| from                | event                                           | to                  | what happens          |
+|---------------------|-------------------------------------------------|---------------------|-----------------------|
+| Empty               | Join                                            | PreparingRebalance  | parked for the        |
+|                     |                                                 |                     | initial delay         |
+| PreparingRebalance  | all joined, or the time is up                   | CompletingRebalance | generation + 1, Joins |
+|                     |                                                 |                     | answered, absent gone |
+| PreparingRebalance  | nobody is left                                  | Empty               | generation + 1        |
+| CompletingRebalance | the leader's Sync is stored                     | Stable              | Syncs answered        |
+| CompletingRebalance | new or changed member, loss, store failed       | PreparingRebalance  | parked Syncs get      |
+|                     |                                                 |                     | REBALANCE_IN_PROGRESS |
+| Stable              | new or changed member, the leader's Join, loss  | PreparingRebalance  | heartbeats say so     |
+| any                 | deleted, or moved to another broker             | Dead                | who waits is told     |
+
+A loss is a Leave, a session that ended, or a member that did not ask for its assignment in time.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, assert_never
+
+from pyclient.broker_embedded.groups import joining, leaving, syncing
+from pyclient.broker_embedded.groups.events import (
+    NONE,
+    Answer,
+    Heartbeat,
+    HeartbeatResult,
+    Join,
+    Leave,
+    Stored,
+    Sync,
+    Tick,
+)
+from pyclient.broker_embedded.groups.state import DEAD, PREPARING
+from pyclient.errors import CoordinatorNotAvailable, IllegalGeneration, RebalanceInProgress
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.groups.events import Action, Event
+    from pyclient.broker_embedded.groups.state import ClassicGroup
+
+
+def step(group: ClassicGroup, event: Event, now: float) -> list[Action]:
+    """Take one event in; the actions are to be done in their order."""
+    match event:
+        case Heartbeat():
+            return [Answer(event.reply, HeartbeatResult(_heartbeat(group, event, now)))]
+        case Join():
+            return joining.join(group, event, now)
+        case Sync():
+            return syncing.sync(group, event, now)
+        case Leave():
+            return leaving.leave(group, event, now)
+        case Stored():
+            return syncing.stored(group, event, now)
+        case Tick():
+            return leaving.tick(group, now)
+        case _:
+            assert_never(event)
+
+
+def _heartbeat(group: ClassicGroup, event: Heartbeat, now: float) -> int:
+    if group.state is DEAD:
+        return CoordinatorNotAvailable.code
+    error = group.check(event.member_id, event.instance_id)
+    if error:
+        return error
+    if event.generation != group.generation:
+        return IllegalGeneration.code
+    group.refresh(group.members[event.member_id], now)
+    return RebalanceInProgress.code if group.state is PREPARING else NONE
+
+
+def next_deadline(group: ClassicGroup) -> float | None:
+    """When the next `Tick` is due, in seconds of the same clock; None while nothing can happen by itself."""
+    sessions = (member.deadline for member in group.members.values())
+    deadlines = chain(sessions, group.pending.values(), (group.join_deadline, group.sync_deadline))
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)

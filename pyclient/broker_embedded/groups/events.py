@@ -1,0 +1,191 @@
+"""What happens to a classic group, and what it wants done: the values that go into `step` and come out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NONE = 0
+"""Kafka's code for no error."""
+
+Reply = object
+"""Whoever asked and now waits; the state machine only hands it back in an `Answer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """An assignment protocol that a member supports, with what the member has to say about itself."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A JoinGroup request. `fresh_id` is the member id to give to a member that comes without one."""
+
+    reply: Reply
+    member_id: str
+    fresh_id: str
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    needs_known_id: bool = False
+    can_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """A SyncGroup request; `protocol_type` and `protocol_name` are None when its version does not carry them."""
+
+    reply: Reply
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A Heartbeat request."""
+
+    reply: Reply
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """A member by its id, or (with an empty id) by its group.instance.id."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """A LeaveGroup request."""
+
+    reply: Reply
+    members: tuple[MemberIdentity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The `Store` of that serial is in the log (`error` 0) or could not be written (a Kafka error code)."""
+
+    serial: int
+    error: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Join | Sync | Heartbeat | Leave | Stored | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as the group's leader sees it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinResult:
+    """The answer to a `Join`; only the leader is told the members."""
+
+    error: int = NONE
+    member_id: str
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResult:
+    """The answer to a `Sync`."""
+
+    error: int = NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """The answer to a `Heartbeat`."""
+
+    error: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResult:
+    """The answer to a `Leave`: an error code for the group and one for each member, in the order asked."""
+
+    error: int = NONE
+    members: tuple[tuple[MemberIdentity, int], ...] = ()
+
+
+Result = JoinResult | SyncResult | HeartbeatResult | LeaveResult
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Give `result` to whoever waits behind `reply`."""
+
+    reply: Reply
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSnapshot:
+    """What the log keeps of a member."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """What the log keeps of a group."""
+
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    members: tuple[MemberSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write the group into the log, then tell the group with a `Stored` of the same serial."""
+
+    serial: int
+    snapshot: GroupSnapshot
+
+
+Action = Answer | Store

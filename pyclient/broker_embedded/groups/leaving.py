@@ -1,0 +1,110 @@
+"""How members go: LeaveGroup, a session that ends, and a member that never asks for its assignment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.events import NONE, Answer, JoinResult, LeaveResult, SyncResult
+from pyclient.broker_embedded.groups.rebalancing import complete_if_all_joined, join_time_is_up, prepare
+from pyclient.broker_embedded.groups.state import COMPLETING, DEAD, STABLE, StoringRejoin
+from pyclient.errors import CoordinatorNotAvailable, UnknownMemberId
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.groups.events import Action, Leave, MemberIdentity
+    from pyclient.broker_embedded.groups.state import ClassicGroup
+
+
+def leave(group: ClassicGroup, event: Leave, now: float) -> list[Action]:
+    """Let each named member go, then rebalance once."""
+    if group.state is DEAD:
+        return [Answer(event.reply, LeaveResult(CoordinatorNotAvailable.code))]
+    actions: list[Action] = []
+    results: list[tuple[MemberIdentity, int]] = []
+    for identity in event.members:
+        error, parked = _leave_one(group, identity)
+        results.append((identity, error))
+        actions += parked
+    if any(error == NONE for _, error in results):
+        actions += _after_loss(group, now)
+    return [Answer(event.reply, LeaveResult(members=tuple(results))), *actions]
+
+
+def _leave_one(group: ClassicGroup, identity: MemberIdentity) -> tuple[int, list[Action]]:
+    member_id = identity.member_id
+    if not member_id and identity.instance_id is not None:  # an administrator removes a static member by its name
+        member_id = group.static_ids.get(identity.instance_id, "")
+    elif identity.instance_id is None and group.pending.pop(member_id, None) is not None:
+        return NONE, []
+    error = group.check(member_id, identity.instance_id)
+    return (error, []) if error else (NONE, _remove(group, member_id))
+
+
+def _remove(group: ClassicGroup, member_id: str) -> list[Action]:
+    """Take a member out; whatever it waits for is answered: it is no member any more."""
+    member = group.remove(member_id)
+    actions: list[Action] = []
+    if member.join_reply is not None:
+        actions.append(Answer(member.join_reply, JoinResult(error=UnknownMemberId.code, member_id=member_id)))
+    if member.sync_reply is not None:
+        actions.append(Answer(member.sync_reply, SyncResult(error=UnknownMemberId.code)))
+    return actions
+
+
+def _after_loss(group: ClassicGroup, now: float) -> list[Action]:
+    if group.state in (STABLE, COMPLETING):
+        return prepare(group, now)
+    return complete_if_all_joined(group, now)
+
+
+def tick(group: ClassicGroup, now: float) -> list[Action]:
+    """Do what is due: sessions that ended, assignments nobody asked for, a rebalance whose time is up."""
+    actions = _end_sessions(group, now)
+    if group.sync_deadline is not None and group.sync_deadline <= now:
+        actions += _drop_unsynced(group, now)
+    if group.join_deadline is not None and group.join_deadline <= now:
+        actions += join_time_is_up(group, now)
+    return actions
+
+
+def _end_sessions(group: ClassicGroup, now: float) -> list[Action]:
+    forgotten = [member_id for member_id, deadline in group.pending.items() if deadline <= now]
+    ended = [m.member_id for m in group.members.values() if m.deadline is not None and m.deadline <= now]
+    actions: list[Action] = []
+    for member_id in forgotten:
+        del group.pending[member_id]
+    for member_id in ended:
+        actions += _remove(group, member_id)
+    if ended:
+        return actions + _after_loss(group, now)
+    return complete_if_all_joined(group, now) if forgotten else []
+
+
+def _drop_unsynced(group: ClassicGroup, now: float) -> list[Action]:
+    """Members that know the generation but did not ask for their assignment within the rebalance timeout are gone."""
+    group.sync_deadline = None
+    actions: list[Action] = []
+    for member_id in [name for name in group.members if name in group.unsynced]:
+        actions += _remove(group, member_id)
+    return actions + prepare(group, now)
+
+
+def disband(group: ClassicGroup, error: int) -> list[Action]:
+    """End the group here (it was deleted, or another broker coordinates it now); whoever waits is told `error`."""
+    actions: list[Action] = []
+    for member in group.members.values():
+        if member.join_reply is not None:
+            actions.append(Answer(member.join_reply, JoinResult(error=error, member_id=member.member_id)))
+        if member.sync_reply is not None:
+            actions.append(Answer(member.sync_reply, SyncResult(error=error)))
+        member.join_reply = member.sync_reply = member.deadline = None
+    actions += [
+        Answer(waiting.reply, JoinResult(error=error, member_id=waiting.result.member_id))
+        for waiting in group.storing.values()
+        if isinstance(waiting, StoringRejoin)
+    ]
+    group.storing.clear()
+    group.pending.clear()
+    group.join_deadline = group.sync_deadline = None
+    if group.state is not DEAD:
+        group.move(DEAD)
+    return actions

@@ -1,0 +1,154 @@
+"""A group under test, its clock, and everybody who talks to it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pyclient.broker_embedded.groups.classic import next_deadline, step
+from pyclient.broker_embedded.groups.events import (
+    Answer,
+    Heartbeat,
+    Join,
+    Leave,
+    MemberIdentity,
+    Protocol,
+    Store,
+    Stored,
+    Sync,
+    Tick,
+)
+from pyclient.broker_embedded.groups.state import ClassicGroup
+
+
+def protocols(*names: str) -> tuple[Protocol, ...]:
+    """`range` supports range; `range=x` says x about itself under it."""
+    return tuple(Protocol(name.partition("=")[0], name.partition("=")[2].encode()) for name in names)
+
+
+class Script:
+    """Plays a transcript against one group: requests get a name, and `answers[name]` is what they were told.
+
+    Ids that the group gives out are `id-1`, `id-2`, ... in order. Stores succeed at once unless `hold` is set.
+    """
+
+    def __init__(self, *, initial_delay_ms: int = 0, max_size: int = 100) -> None:
+        self.group = ClassicGroup("orders", initial_delay_ms, max_size)
+        self.now = 1000.0
+        self.answers: dict = {}
+        self.stores: list[Store] = []
+        self.hold = False
+        self._ids = (f"id-{n}" for n in itertools.count(1))
+
+    def step(self, event) -> None:
+        todo = step(self.group, event, self.now)
+        while todo:
+            action = todo.pop(0)
+            if isinstance(action, Answer):
+                assert action.reply not in self.answers, f"{action.reply} is answered twice"
+                self.answers[action.reply] = action.result
+            else:
+                self.stores.append(action)
+                if not self.hold:
+                    todo += step(self.group, Stored(action.serial), self.now)
+
+    def join(self, reply, member_id="", *names, instance=None, known=False, skip=False, session=10, rebalance=60):
+        """JoinGroup; `known` asks for a known member id (JoinGroup 4), `skip` for skipAssignment (9); times in s."""
+        self.step(
+            Join(
+                reply=reply,
+                member_id=member_id,
+                fresh_id=next(self._ids) if not member_id else "unused",
+                protocol_type="consumer",
+                protocols=protocols(*(names or ("range",))),
+                session_timeout_ms=session * 1000,
+                rebalance_timeout_ms=rebalance * 1000,
+                instance_id=instance,
+                client_id=reply,
+                client_host="/127.0.0.1",
+                needs_known_id=known,
+                can_skip_assignment=skip,
+            )
+        )
+        return self.answers.get(reply)
+
+    def sync(self, reply, member_id, generation, instance=None, protocol_type=None, protocol_name=None, **assignments):
+        """SyncGroup; the leader's assignments as keywords, `id_1=b"..."` for `id-1`."""
+        self.step(
+            Sync(
+                reply=reply,
+                member_id=member_id,
+                generation=generation,
+                instance_id=instance,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+                assignments={name.replace("_", "-"): value for name, value in assignments.items()},
+            )
+        )
+        return self.answers.get(reply)
+
+    def heartbeat(self, member_id, generation, instance=None) -> int:
+        reply = object()
+        self.step(Heartbeat(reply=reply, member_id=member_id, generation=generation, instance_id=instance))
+        return self.answers.pop(reply).error
+
+    def leave(self, *members) -> list[int]:
+        """LeaveGroup of member ids or (member id, instance id) pairs; the error code of each."""
+        reply = object()
+        identities = tuple(MemberIdentity(*((m,) if isinstance(m, str) else m)) for m in members)
+        self.step(Leave(reply=reply, members=identities))
+        result = self.answers.pop(reply)
+        assert [identity for identity, _ in result.members] == list(identities)
+        return [error for _, error in result.members]
+
+    def stored(self, error: int = 0) -> None:
+        """The log answers the oldest store that was held back."""
+        self.step(Stored(self.stores.pop(0).serial, error))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, ticking when the group asked for it."""
+        end = self.now + seconds
+        while (due := next_deadline(self.group)) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.step(Tick())
+        self.now = end
+
+    @property
+    def state(self) -> str:
+        return self.group.state.value
+
+    def stable(self, *replies: str) -> None:
+        """Bring new members, in this order, into a stable group; the first leads."""
+        for reply in replies:
+            self.join(reply, "")
+        for member_id in list(self.group.members):
+            if self.group.members[member_id].join_reply is None:
+                self.join(f"again-{member_id}", member_id, "range")
+        generation = self.group.generation
+        for member_id in sorted(self.group.members, key=lambda name: name == self.group.leader):
+            self.sync(
+                f"sync-{member_id}",
+                member_id,
+                generation,
+                **{name.replace("-", "_"): f"part of {name}".encode() for name in self.group.members},
+            )
+        assert self.state == "Stable"
+
+
+@pytest.fixture
+def script() -> Script:
+    """An empty group that does not wait for more members."""
+    return Script()
+
+
+@pytest.fixture
+def delayed() -> Script:
+    """An empty group with Kafka's initial delay of 3 s."""
+    return Script(initial_delay_ms=3000)
+
+
+@pytest.fixture
+def small() -> Script:
+    """An empty group with two places."""
+    return Script(max_size=2)
