@@ -1,0 +1,170 @@
+"""An event loop in a thread of its own: what a synchronous client runs its asynchronous core on."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from pyclient.errors import ClosedError, ForkError, KafkaTimeout
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_EXIT_SECONDS: Final = 2.0
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop where uvloop is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class LoopThread:
+    """A daemon thread that runs an event loop from `start` to `stop`.
+
+    At interpreter exit `at_exit`, if set, is called first (a client's own bounded close); then the loop is stopped
+    within two seconds. In a child made by `fork` every use raises `ForkError`.
+    """
+
+    def __init__(self, name: str, *, at_exit: Callable[[], None] | None = None) -> None:
+        self.name = name
+        self.at_exit = at_exit
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The thread's event loop; `ClosedError` before `start`."""
+        if self._loop is None:
+            raise ClosedError(f"{self.name} was not started")
+        return self._loop
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop runs in this process and accepts work."""
+        return self._thread is not None and not self._stopping and self._pid == os.getpid() and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Starts the thread and its loop."""
+        self._check_process()
+        if self._thread is not None:
+            raise RuntimeError(f"the loop thread {self.name} was started before")
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self.name, daemon=True)
+        self._thread.start()
+        _live.add(self)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Runs a coroutine on the loop and gives its result or raises its error.
+
+        Ctrl-C in the waiting thread cancels the coroutine and is raised. After `timeout` seconds the coroutine is
+        cancelled and `KafkaTimeout` raised; `ClosedError` if the loop does not run.
+        """
+        try:
+            self._check_usable()
+            if threading.current_thread() is self._thread:
+                raise RuntimeError(f"a blocking call inside {self.name}, the thread that would have to answer it")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise ClosedError(f"{self.name} was closed during the call") from None
+        except TimeoutError:
+            if future.done():  # the coroutine's own error, or a result at the last moment
+                return future.result()
+            future.cancel()
+            raise KafkaTimeout(f"{self.name}: nothing after {timeout:g} s") from None
+        except BaseException:  # Ctrl-C, or any other exception that a signal handler raised in this thread
+            future.cancel()
+            raise
+
+    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Calls `function(*args)` on the loop's thread; `ClosedError` if the loop does not run."""
+        self._check_usable()
+        try:
+            self.loop.call_soon_threadsafe(function, *args)
+        except RuntimeError as error:  # closed between the check and the call
+            raise ClosedError(f"{self.name} is closed") from error
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Cancels what runs on the loop, ends the thread, and says whether it ended within `timeout` seconds.
+
+        In a child made by `fork` there is nothing to stop and nothing is touched.
+        """
+        if self._thread is None or self._pid != os.getpid():
+            return True
+        _live.discard(self)
+        if not self._stopping:
+            self._stopping = True
+            asyncio.run_coroutine_threadsafe(_wind_up(), self.loop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def __del__(self) -> None:
+        self.stop(0)
+
+    def _check_usable(self) -> None:
+        self._check_process()
+        if not self.running:
+            raise ClosedError(f"{self.name} {'is closed' if self._thread else 'was not started'}")
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkError(f"{self.name} belongs to process {self._pid}: after fork() make a client of your own")
+
+    def __repr__(self) -> str:
+        return f"<LoopThread {self.name} {'running' if self.running else 'stopped'}>"
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _wind_up() -> None:
+    """Cancels every task, lets them end, and stops the loop."""
+    loop = asyncio.get_running_loop()
+    me = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not me]
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("a task failed while its loop was stopped", exc_info=outcome)
+    await loop.shutdown_asyncgens()
+    loop.call_soon(loop.stop)
+
+
+_live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for thread in list(_live):
+        try:
+            if thread.running and thread.at_exit is not None:
+                thread.at_exit()
+        except Exception:
+            log.exception("closing %s at interpreter exit failed", thread.name)
+        finally:
+            thread.stop(_EXIT_SECONDS)
