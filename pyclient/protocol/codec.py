@@ -1,0 +1,105 @@
+"""Messages to bytes and back: encode and decode functions, compiled from the declarations on first use.
+
+Each (message, version) gets one flat function of its own; see `encoding.py` and `decoding.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, TypeVar
+
+from pyclient.errors import MalformedMessage, TruncatedMessage, UnsupportedVersion
+from pyclient.protocol.fields import CoordinatorKey, Message, Part
+from pyclient.varint import Buffer
+
+M = TypeVar("M", bound=Message)
+
+_INT16: Final = Struct(">h")
+
+
+def encode_parts(message: Message, version: int) -> list[Part]:
+    """The message's bytes in pieces: a non-empty `records` value is a piece of its own, the very object given.
+
+    Raises FieldNotInVersion when a field is set that the version cannot carry, MalformedMessage when a value does not
+    fit its field, UnsupportedVersion when the message has no such version.
+    """
+    cls = type(message)
+    encode_message = cls.__encoders__.get(version)
+    if encode_message is None:
+        encode_message = encoder(cls, version)
+    return encode_message(message)
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The message's bytes; errors as `encode_parts`. Record data has to be bytes-like here."""
+    parts = encode_parts(message, version)
+    if len(parts) == 1 and type(parts[0]) is bytes:
+        return parts[0]
+    return b"".join(parts)  # type: ignore[arg-type]
+
+
+def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
+    """The message that starts at `position` and ends where the buffer ends.
+
+    `records` fields are memoryview slices of the buffer, everything else is a value of its own. Raises
+    TruncatedMessage when the buffer ends early, MalformedMessage when a length, a string or a tag is impossible or
+    bytes are left over, UnsupportedVersion when the message has no such version.
+    """
+    decode_message = cls.__decoders__.get(version)
+    if decode_message is None:
+        decode_message = decoder(cls, version)
+    return decode_message(buffer, position)  # type: ignore[no-any-return]
+
+
+def encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
+    """The compiled function behind `encode_parts`: message -> parts."""
+    if version not in cls.__encoders__:
+        from pyclient.protocol.encoding import compile_encoder
+
+        cls.__encoders__[version] = compile_encoder(cls, version)
+    return cls.__encoders__[version]
+
+
+def decoder(cls: type[M], version: int) -> Callable[..., M]:
+    """The compiled function behind `decode`: (buffer, position=0) -> message."""
+    if version not in cls.__decoders__:
+        from pyclient.protocol.decoding import compile_decoder
+
+        cls.__decoders__[version] = compile_decoder(cls, version)
+    return cls.__decoders__[version]
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """The message behind its version as a 16-bit number: values of internal topics, the consumer protocol, markers.
+
+    The keys of internal topics (`CoordinatorKey`) carry their record type in that place.
+    """
+    leading = message.api_key if isinstance(message, CoordinatorKey) else version
+    return _INT16.pack(leading) + encode(message, version)
+
+
+def decode_versioned(cls: type[M], buffer: Buffer) -> M:
+    """The inverse of `encode_versioned`; errors as `decode`, and UnsupportedVersion for a version we do not know.
+
+    Tolerant messages (the consumer protocol) are read as their highest version when they are newer.
+    """
+    leading = peek_version(buffer)
+    first, last = cls.versions
+    if issubclass(cls, CoordinatorKey):
+        if leading != cls.api_key:
+            raise MalformedMessage(f"{cls.__name__} has record type {cls.api_key}, not {leading}")
+        return decode(cls, last, buffer, 2)
+    if leading > last and cls.tolerant:
+        leading = last
+    if not first <= leading <= last:
+        raise UnsupportedVersion(f"{cls.__name__} has versions {first} to {last}, not {leading}")
+    return decode(cls, leading, buffer, 2)
+
+
+def peek_version(buffer: Buffer) -> int:
+    """The 16-bit number in front of a versioned message: its version, or the record type of a key."""
+    if len(buffer) < 2:
+        raise TruncatedMessage(f"a versioned message starts with 2 bytes of version; there are {len(buffer)}")
+    version: int = _INT16.unpack_from(buffer)[0]
+    return version

@@ -1,0 +1,343 @@
+"""Compiles a declaration into a flat decode function for one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import calcsize, unpack_from
+from struct import error as struct_error
+from typing import Any, Final
+from uuid import UUID
+
+from pyclient.errors import MalformedMessage, TruncatedMessage
+from pyclient.protocol.fields import (
+    BLANK,
+    ZERO_UUID,
+    ArrayOf,
+    Blob,
+    Field,
+    Fixed,
+    Kind,
+    Message,
+    Nested,
+    RecordData,
+    Text,
+    blank,
+    fields_of,
+    shared_blank,
+)
+from pyclient.protocol.layout import Layout, literal
+from pyclient.protocol.source import Source
+from pyclient.varint import Buffer
+
+MAX_STRING: Final = 32_767
+MAX_TAGS: Final = 256
+
+
+def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
+    """The function `decode(buffer, position=0)` of one version of a message."""
+    return _Decoder(Layout(cls, version)).function()
+
+
+class _Decoder(Source):
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(dict(_NAMES))
+        self.layout = layout
+        self.zero_copy = layout.has_records()
+        self.after: list[str] = []
+
+    def function(self) -> Callable[..., Any]:
+        layout = self.layout
+        name = f"decode_{layout.cls.__name__}_v{layout.version}"
+        with self.block(f"def {name}(buf, pos=0):"):
+            if self.zero_copy:
+                self.line("view = memoryview(buf)")
+            else:
+                with self.block("if type(buf) is not bytes:"):
+                    self.line("buf = bytes(buf)")
+            self.line("size = len(buf)")
+            with self.block("try:"):
+                self.part(layout.cls, "m", "")
+            with self.block("except (IndexError, struct_error) as error:"):
+                self.line(f"raise ends_early({layout.label!r}, size, pos, error) from None")
+            with self.block("except UnicodeDecodeError as error:"):
+                self.line(f"raise not_text({layout.label!r}, pos, error) from error")
+            if not layout.cls.tolerant:
+                with self.block("if pos != size:"):
+                    self.line(f"raise left_over({layout.label!r}, size - pos)")
+            self.line("return m")
+        return self.compile(name)
+
+    def where(self, path: str) -> str:
+        return repr(f"{self.layout.label}: {path}")
+
+    def part(self, cls: type, var: str, path: str) -> None:
+        """Make an instance and read its fields; the ones this version lacks get their defaults."""
+        self.line(f"{var} = new({self.refer(cls.__name__, cls)})")
+        tagged = self.layout.tagged(cls)
+        self.defaults(var, [*self.layout.absent(cls), *tagged])
+        for each in self.layout.plain(cls):
+            self.field(each, f"{var}.{each.name}", f"{path}{each.name}")
+        if self.layout.flexible:
+            self.tags(tagged, var, path)
+
+    def defaults(self, var: str, fields: list[Field]) -> None:
+        targets: dict[str, list[str]] = {}
+        for each in fields:
+            target = f"{var}.{each.name}"
+            if each.default is BLANK and isinstance(each.kind, Nested):
+                self.line(f"{target} = {self.blank(each.kind.cls)}")
+            elif isinstance(each.kind, ArrayOf) and each.default is not None:
+                self.line(f"{target} = []")
+            else:
+                targets.setdefault(literal(each.default, self.names), []).append(target)
+        for value, names in targets.items():
+            self.line(f"{' = '.join(names)} = {value}")
+
+    def blank(self, cls: type) -> str:
+        """Three parts a partition that were not sent would cost half as much as decoding it: they are shared."""
+        if any(isinstance(each.kind, ArrayOf | Nested) for each in fields_of(cls)):
+            return f"{self.refer('blank', blank)}({self.refer(cls.__name__, cls)})"
+        return self.refer(f"blank_{cls.__name__}", shared_blank(cls))
+
+    def field(self, each: Field, target: str, path: str) -> None:
+        nullable = self.layout.nullable(each)
+        if isinstance(each.kind, Nested):
+            self.nested(each.kind, target, path, nullable)
+        else:
+            self.value(each.kind, target, path, nullable, compact=self.layout.flexible and each.flexible)
+
+    def nested(self, kind: Nested, target: str, path: str, nullable: bool) -> None:
+        var = self.fresh("o")
+        if not nullable:
+            self.part(kind.cls, var, f"{path}.")
+            self.line(f"{target} = {var}")
+            return
+        there = self.fresh("n")
+        self.run.append(("b", there))
+        with self.block(f"if {there} < 0:"):
+            self.line(f"{target} = None")
+        with self.block("else:"):
+            self.part(kind.cls, var, f"{path}.")
+            self.flush()
+            self.line(f"{target} = {var}")
+
+    def value(self, kind: Kind, target: str, path: str, nullable: bool, *, compact: bool) -> None:
+        if isinstance(kind, Fixed):
+            self.fixed(kind, target)
+            return
+        count = self.length("h" if isinstance(kind, Text) else "i", compact)
+        if nullable:
+            with self.block(f"if {count} < 0:"):
+                if not compact:
+                    with self.block(f"if {count} != -1:"):
+                        self.line(f"raise bad_length({self.where(path)}, {count})")
+                self.line(f"{target} = None")
+            with self.block("else:"):
+                self.content(kind, target, path, count, compact)
+        else:
+            with self.block(f"if {count} < 0:"):
+                self.line(f"raise bad_length({self.where(path)}, {count})")
+            self.content(kind, target, path, count, compact)
+
+    def fixed(self, kind: Fixed, target: str) -> None:
+        if kind.name == "Uuid":
+            raw = self.fresh("u")
+            self.run.append((kind.code, raw))
+            self.after.append(f"{target} = uuid_of({raw})")
+        else:
+            self.run.append((kind.code, target))
+
+    def length(self, code: str, compact: bool) -> str:
+        """Read a length into a variable: -1 is null."""
+        count = self.fresh("n")
+        self.run.append(("B" if compact else code, count))
+        self.flush()
+        if compact:
+            with self.block(f"if {count} > 127:"):
+                self.line(f"{count}, pos = long_uvarint(buf, pos, {count})")
+            self.line(f"{count} -= 1")
+        return count
+
+    def content(self, kind: Kind, target: str, path: str, count: str, compact: bool) -> None:
+        if isinstance(kind, ArrayOf):
+            self.array(kind.item, target, path, count)
+            return
+        if isinstance(kind, Text) and compact:
+            with self.block(f"if {count} > {MAX_STRING}:"):
+                self.line(f"raise bad_length({self.where(path)}, {count})")
+        self.line(f"end = pos + {count}")
+        with self.block("if end > size:"):
+            self.line(f"raise IndexError({self.where(path)}, {count})")
+        if isinstance(kind, RecordData):
+            self.line(f"{target} = view[pos:end]")
+        elif isinstance(kind, Blob):
+            self.line(f"{target} = {'bytes(buf[pos:end])' if self.zero_copy else 'buf[pos:end]'}")
+        else:
+            slice_as_text = "str(buf[pos:end], 'utf-8')" if self.zero_copy else "buf[pos:end].decode()"
+            self.line(f"{target} = {slice_as_text}")
+        self.line("pos = end")
+
+    def array(self, item: Kind, target: str, path: str, count: str) -> None:
+        smallest = self.layout.smallest_item(item)
+        with self.block(f"if {count} * {smallest} > size - pos:" if smallest > 1 else f"if {count} > size - pos:"):
+            self.line(f"raise IndexError({self.where(path)}, {count})")
+        if isinstance(item, Fixed) and item.name != "Uuid":
+            self.line(f"{target} = list(unpack_from('>%d{item.code}' % {count}, buf, pos))")
+            self.line(f"pos += {count} * {item.size}" if item.size > 1 else f"pos += {count}")
+            return
+        items = self.fresh("xs")
+        self.line(f"{target} = {items} = []")
+        with self.block(f"for _ in range({count}):"):
+            var = self.fresh("o")
+            if isinstance(item, Nested):
+                self.part(item.cls, var, f"{path}.")
+            else:
+                self.value(item, var, path, nullable=False, compact=self.layout.flexible)
+            self.flush()
+            self.line(f"{items}.append({var})")
+
+    def tags(self, tagged: list[Field], var: str, path: str) -> None:
+        count = self.fresh("t")
+        self.run.append(("B", count))
+        label = repr(self.layout.label)
+        with self.block(f"if {count}:"):
+            if not tagged:
+                self.line(f"pos = skip_tags({label}, buf, pos, size, {count})")
+                return
+            last, length, stop = self.fresh("last"), self.fresh("n"), self.fresh("stop")
+            self.line(f"{count}, pos = tag_count({label}, buf, pos, size, {count})")
+            self.line(f"{last} = -1")
+            with self.block(f"for _ in range({count}):"):
+                self.line(f"{last}, {length}, pos = tag_head({label}, buf, pos, size, {last})")
+                self.line(f"{stop} = pos + {length}")
+                word = "if"
+                for each in tagged:
+                    with self.block(f"{word} {last} == {each.tag}:"):
+                        self.field(each, f"{var}.{each.name}", f"{path}{each.name}")
+                        self.flush()
+                        with self.block(f"if pos != {stop}:"):
+                            self.line(f"raise bad_tag({self.where(path + each.name)}, {length})")
+                    word = "elif"
+                with self.block("else:"):
+                    self.line(f"pos = {stop}")
+
+    def write_run(self, run: list[tuple[str, str]]) -> None:
+        codes = "".join(code for code, _ in run)
+        if codes == "B":
+            self.line(f"{run[0][1]} = buf[pos]")
+        else:
+            targets = ", ".join(target for _, target in run) + ("," if len(run) == 1 else "")
+            self.line(f"{targets} = {self.packer(codes, 'unpack_from')}(buf, pos)")
+        self.line(f"pos += {calcsize('>' + codes)}")
+        for line in self.after:
+            self.line(line)
+        self.after.clear()
+
+
+def skip_tags(label: str, buf: Buffer, pos: int) -> int:
+    """Where the tagged fields at `pos` end; `label` begins the text of an error."""
+    size = len(buf)
+    try:
+        return _skip_tags(label, buf, pos + 1, size, buf[pos])
+    except IndexError as error:
+        raise _ends_early(label, size, pos, error) from None
+
+
+# --- what the compiled functions call ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _uuid_of(raw: bytes) -> UUID:
+    """Topic ids come by again and again; making a UUID costs more than decoding the rest of a partition."""
+    return UUID(bytes=raw) if any(raw) else ZERO_UUID
+
+
+def _long_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
+    """Go on with a varint whose first byte was read and is not its last."""
+    value, shift = first & 127, 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 28:
+            raise MalformedMessage(f"a variable-length number goes on past five bytes at byte {pos}")
+    return value, pos
+
+
+def _tag_count(label: str, buf: Buffer, pos: int, size: int, first: int) -> tuple[int, int]:
+    count = first
+    if first > 127:
+        count, pos = _long_uvarint(buf, pos, first)
+    if count > MAX_TAGS:
+        raise MalformedMessage(f"{label}: {count} tagged fields at byte {pos}; more than {MAX_TAGS} are never sent")
+    return count, pos
+
+
+def _tag_head(label: str, buf: Buffer, pos: int, size: int, last: int) -> tuple[int, int, int]:
+    """The number and the length of the next tagged field, and where it begins."""
+    tag = buf[pos]
+    pos += 1
+    if tag > 127:
+        tag, pos = _long_uvarint(buf, pos, tag)
+    length = buf[pos]
+    pos += 1
+    if length > 127:
+        length, pos = _long_uvarint(buf, pos, length)
+    if tag <= last:
+        raise MalformedMessage(f"{label}: tagged field {tag} comes after {last} at byte {pos}; tags have to ascend")
+    if length > size - pos:
+        raise IndexError(f"tagged field {tag}", length)
+    return tag, length, pos
+
+
+def _skip_tags(label: str, buf: Buffer, pos: int, size: int, first: int) -> int:
+    count, pos = _tag_count(label, buf, pos, size, first)
+    last = -1
+    for _ in range(count):
+        last, length, pos = _tag_head(label, buf, pos, size, last)
+        pos += length
+    return pos
+
+
+def _ends_early(label: str, size: int, pos: int, error: Exception) -> Exception:
+    match error.args:
+        case (str(where), int(count)):
+            return TruncatedMessage(f"{label} ends early: {where} claims {count}, and {size - pos} bytes are left")
+    return TruncatedMessage(f"{label} ends early: more is needed at byte {min(pos, size)} of {size}")
+
+
+def _not_text(label: str, pos: int, error: UnicodeDecodeError) -> MalformedMessage:
+    return MalformedMessage(f"{label}: the string at byte {pos} is not UTF-8 ({error.reason})")
+
+
+def _bad_length(where: str, length: int) -> MalformedMessage:
+    return MalformedMessage(f"{where}: a length of {length} is not possible")
+
+
+def _bad_tag(where: str, length: int) -> MalformedMessage:
+    return MalformedMessage(f"{where}: the tagged field's content does not have the {length} bytes it claims")
+
+
+def _left_over(label: str, count: int) -> MalformedMessage:
+    return MalformedMessage(f"{label}: {count} bytes are left over behind the last field")
+
+
+_NAMES: Final[dict[str, Any]] = {
+    "bad_length": _bad_length,
+    "bad_tag": _bad_tag,
+    "ends_early": _ends_early,
+    "left_over": _left_over,
+    "long_uvarint": _long_uvarint,
+    "new": object.__new__,
+    "not_text": _not_text,
+    "skip_tags": _skip_tags,
+    "struct_error": struct_error,
+    "tag_count": _tag_count,
+    "tag_head": _tag_head,
+    "unpack_from": unpack_from,
+    "uuid_of": _uuid_of,
+}

@@ -1,0 +1,242 @@
+"""Compiles a declaration into a flat encode function for one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import error as struct_error
+from struct import pack
+from typing import Any, Final
+
+from pyclient.errors import FieldNotInVersion
+from pyclient.protocol.decoding import MAX_STRING
+from pyclient.protocol.diagnosis import explain
+from pyclient.protocol.fields import (
+    BLANK,
+    ArrayOf,
+    Field,
+    Fixed,
+    Kind,
+    Message,
+    Nested,
+    Part,
+    RecordData,
+    Text,
+    fields_of,
+)
+from pyclient.protocol.layout import Layout, literal
+from pyclient.protocol.source import Source
+from pyclient.varint import encode_uvarint
+
+
+def compile_encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
+    """The function `encode(message) -> parts` of one version of a message."""
+    return _Encoder(Layout(cls, version)).function()
+
+
+class _Encoder(Source):
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(dict(_NAMES))
+        self.layout = layout
+
+    def function(self) -> Callable[[Any], list[Part]]:
+        layout = self.layout
+        name = f"encode_{layout.cls.__name__}_v{layout.version}"
+        has_records = layout.has_records()
+        with self.block(f"def {name}(m):"):
+            self.line("out = []")
+            if has_records:
+                self.line("parts = []")
+            with self.block("try:"):
+                self.part(layout.cls, "m", "")
+                self.flush()
+                if has_records:
+                    with self.block("if out:"):
+                        self.line("parts.append(join(out))")
+                    self.line("return parts")
+                else:
+                    self.line("return [join(out)]")
+            with self.block("except UNENCODABLE as error:"):
+                self.line(f"raise explain(m, {layout.version}, error) from error")
+        return self.compile(name)
+
+    def part(self, cls: type, var: str, path: str) -> None:
+        for each in self.layout.absent(cls):
+            if not each.ignorable:
+                with self.block(f"if {self.differs(each, f'{var}.{each.name}')}:"):
+                    self.line(f"raise absent({self.layout.label!r}, {path + each.name!r}, {var}.{each.name})")
+        for each in self.layout.plain(cls):
+            self.field(each, f"{var}.{each.name}")
+        if self.layout.flexible:
+            self.tags(self.layout.tagged(cls), var)
+
+    def differs(self, each: Field, value: str) -> str:
+        """A condition: the value is not the field's default."""
+        if each.default is BLANK and isinstance(each.kind, Nested):
+            inner = [self.differs(one, f"{value}.{one.name}") for one in fields_of(each.kind.cls)]
+            if each.nullable_in(self.layout.version):
+                inner.insert(0, f"{value} is None")
+            return " or ".join(inner)
+        if each.default is None:
+            return f"{value} is not None"
+        if isinstance(each.kind, ArrayOf):
+            return f"({value} is None or {value})" if each.nullable_in(self.layout.version) else value
+        if each.default is False:
+            return value
+        return f"{value} != {literal(each.default, self.names)}"
+
+    def field(self, each: Field, value: str) -> None:
+        nullable = self.layout.nullable(each)
+        if isinstance(each.kind, Nested):
+            self.nested(each.kind, value, nullable)
+        else:
+            self.value(each.kind, value, nullable, compact=self.layout.flexible and each.flexible)
+
+    def nested(self, kind: Nested, value: str, nullable: bool) -> None:
+        var = self.fresh("o")
+        self.line(f"{var} = {value}")
+        if not nullable:
+            self.part(kind.cls, var, "")
+            return
+        with self.block(f"if {var} is None:"):
+            self.line("out.append(b'\\xff')")
+        with self.block("else:"):
+            self.run.append(("b", "1"))
+            self.part(kind.cls, var, "")
+
+    def value(self, kind: Kind, value: str, nullable: bool, *, compact: bool) -> None:
+        if isinstance(kind, Fixed):
+            self.fixed(kind, value)
+        elif isinstance(kind, ArrayOf):
+            self.array(kind.item, value, nullable, compact)
+        elif isinstance(kind, Text):
+            self.text(value, nullable, compact)
+        elif isinstance(kind, RecordData):
+            self.records(value, nullable, compact)
+        else:
+            data, count = self.measured(value, nullable, "b''")
+            self.length("i", count, compact)
+            self.line(f"out.append({data})")
+
+    def fixed(self, kind: Fixed, value: str) -> None:
+        if kind.name == "Uuid":
+            self.run.append((kind.code, f"{value}.bytes"))
+        elif kind.name == "Bool":
+            self.run.append(("B", value))
+        else:
+            self.run.append((kind.code, value))
+
+    def measured(self, value: str, nullable: bool, empty: str) -> tuple[str, str]:
+        """The value and its length in variables; None has length -1 and an empty stand-in."""
+        data, count = self.fresh("v"), self.fresh("n")
+        self.line(f"{data} = {value}")
+        if not nullable:
+            self.line(f"{count} = len({data})")
+            return data, count
+        with self.detour(f"if {data} is None:"):
+            self.line(f"{data} = {empty}")
+            self.line(f"{count} = -1")
+        with self.detour("else:"):
+            self.line(f"{count} = len({data})")
+        return data, count
+
+    def text(self, value: str, nullable: bool, compact: bool) -> None:
+        data, count = self.fresh("s"), self.fresh("n")
+        if nullable:
+            self.line(f"{data} = {value}")
+            with self.detour(f"if {data} is None:"):
+                self.line(f"{data} = b''")
+                self.line(f"{count} = -1")
+            with self.detour("else:"):
+                self.line(f"{data} = {data}.encode()")
+                self.line(f"{count} = len({data})")
+        else:
+            self.line(f"{data} = {value}.encode()")
+            self.line(f"{count} = len({data})")
+        if compact:
+            with self.detour(f"if {count} > {MAX_STRING}:"):
+                self.line(f"raise OverflowError({count})")
+        self.length("h", count, compact)
+        self.line(f"out.append({data})")
+
+    def records(self, value: str, nullable: bool, compact: bool) -> None:
+        data, count = self.measured(value, nullable, "b''")
+        self.length("i", count, compact)
+        with self.block(f"if {count} > 0:"):
+            self.line("parts.append(join(out))")
+            self.line(f"parts.append({data})")
+            self.line("out = []")
+
+    def length(self, code: str, count: str, compact: bool) -> None:
+        """Write a length; in compact form its first byte still belongs to the run."""
+        if not compact:
+            self.run.append((code, count))
+            self.flush()
+            return
+        self.line(f"{count} += 1")
+        if self.run:
+            self.run.append(("B", f"{count} if {count} < 128 else {count} & 127 | 128"))
+            with self.block(f"if {count} > 127:"):
+                self.line(f"out.append(uvarint({count} >> 7))")
+        else:
+            self.line(f"out.append(one_byte[{count}] if {count} < 128 else uvarint({count}))")
+
+    def array(self, item: Kind, value: str, nullable: bool, compact: bool) -> None:
+        data, count = self.measured(value, nullable, "()")
+        self.length("i", count, compact)
+        if isinstance(item, Fixed) and item.name != "Uuid":
+            code = "B" if item.name == "Bool" else item.code
+            items = f"({count} - 1)" if compact else count
+            with self.block(f"if {data}:"):
+                self.line(f"out.append(pack('>%d{code}' % {items}, *{data}))")
+            return
+        var = self.fresh("o")
+        with self.block(f"for {var} in {data}:"):
+            if isinstance(item, Nested):
+                self.part(item.cls, var, "")
+            else:
+                self.value(item, var, nullable=False, compact=self.layout.flexible)
+
+    def tags(self, tagged: list[Field], var: str) -> None:
+        if not tagged:
+            self.run.append(("x", ""))
+            return
+        conditions = [self.differs(each, f"{var}.{each.name}") for each in tagged]
+        with self.block(f"if {' or '.join(conditions)}:"):
+            count, outer, found = self.fresh("t"), self.fresh("outer"), self.fresh("found")
+            self.line(f"{outer}, {found}, {count} = out, [], 0")
+            for each, condition in zip(tagged, conditions, strict=True):
+                with self.block(f"if {condition}:"):
+                    self.line("out = []")
+                    self.field(each, f"{var}.{each.name}")
+                    self.flush()
+                    self.line("data = join(out)")
+                    self.line(f"{found} += ({encode_uvarint(each.tag or 0)!r}, uvarint(len(data)), data)")
+                    self.line(f"{count} += 1")
+            self.line(f"out = {outer}")
+            self.line(f"out.append(uvarint({count}))")
+            self.line(f"out += {found}")
+        with self.block("else:"):
+            self.run.append(("x", ""))
+
+    def write_run(self, run: list[tuple[str, str]]) -> None:
+        codes = "".join(code for code, _ in run)
+        if codes.strip("x") == "":
+            self.line(f"out.append({bytes(len(codes))!r})")
+            return
+        values = ", ".join(value for code, value in run if code != "x")
+        self.line(f"out.append({self.packer(codes, 'pack')}({values}))")
+
+
+def _absent(label: str, path: str, value: object) -> FieldNotInVersion:
+    return FieldNotInVersion(f"{label} has no field {path}, which is set to {value!r:.100}")
+
+
+_NAMES: Final[dict[str, Any]] = {
+    "UNENCODABLE": (struct_error, AttributeError, TypeError, UnicodeError, OverflowError),
+    "absent": _absent,
+    "explain": explain,
+    "join": b"".join,
+    "one_byte": [bytes([value]) for value in range(128)],
+    "pack": pack,
+    "uvarint": encode_uvarint,
+}
