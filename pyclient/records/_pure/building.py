@@ -53,6 +53,7 @@ class BatchBuilder:
         handle = self._handle_type.__new__(self._handle_type)
         handle.batch = self._batch
         handle.index = self.count - 1
+        handle.timestamp_ms = timestamp_ms
         return handle
 
     def append_many(

@@ -124,16 +124,18 @@ def make_record(
 
 
 class RecordHandle:
-    """Which record of which batch `append` wrote: the base of the producer's futures.
+    """Which record of which batch `append` wrote, and its timestamp (epoch ms): the base of the producer's futures.
 
     A subclass has `__slots__ = ()`; its `__init__` is not called.
     """
 
-    __slots__ = ("batch", "index")
+    __slots__ = ("batch", "index", "timestamp_ms")
 
     batch: Any
     index: int
+    timestamp_ms: int
 
-    def __init__(self, batch: object, index: int) -> None:
+    def __init__(self, batch: object, index: int, timestamp_ms: int = -1) -> None:
         self.batch = batch
         self.index = index
+        self.timestamp_ms = timestamp_ms
