@@ -23,11 +23,10 @@ from pyclient.protocol.fields import (
     RecordData,
     Text,
     blank,
-    fields_of,
     shared_blank,
 )
 from pyclient.protocol.layout import Layout, literal
-from pyclient.protocol.source import Source
+from pyclient.protocol.source import FEW, Source, few_unpackers
 from pyclient.varint import Buffer
 
 MAX_STRING: Final = 32_767
@@ -86,7 +85,7 @@ class _Decoder(Source):
         for each in fields:
             target = f"{var}.{each.name}"
             if each.default is BLANK and isinstance(each.kind, Nested):
-                self.line(f"{target} = {self.blank(each.kind.cls)}")
+                self.line(f"{target} = {self.blank(each.kind)}")
             elif isinstance(each.kind, ArrayOf) and each.default is not None:
                 self.line(f"{target} = []")
             else:
@@ -94,11 +93,11 @@ class _Decoder(Source):
         for value, names in targets.items():
             self.line(f"{' = '.join(names)} = {value}")
 
-    def blank(self, cls: type) -> str:
+    def blank(self, kind: Nested) -> str:
         """Three parts a partition that were not sent would cost half as much as decoding it: they are shared."""
-        if any(isinstance(each.kind, ArrayOf | Nested) for each in fields_of(cls)):
-            return f"{self.refer('blank', blank)}({self.refer(cls.__name__, cls)})"
-        return self.refer(f"blank_{cls.__name__}", shared_blank(cls))
+        if kind.is_plain():
+            return self.refer(f"blank_{kind.name}", shared_blank(kind.cls))
+        return f"{self.refer('blank', blank)}({self.refer(kind.name, kind.cls)})"
 
     def field(self, each: Field, target: str, path: str) -> None:
         nullable = self.layout.nullable(each)
@@ -126,7 +125,7 @@ class _Decoder(Source):
         if isinstance(kind, Fixed):
             self.fixed(kind, target)
             return
-        count = self.length("h" if isinstance(kind, Text) else "i", compact)
+        count = self.length(kind, path, compact)
         if nullable:
             with self.block(f"if {count} < 0:"):
                 if not compact:
@@ -148,14 +147,17 @@ class _Decoder(Source):
         else:
             self.run.append((kind.code, target))
 
-    def length(self, code: str, compact: bool) -> str:
+    def length(self, kind: Kind, path: str, compact: bool) -> str:
         """Read a length into a variable: -1 is null."""
-        count = self.fresh("n")
-        self.run.append(("B" if compact else code, count))
+        count, is_text = self.fresh("n"), isinstance(kind, Text)
+        self.run.append(("B" if compact else "h" if is_text else "i", count))
         self.flush()
         if compact:
             with self.block(f"if {count} > 127:"):
                 self.line(f"{count}, pos = long_uvarint(buf, pos, {count})")
+                if is_text:
+                    with self.block(f"if {count} > {MAX_STRING + 1}:"):
+                        self.line(f"raise bad_length({self.where(path)}, {count})")
             self.line(f"{count} -= 1")
         return count
 
@@ -163,9 +165,6 @@ class _Decoder(Source):
         if isinstance(kind, ArrayOf):
             self.array(kind.item, target, path, count)
             return
-        if isinstance(kind, Text) and compact:
-            with self.block(f"if {count} > {MAX_STRING}:"):
-                self.line(f"raise bad_length({self.where(path)}, {count})")
         self.line(f"end = pos + {count}")
         with self.block("if end > size:"):
             self.line(f"raise IndexError({self.where(path)}, {count})")
@@ -183,7 +182,9 @@ class _Decoder(Source):
         with self.block(f"if {count} * {smallest} > size - pos:" if smallest > 1 else f"if {count} > size - pos:"):
             self.line(f"raise IndexError({self.where(path)}, {count})")
         if isinstance(item, Fixed) and item.name != "Uuid":
-            self.line(f"{target} = list(unpack_from('>%d{item.code}' % {count}, buf, pos))")
+            few = self.refer(f"unpack_few_{item.code}".replace("?", "t"), few_unpackers(item.code))
+            many = f"unpack_from('>%d{item.code}' % {count}, buf, pos)"
+            self.line(f"{target} = list({few}[{count}](buf, pos) if {count} < {FEW} else {many})")
             self.line(f"pos += {count} * {item.size}" if item.size > 1 else f"pos += {count}")
             return
         items = self.fresh("xs")

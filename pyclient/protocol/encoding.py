@@ -12,6 +12,7 @@ from pyclient.protocol.decoding import MAX_STRING
 from pyclient.protocol.diagnosis import explain
 from pyclient.protocol.fields import (
     BLANK,
+    ZERO_UUID,
     ArrayOf,
     Field,
     Fixed,
@@ -22,9 +23,10 @@ from pyclient.protocol.fields import (
     RecordData,
     Text,
     fields_of,
+    shared_blank,
 )
 from pyclient.protocol.layout import Layout, literal
-from pyclient.protocol.source import Source
+from pyclient.protocol.source import FEW, Source, few_packers
 from pyclient.varint import encode_uvarint
 
 
@@ -75,13 +77,19 @@ class _Encoder(Source):
             inner = [self.differs(one, f"{value}.{one.name}") for one in fields_of(each.kind.cls)]
             if each.nullable_in(self.layout.version):
                 inner.insert(0, f"{value} is None")
-            return " or ".join(inner)
+            condition = " or ".join(inner)
+            if each.kind.is_plain():
+                shared = self.refer(f"blank_{each.kind.name}", shared_blank(each.kind.cls))
+                return f"{value} is not {shared} and ({condition})"
+            return condition
         if each.default is None:
             return f"{value} is not None"
         if isinstance(each.kind, ArrayOf):
             return f"({value} is None or {value})" if each.nullable_in(self.layout.version) else value
         if each.default is False:
             return value
+        if each.default is ZERO_UUID:
+            return f"{value} is not ZERO_UUID and {value} != ZERO_UUID"
         return f"{value} != {literal(each.default, self.names)}"
 
     def field(self, each: Field, value: str) -> None:
@@ -119,7 +127,7 @@ class _Encoder(Source):
 
     def fixed(self, kind: Fixed, value: str) -> None:
         if kind.name == "Uuid":
-            self.run.append((kind.code, f"{value}.bytes"))
+            self.run.append((kind.code, f"{value}.int.to_bytes(16, 'big')"))
         elif kind.name == "Bool":
             self.run.append(("B", value))
         else:
@@ -161,7 +169,7 @@ class _Encoder(Source):
     def records(self, value: str, nullable: bool, compact: bool) -> None:
         data, count = self.measured(value, nullable, "b''")
         self.length("i", count, compact)
-        with self.block(f"if {count} > 0:"):
+        with self.block(f"if {count} > {int(compact)}:"):
             self.line("parts.append(join(out))")
             self.line(f"parts.append({data})")
             self.line("out = []")
@@ -187,7 +195,10 @@ class _Encoder(Source):
             code = "B" if item.name == "Bool" else item.code
             items = f"({count} - 1)" if compact else count
             with self.block(f"if {data}:"):
-                self.line(f"out.append(pack('>%d{code}' % {items}, *{data}))")
+                few = self.refer(f"pack_few_{code}", few_packers(code))
+                self.line(
+                    f"out.append({few}[{items}](*{data}) if {items} < {FEW} else pack('>%d{code}' % {items}, *{data}))"
+                )
             return
         var = self.fresh("o")
         with self.block(f"for {var} in {data}:"):
@@ -200,7 +211,7 @@ class _Encoder(Source):
         if not tagged:
             self.run.append(("x", ""))
             return
-        conditions = [self.differs(each, f"{var}.{each.name}") for each in tagged]
+        conditions = [f"({self.differs(each, f'{var}.{each.name}')})" for each in tagged]
         with self.block(f"if {' or '.join(conditions)}:"):
             count, outer, found = self.fresh("t"), self.fresh("outer"), self.fresh("found")
             self.line(f"{outer}, {found}, {count} = out, [], 0")
@@ -232,6 +243,7 @@ def _absent(label: str, path: str, value: object) -> FieldNotInVersion:
 
 
 _NAMES: Final[dict[str, Any]] = {
+    "ZERO_UUID": ZERO_UUID,
     "UNENCODABLE": (struct_error, AttributeError, TypeError, UnicodeError, OverflowError),
     "absent": _absent,
     "explain": explain,

@@ -5,8 +5,23 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from struct import Struct
-from typing import Any
+from typing import Any, Final
+
+FEW: Final = 16
+
+
+@cache
+def few_packers(code: str) -> list[Callable[..., bytes]]:
+    """`pack` methods for 0, 1, ... values of a format: short arrays are the usual ones, and formats cost to parse."""
+    return [Struct(f">{count}{code}").pack for count in range(FEW)]
+
+
+@cache
+def few_unpackers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
+    """`unpack_from` methods for 0, 1, ... values of a format."""
+    return [Struct(f">{count}{code}").unpack_from for count in range(FEW)]
 
 
 class Source:
