@@ -27,7 +27,7 @@ class KafkaError(Exception):
     log, True if nobody knows (its request was sent, and the answer was lost or late).
     """
 
-    code: ClassVar[int] = 0
+    code: int = 0
     retriable: ClassVar[bool] = False
     maybe_persisted: bool = False
 
@@ -35,11 +35,11 @@ class KafkaError(Exception):
 class BrokerError(KafkaError):
     """A broker answered with an error code."""
 
-    code: ClassVar[int] = -1
+    code: int = -1
 
 
 class UnknownErrorCode(BrokerError):
-    """A broker answered with a code this library does not know."""
+    """A broker answered with a code this library does not know; `code` of the instance is that code."""
 
 
 class ClientError(KafkaError):
@@ -169,7 +169,7 @@ class PoisonRecord(ClientError):
         self.next_offset = next_offset
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} offset {self.offset}: {self.message}"
+        return self.message
 
 
 class DeserializationError(PoisonRecord, SerializationError):
@@ -1030,5 +1030,7 @@ def from_code(code: int, message: str) -> BrokerError:
     """An error of the code's class; its text starts with what was tried."""
     cls = for_code(code)
     if cls is UnknownErrorCode:
-        return cls(f"{message}: unknown error code {code}")
+        error = cls(f"{message}: unknown error code {code}")
+        error.code = code
+        return error
     return cls(message)
