@@ -27,7 +27,7 @@ class Protocol:
 class Join:
     """A JoinGroup request. `fresh_id` is the member id to give to a member that comes without one."""
 
-    reply: Reply
+    reply: Reply = None
     member_id: str
     fresh_id: str
     protocol_type: str
@@ -45,7 +45,7 @@ class Join:
 class Sync:
     """A SyncGroup request; `protocol_type` and `protocol_name` are None when its version does not carry them."""
 
-    reply: Reply
+    reply: Reply = None
     member_id: str
     generation: int
     instance_id: str | None = None
@@ -58,7 +58,7 @@ class Sync:
 class Heartbeat:
     """A Heartbeat request."""
 
-    reply: Reply
+    reply: Reply = None
     member_id: str
     generation: int
     instance_id: str | None = None
@@ -76,7 +76,7 @@ class MemberIdentity:
 class Leave:
     """A LeaveGroup request."""
 
-    reply: Reply
+    reply: Reply = None
     members: tuple[MemberIdentity, ...]
 
 

@@ -1,0 +1,88 @@
+"""DescribeGroups 0-5: the state and the members of classic groups. A group that does not exist is Dead, without error.
+
+3 has the authorised operations (everything, without an authoriser), 4 static members. Not done: 6, which answers
+GROUP_ID_NOT_FOUND instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.groups.state import DEAD, STABLE
+from pyclient.errors import BrokerError
+from pyclient.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.groups.state import ClassicGroup
+
+_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe
+_NOT_ASKED: Final = -(2**31)
+
+
+@handles(DescribeGroupsRequest, versions=(0, 5))
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Describe each group that was named."""
+    operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+    return DescribeGroupsResponse(groups=[_describe(group_id, operations, context) for group_id in request.groups])
+
+
+def _describe(group_id: str, operations: int, context: RequestContext) -> DescribedGroup:
+    try:
+        entry = context.node.groups.groups.find(group_id)
+    except BrokerError as error:
+        return _described(group_id, "", _NOT_ASKED, error_code=error.code)
+    if entry is None:
+        return _described(group_id, DEAD.value, operations)
+    group = entry.classic
+    stable = group.state is STABLE
+    return _described(
+        group_id,
+        group.state.value,
+        operations,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=_members(group, stable=stable),
+    )
+
+
+def _described(
+    group_id: str,
+    state: str,
+    operations: int,
+    *,
+    error_code: int = 0,
+    protocol_type: str = "",
+    protocol_data: str = "",
+    members: list[DescribedGroupMember] | None = None,
+) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error_code,
+        group_id=group_id,
+        group_state=state,
+        protocol_type=protocol_type,
+        protocol_data=protocol_data,
+        members=members or [],
+        authorized_operations=operations,
+    )
+
+
+def _members(group: ClassicGroup, *, stable: bool) -> list[DescribedGroupMember]:
+    """What the members said and were given is told only while it holds."""
+    return [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol_name) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]

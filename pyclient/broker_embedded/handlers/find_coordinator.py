@@ -1,0 +1,53 @@
+"""FindCoordinator 0-4: which broker coordinates a group. The first one asked for makes `__consumer_offsets`.
+
+Not done: transactional ids (type 1), for which there is no coordinator yet, and share groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
+from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+_GROUP: Final = 0
+_BATCHED: Final = 4
+
+
+@handles(FindCoordinatorRequest, versions=(0, 4))
+def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    """Answer for one key, or (from version 4 on) for each of several."""
+    if context.version >= _BATCHED:
+        coordinators = [_find(key, request.key_type, context) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=coordinators)
+    found = _find(request.key, request.key_type, context)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    try:
+        node_id, host, port = _coordinator(key, key_type, context)
+    except BrokerError as error:
+        text = str(error)
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=text)
+    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=0, error_message=None)
+
+
+def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int, str, int]:
+    if key_type != _GROUP:
+        raise InvalidRequest(f"coordinators of type {key_type} are not served here: groups (type 0) are")
+    node = context.node
+    partition = node.groups.groups.partition_of(key)
+    if partition not in node.groups.groups.loaded_partitions():
+        raise CoordinatorNotAvailable(f"__consumer_offsets-{partition} has no leader yet")
+    return node.node_id, node.host, node.port

@@ -1,0 +1,32 @@
+"""LeaveGroup 0-5: members go. From 3 on several at once, by member id or (an administrator) by group.instance.id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.groups.events import Leave, MemberIdentity
+from pyclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+_BATCHED: Final = 3
+
+
+@handles(LeaveGroupRequest, versions=(0, 5))
+def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    """Let them go; before version 3 the one member's error is the answer's own."""
+    batched = context.version >= _BATCHED
+    if batched:
+        identities = [MemberIdentity(member.member_id, member.group_instance_id) for member in request.members]
+    else:
+        identities = [MemberIdentity(request.member_id)]
+    result = context.node.groups.leave(request.group_id, Leave(members=tuple(identities)))
+    if not batched:
+        return LeaveGroupResponse(error_code=result.error or result.members[0][1])
+    members = [
+        MemberResponse(member_id=identity.member_id, group_instance_id=identity.instance_id, error_code=error)
+        for identity, error in result.members
+    ]
+    return LeaveGroupResponse(error_code=result.error, members=members)

@@ -1,0 +1,118 @@
+"""OffsetFetch 1-9: read committed positions; offset -1 where nothing is committed.
+
+2 asks for all partitions with null topics, 5 has leader epochs, 7 asks for stable offsets only (without transactional
+commits every offset is stable), 8 asks for several groups, 9 has the member epochs of KIP-848. Not done: topic ids
+(10).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.errors import BrokerError
+from pyclient.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.groups.log_records import CommittedOffset
+    from pyclient.protocol.messages.offset_fetch import (
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopic,
+        OffsetFetchRequestTopics,
+    )
+
+    Found = dict[str, dict[int, CommittedOffset | None]]
+
+_BATCHED: Final = 8
+_GROUP_ERROR: Final = 2
+_NOTHING: Final = -1
+
+
+@handles(OffsetFetchRequest, versions=(1, 9))
+def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """Answer for one group, or (from version 8 on) for each of several."""
+    if context.version >= _BATCHED:
+        return OffsetFetchResponse(groups=[_group(group, context) for group in request.groups])
+    try:
+        found = _find(request.group_id, request.topics, context)
+    except BrokerError as error:
+        return _refusal(request, error.code, context.version)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(name=topic, partitions=[_partition(*item) for item in partitions.items()])
+            for topic, partitions in found.items()
+        ]
+    )
+
+
+def _find(
+    group_id: str,
+    topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
+    context: RequestContext,
+) -> Found:
+    asked = None
+    if topics is not None:
+        asked = [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+    found: Found = {} if topics is None else {topic.name: {} for topic in topics}
+    for partition, committed in context.node.groups.offsets.fetch(group_id, asked).items():
+        found.setdefault(partition.topic, {})[partition.partition] = committed
+    return found
+
+
+def _partition(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=_NOTHING if committed is None else committed.offset,
+        committed_leader_epoch=_NOTHING if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        error_code=error,
+    )
+
+
+def _refusal(request: OffsetFetchRequest, error: int, version: int) -> OffsetFetchResponse:
+    """The group's error; version 1 has no place for it but the partitions'."""
+    if version >= _GROUP_ERROR:
+        return OffsetFetchResponse(topics=[], error_code=error)
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name, partitions=[_partition(index, None, error) for index in topic.partition_indexes]
+        )
+        for topic in request.topics or ()
+    ]
+    return OffsetFetchResponse(topics=topics)
+
+
+def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+    try:
+        found = _find(group.group_id, group.topics, context)
+    except BrokerError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        topics=[
+            OffsetFetchResponseTopics(name=topic, partitions=[_in_group(*item) for item in partitions.items()])
+            for topic, partitions in found.items()
+        ],
+    )
+
+
+def _in_group(index: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=_NOTHING if committed is None else committed.offset,
+        committed_leader_epoch=_NOTHING if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        error_code=0,
+    )
