@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from pyclient.errors import ConnectionFailed
 from pyclient.net.frames import FrameAssembler
-from pyclient.net.stream import FileRegion, Part
+from pyclient.net.stream import FileRegion
+from pyclient.protocol.fields import Part
 
 
 class MemoryStream:
@@ -124,7 +125,7 @@ def memory_pipe(
 
 def _bytes_of(part: Part) -> bytes:
     if not isinstance(part, FileRegion):
-        return bytes(part)
+        return bytes(part)  # type: ignore[call-overload, no-any-return]  # bytes-like
     data = part.read()
     part.release()
     return data

@@ -7,11 +7,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pyclient.config import format_address
 from pyclient.errors import ConnectionFailed
 from pyclient.net.frames import FrameAssembler
+from pyclient.protocol.fields import Part
 
 _GATHER: Final = 64  # parts in one sendmsg
 _FAIR_SHARE: Final = 8 * 1024 * 1024  # bytes one stream writes before the loop turns to the others
@@ -53,9 +54,6 @@ class FileRegion:
 
     def __repr__(self) -> str:
         return f"<FileRegion fd={self.fd} {self.position}+{self.length}>"
-
-
-Part = bytes | bytearray | memoryview | FileRegion
 
 
 class Stream(Protocol):
@@ -142,8 +140,9 @@ class FrameStream:
     # -- sending
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Sends one message: writes at once what the kernel takes and queues the rest, by reference.
+        """Sends one message, bytes-like parts and file regions: writes at once what the kernel takes, queues the rest.
 
+        What is queued is queued by reference: a part may not change before it was sent.
         On a closed stream it does nothing but release the file regions: `on_closed` has told or will tell.
         """
         if self.closed:
@@ -204,16 +203,15 @@ class FrameStream:
     def _write_bytes(self) -> int:
         queue = self._queue
         if len(queue) == 1:
-            head = queue[0]
-            sent = self._sock.send(head)  # type: ignore[arg-type]  # no FileRegion: _write_out has looked
+            sent = self._sock.send(queue[0])  # type: ignore[arg-type]  # no FileRegion: _write_out has looked
         else:
             parts, flags = self._gather()
             sent = self._sock.sendmsg(parts, (), flags)
         self._forget(sent)
         return sent
 
-    def _gather(self) -> tuple[list[bytes | bytearray | memoryview], int]:
-        parts: list[bytes | bytearray | memoryview] = []
+    def _gather(self) -> tuple[list[Any], int]:
+        parts: list[Any] = []
         for part in self._queue:
             if isinstance(part, FileRegion):
                 return parts, _MORE

@@ -1,0 +1,182 @@
+"""From "host:port" to a connected stream: name lookup, TCP, TLS, and an error that says which of them failed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from pyclient.config import ClientConfig, format_address
+from pyclient.errors import ConnectionFailed
+from pyclient.net.stream import FrameStream, Stream
+from pyclient.net.tls import TlsStream, client_context
+
+OnFrame = Callable[[memoryview], None]
+OnClosed = Callable[[BaseException | None], None]
+_Address = tuple[socket.AddressFamily, Any]
+
+_REASONS: Final = {
+    errno.ECONNREFUSED: "connection refused: nothing listens there (is the broker running, is the port right?)",
+    errno.EHOSTUNREACH: "no route to the host",
+    errno.ENETUNREACH: "the network cannot be reached",
+}
+
+
+class Connector(Protocol):
+    """How a client gets its streams: TCP by default; tests and simulations bring their own."""
+
+    async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
+        """A connected stream to that broker; `ConnectionFailed` says why there is none."""
+        ...
+
+
+class TcpConnector:
+    """Connects by TCP, and TLS where `security_protocol` says so, to the first address of a host that answers.
+
+    `ConfigError` for TLS options that cannot be used.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._timeout = config.socket_connection_setup_timeout_ms / 1000
+        self._context = client_context(config) if config.security_protocol == "SSL" else None
+
+    async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
+        """Tries each address the name has, in the order of the resolver; the error tells what each of them said."""
+        target = format_address(host, port)
+        failures: list[str] = []
+        for family, address in await resolve(host, port, self._timeout):
+            shown = format_address(address[0], port)
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self._connect(family, address, host, on_frame, on_closed)
+            except TimeoutError:
+                reason = f"no connection within {self._timeout:g} s"
+            except ConnectionFailed as error:
+                reason = str(error)
+            except OSError as error:
+                reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+            failures.append(reason if shown == target else f"{shown}: {reason}")
+        raise ConnectionFailed(f"{target}: {'; '.join(failures)}")
+
+    async def _connect(
+        self, family: socket.AddressFamily, address: Any, host: str, on_frame: OnFrame, on_closed: OnClosed
+    ) -> Stream:
+        loop = asyncio.get_running_loop()
+        limit = self._config.receive_message_max_bytes
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._prepare(sock)
+            await _connected(loop, sock, address)
+        except BaseException:
+            sock.close()
+            raise
+        if self._context is None:
+            return FrameStream(loop, sock, max_frame=limit, on_frame=on_frame, on_closed=on_closed)
+        stream = TlsStream(
+            loop,
+            sock,
+            context=self._context,
+            server_hostname=host,
+            max_frame=limit,
+            on_frame=on_frame,
+            on_closed=on_closed,
+        )
+        try:
+            await stream.handshake()
+        except BaseException:
+            stream.on_closed = _told  # the caller gets the error from here
+            stream.close()
+            raise
+        return stream
+
+    def _prepare(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._config.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.send_buffer_bytes)
+        if self._config.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.receive_buffer_bytes)
+
+
+async def resolve(host: str, port: int, timeout: float) -> list[_Address]:
+    """Every address of a name, IPv4 and IPv6, in the resolver's order; `ConnectionFailed` tells what DNS said.
+
+    The lookup runs in a daemon thread: a resolver that hangs holds up neither the loop nor the end of the program.
+    """
+    with contextlib.suppress(OSError, UnicodeError):  # a name, not an address
+        return _look_up(host, port, socket.AI_NUMERICHOST)
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[_Address]] = loop.create_future()
+    threading.Thread(
+        target=_look_up_into, args=(loop, answer, host, port), name=f"pyclient-dns-{host}", daemon=True
+    ).start()
+    target = format_address(host, port)
+    try:
+        async with asyncio.timeout(timeout):
+            return await answer
+    except TimeoutError:
+        raise ConnectionFailed(f"{target}: DNS did not answer within {timeout:g} s") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConnectionFailed(f"{target}: DNS does not know the name {host!r} ({reason})") from error
+
+
+def _look_up_into(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[list[_Address]], host: str, port: int
+) -> None:
+    try:
+        addresses = _look_up(host, port, 0)
+    except (OSError, UnicodeError) as error:
+        _settle(loop, answer, answer.set_exception, error)
+    else:
+        _settle(loop, answer, answer.set_result, addresses)
+
+
+def _look_up(host: str, port: int, flags: int) -> list[_Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _settle(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any
+) -> None:
+    def unless_given_up() -> None:
+        if not answer.done():
+            settle(outcome)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(unless_given_up)
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:
+    """Connects a non-blocking socket; the writer is off the loop before the socket can be closed."""
+    try:
+        sock.connect(address)
+    except (BlockingIOError, InterruptedError):
+        pass
+    else:
+        return
+    writable: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(sock.fileno(), _wake, writable)
+    try:
+        await writable
+    finally:
+        loop.remove_writer(sock.fileno())
+    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _told(_: BaseException | None) -> None:
+    """For a stream whose failure was raised already."""

@@ -1,0 +1,365 @@
+"""One connection to one broker: requests out, responses back in order, and one end for all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
+
+import pyclient
+from pyclient.clock import Clock
+from pyclient.config import ClientConfig, format_address
+from pyclient.errors import (
+    ConnectionFailed,
+    KafkaError,
+    KafkaTimeout,
+    MalformedMessage,
+    ProtocolError,
+    UnsupportedVersion,
+    from_code,
+)
+from pyclient.net.connect import Connector, TcpConnector
+from pyclient.net.stream import Stream
+from pyclient.protocol.fields import Part, Request, Response
+from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyclient.protocol.versions import negotiate
+
+R = TypeVar("R", bound=Response)
+
+_MAXIMUM: Final = {
+    0: 11,  # Produce 12 is transactions V2, 13 topic ids
+    1: 12,  # Fetch 13 is topic ids
+    2: 8,
+    8: 9,  # OffsetCommit 10 is topic ids
+    9: 9,  # OffsetFetch 10 is topic ids
+    10: 4,
+    22: 4,
+    24: 3,  # AddPartitionsToTxn 4 is between brokers
+    26: 4,  # EndTxn 5 is transactions V2
+    28: 4,  # TxnOffsetCommit 5 is transactions V2
+}
+"""API key -> the highest version asked for unless the caller says more: newer ones mean what nobody here does yet."""
+
+_MAX_CORRELATION_ID: Final = 2**31 - 1
+_SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    request: type[Request[Any]]
+    version: int
+    future: asyncio.Future[Any]
+    deadline: float
+    timeout: float
+
+
+class Connection:
+    """A connection that is ready for requests: `Connection.open` connects and agrees on versions.
+
+    Requests are pipelined, and answers come in the order of the requests, as Kafka promises. A timeout, an answer that
+    makes no sense or a lost socket ends the connection once, with one cause that everybody who waits is told; a late
+    answer can therefore never be taken for another.
+    """
+
+    def __init__(self, host: str, port: int, *, config: ClientConfig, clock: Clock, node_id: int = -1) -> None:
+        self.address = format_address(host, port)
+        self.node_id = node_id
+        self.api_ranges: Mapping[int, tuple[int, int]] = {}
+        self.finalized_features: Mapping[str, int] = {}
+        self.on_closed: list[Callable[[Connection], None]] = []
+        self.last_used = clock.monotonic()
+        self._host, self._port = host, port
+        self._config = config
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._stream: Stream | None = None
+        self._cause: BaseException | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._correlation_id = 0
+        self._versions: dict[type[Request[Any]], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._throttled_until = 0.0
+        self._held: list[list[Part]] = []
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        config: ClientConfig,
+        clock: Clock,
+        node_id: int = -1,
+        connector: Connector | None = None,
+    ) -> Connection:
+        """Connects and asks for the broker's versions; `ConnectionFailed` says what failed and where."""
+        connection = cls(host, port, config=config, clock=clock, node_id=node_id)
+        connector = connector or TcpConnector(config)
+        connection._stream = await connector(host, port, connection._on_frame, connection._on_closed)
+        try:
+            await connection._agree_on_versions()
+        except BaseException:
+            connection._end(ConnectionFailed("given up while connecting"))
+            raise
+        return connection
+
+    # -- state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended; it never comes back."""
+        return self._cause is not None
+
+    @property
+    def cause(self) -> BaseException | None:
+        """Why the connection has ended; None while it lives."""
+        return self._cause
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._waiting)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes the kernel has not taken yet."""
+        return self._stream.pending if self._stream is not None else 0
+
+    @property
+    def throttled_for(self) -> float:
+        """Seconds for which the broker asked for silence (KIP-219); requests are held back as long."""
+        return max(0.0, self._throttled_until - self._loop.time())
+
+    def version_for(self, request: type[Request[Any]], maximum: int | None = None) -> int:
+        """The version in which a request is sent; `UnsupportedVersion` if broker and client have none in common."""
+        version = self._versions.get(request) if maximum is None else None
+        if version is None:
+            limit = _MAXIMUM.get(request.api_key) if maximum is None else maximum
+            try:
+                version = negotiate(request, self.api_ranges, limit)
+            except UnsupportedVersion as error:
+                raise UnsupportedVersion(f"{self._who}: {error}") from None
+            if maximum is None:
+                self._versions[request] = version
+        return version
+
+    # -- requests
+
+    async def request(self, message: Request[R], *, timeout: float | None = None, version: int | None = None) -> R:
+        """Sends a request and waits for its response.
+
+        `timeout` in seconds, `request_timeout_ms` by default. Raises `KafkaTimeout` after it, which ends the
+        connection; `ConnectionFailed` if the connection ends before the answer; `ProtocolError` for an answer that
+        makes no sense. Error codes inside the response are the caller's.
+        """
+        return await self.submit(message, version=version, timeout=timeout)
+
+    def submit(
+        self, message: Request[R], *, version: int | None = None, timeout: float | None = None
+    ) -> asyncio.Future[R]:
+        """Sends a request at once; the future gets its response, or an error as `request` raises it."""
+        future: asyncio.Future[R] = self._loop.create_future()
+        request = type(message)
+        if version is None:
+            version = self._versions.get(request)
+            if version is None:
+                version = self.version_for(request)
+        if self._cause is not None:
+            future.set_exception(self._failure(request, version))
+            return future
+        correlation_id = self._next_correlation_id()
+        parts = encode_request(message, version, correlation_id, self._config.client_id)
+        if timeout is None:
+            timeout = self._config.request_timeout_ms / 1000
+        deadline = max(self._loop.time(), self._throttled_until) + timeout
+        self._waiting.append(_Waiting(correlation_id, request, version, future, deadline, timeout))
+        if self._timer is None or deadline < self._timer_at:
+            self._wake_at(deadline)
+        self._send(parts)
+        return future
+
+    def send_only(self, message: Request[Any], *, version: int | None = None) -> None:
+        """Sends a request that has no response (Produce with acks=0); `ConnectionFailed` if the end was reached."""
+        request = type(message)
+        if version is None:
+            version = self.version_for(request)
+        if self._cause is not None:
+            raise self._failure(request, version)
+        self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
+
+    async def close(self) -> None:
+        """Ends the connection; who still waits gets `ConnectionFailed`."""
+        self._end(ConnectionFailed("closed by this client"))
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & _MAX_CORRELATION_ID
+        return correlation_id
+
+    def _send(self, parts: list[Part]) -> None:
+        self.last_used = self._clock.monotonic()
+        assert self._stream is not None
+        if self._held or (self._throttled_until and self.throttled_for):
+            self._held.append(parts)
+        else:
+            self._stream.send(parts)
+
+    # -- responses
+
+    def _on_frame(self, frame: memoryview) -> None:
+        """Takes one response; what it raises ends the connection with that cause."""
+        correlation_id = peek_correlation_id(frame)
+        if not self._waiting:
+            raise MalformedMessage(f"a response came (correlation id {correlation_id}) and no request waits for one")
+        waiting = self._waiting[0]
+        if waiting.correlation_id != correlation_id:
+            raise MalformedMessage(
+                f"a response came with correlation id {correlation_id}, and the next one is"
+                f" {waiting.correlation_id} ({waiting.request.name} v{waiting.version})"
+            )
+        self._waiting.popleft()
+        future = waiting.future
+        try:
+            _, response = decode_response(waiting.request.response, waiting.version, frame)
+        except ProtocolError as error:
+            text = f"the answer to {waiting.request.name} v{waiting.version} makes no sense: {error}"
+            if not future.done():
+                future.set_exception(type(error)(f"{self._who}: {text}"))
+            raise type(error)(text) from error
+        if not future.done():
+            future.set_result(response)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttle(throttle_ms / 1000)
+
+    def _throttle(self, seconds: float) -> None:
+        """Holds requests back as the broker asks, but never longer than an answer may take."""
+        seconds = min(seconds, self._config.request_timeout_ms / 1000)
+        self._throttled_until = max(self._throttled_until, self._loop.time() + seconds)
+        self._loop.call_at(self._throttled_until, self._send_held)
+
+    def _send_held(self) -> None:
+        if self._cause is not None:
+            return
+        if self.throttled_for:
+            self._loop.call_at(self._throttled_until, self._send_held)
+            return
+        held, self._held = self._held, []
+        for parts in held:
+            self._send(parts)
+
+    # -- time
+
+    def _wake_at(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        late = [waiting for waiting in self._waiting if waiting.deadline <= now]
+        if late:
+            for waiting in late:
+                if not waiting.future.done():
+                    waiting.future.set_exception(KafkaTimeout(f"{self._who}: {_no_answer(waiting)}"))
+            self._end(KafkaTimeout(_no_answer(late[0])))
+        elif self._waiting:
+            self._wake_at(min(waiting.deadline for waiting in self._waiting))
+
+    # -- the end
+
+    def _on_closed(self, error: BaseException | None) -> None:
+        self._end(error or ConnectionFailed("the broker closed the connection"))
+
+    def _end(self, cause: BaseException) -> None:
+        if self._cause is not None:
+            return
+        self._cause = cause
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stream is not None:
+            self._stream.close(cause)
+        waiting, self._waiting = self._waiting, deque()
+        self._held.clear()
+        for each in waiting:
+            if not each.future.done():
+                each.future.set_exception(self._failure(each.request, each.version))
+        for callback in self.on_closed:
+            callback(self)
+
+    def _failure(self, request: type[Request[Any]], version: int) -> ConnectionFailed:
+        failure = ConnectionFailed(f"{self._who}: no answer to {request.name} v{version}: {self._cause}")
+        failure.__cause__ = self._cause
+        return failure
+
+    @property
+    def _who(self) -> str:
+        return self.address if self.node_id < 0 else f"{self.address} (node {self.node_id})"
+
+    # -- versions
+
+    async def _agree_on_versions(self) -> None:
+        """Asks for the broker's versions in the newest form, and in the one it names if it does not know that."""
+        highest = ApiVersionsRequest.versions[1]
+        try:
+            response = await self._ask_versions(highest)
+            if response.error_code == UnsupportedVersion.code:
+                response = await self._ask_versions(_listed_version(response, highest))
+        except KafkaTimeout as error:
+            raise ConnectionFailed(
+                f"{self.address} accepts connections but does not answer ApiVersions: it may not be a Kafka broker,"
+                f" or it speaks TLS (then set security_protocol='SSL')"
+            ) from error
+        except KafkaError as error:
+            raise ConnectionFailed(f"{self.address}: {self._explain(error)}") from error
+        if response.error_code:
+            failure = from_code(response.error_code, "ApiVersions was refused")
+            raise ConnectionFailed(f"{self.address}: {failure!r}")
+        self.api_ranges = MappingProxyType(
+            {
+                api.api_key: (api.min_version, api.max_version)
+                for api in response.api_keys
+                if 0 <= api.min_version <= api.max_version
+            }
+        )
+        self.finalized_features = MappingProxyType(
+            {feature.name: feature.max_version_level for feature in response.finalized_features}
+        )
+
+    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(client_software_name="pyclient", client_software_version=_SOFTWARE_VERSION)
+        timeout = self._config.socket_connection_setup_timeout_ms / 1000
+        return await self.request(request, version=version, timeout=timeout)
+
+    def _explain(self, error: KafkaError) -> str:
+        if isinstance(error, ProtocolError):
+            return f"the answer to ApiVersions makes no sense, it may not be a Kafka broker ({error})"
+        cause = self._cause
+        if isinstance(cause, ProtocolError):
+            return str(cause)
+        return (
+            f"the connection ended before ApiVersions was answered ({cause or error}): it may not be a Kafka broker,"
+            f" or it speaks TLS (then set security_protocol='SSL')"
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "ready"
+        return f"<Connection {self._who} {state} in_flight={self.in_flight}>"
+
+
+def _listed_version(response: ApiVersionsResponse, highest: int) -> int:
+    """The ApiVersions version to fall back to: what the broker lists for it, else 0, which every broker answers."""
+    for api in response.api_keys:
+        if api.api_key == ApiVersionsRequest.api_key and 0 <= api.max_version < highest:
+            return api.max_version
+    return 0
+
+
+def _no_answer(waiting: _Waiting) -> str:
+    return f"no answer to {waiting.request.name} v{waiting.version} within {waiting.timeout:g} s"

@@ -1,0 +1,213 @@
+"""TLS over the same framed stream: an `ssl.SSLObject` between the socket's bytes and the frames."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from pyclient.config import ClientConfig
+from pyclient.errors import ConfigError, ConnectionFailed
+from pyclient.net.stream import FileRegion, FrameStream
+
+_RECEIVE: Final = 64 * 1024
+_NO_TLS: Final = "perhaps the port speaks no TLS: then set security_protocol='PLAINTEXT'"
+_ENCRYPT: Final = 64 * 1024  # plaintext per step: what waits encrypted stays small
+
+
+def client_context(config: ClientConfig) -> ssl.SSLContext:
+    """The TLS context that the ssl_ options describe; `ConfigError` names the file that cannot be read."""
+    if config.ssl_context is not None:
+        return config.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_cafile)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"ssl_cafile={config.ssl_cafile!r} cannot be used: {error}") from error
+    context.check_hostname = config.ssl_check_hostname
+    if config.ssl_certfile is not None:
+        try:
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, lambda: config.ssl_password or "")
+        except (OSError, ssl.SSLError) as error:
+            files = f"ssl_certfile={config.ssl_certfile!r}, ssl_keyfile={config.ssl_keyfile!r}"
+            raise ConfigError(f"{files} cannot be used: {error}") from error
+    return context
+
+
+class TlsStream(FrameStream):
+    """A framed stream inside TLS. `handshake` comes first; what is sent before it has ended waits for it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        *,
+        context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        server_side: bool = False,
+        max_frame: int,
+        on_frame: Callable[[memoryview], None],
+        on_closed: Callable[[BaseException | None], None],
+        pause_above: int | None = None,
+    ) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._raw = memoryview(b"")  # encrypted, not yet taken by the kernel
+        self._head_sent = 0  # plaintext bytes of the queue's head that are encrypted already
+        super().__init__(
+            loop, sock, max_frame=max_frame, on_frame=on_frame, on_closed=on_closed, pause_above=pause_above
+        )
+        self._shake_hands()
+
+    async def handshake(self) -> None:
+        """Waits until both sides agree; `ConnectionFailed` says why they do not."""
+        await asyncio.shield(self._ready)
+
+    def _shake_hands(self) -> None:
+        if self._ready.done():
+            return
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._refuse(error)
+            return
+        else:
+            self._ready.set_result(None)
+        self._flush()
+
+    def _refuse(self, error: ssl.SSLError) -> None:
+        self._push_out_last_words()
+        failure = ConnectionFailed(f"TLS failed: {_explain(error)}")
+        failure.__cause__ = error
+        self.close(failure)
+
+    # -- receiving
+
+    def _receive(self) -> bool:
+        try:
+            data = self._sock.recv(_RECEIVE)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self.close(ConnectionFailed(f"{self.peername}: {error.strerror or error}"))
+            return False
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        self._shake_hands()
+        if self._ready.done() and not self.closed:
+            self._decrypt()
+        if not data and not self.closed:
+            self._on_end()
+        return len(data) == _RECEIVE
+
+    def _decrypt(self) -> None:
+        while not self._frames.paused:
+            space = self._frames.space()
+            try:
+                count: int = self._tls.read(len(space), space)  # type: ignore[assignment]  # an int, given a buffer
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                self._on_end()
+                return
+            except ssl.SSLEOFError:
+                self.close(ConnectionFailed(f"{self.peername} closed the connection without ending TLS"))
+                return
+            except ssl.SSLError as error:
+                self._refuse(error)
+                return
+            if count == 0:
+                self._on_end()
+                return
+            self._handing_out(self._frames.received, count)
+        if self._outgoing.pending and not self.closed:
+            self._flush()
+
+    def _has_backlog(self) -> bool:
+        return self._frames.backlog or self._tls.pending() > 0 or self._incoming.pending > 0
+
+    def _hand_out_backlog(self) -> None:
+        super()._hand_out_backlog()
+        if self._ready.done() and not self.closed:
+            self._decrypt()
+
+    # -- sending
+
+    def _write_out(self) -> bool:
+        while True:
+            if not self._raw:
+                self._raw = memoryview(self._outgoing.read())
+                self.pending += len(self._raw)
+            if not self._raw:
+                if not self._queue or not self._ready.done() or not self._encrypt():
+                    return False
+                continue
+            try:
+                sent = self._sock.send(self._raw)
+            except (BlockingIOError, InterruptedError):
+                return True
+            self.pending -= sent
+            self._raw = self._raw[sent:]
+
+    def _encrypt(self) -> bool:
+        """Encrypts the next piece of the queue; False if TLS has to read first."""
+        head = self._queue[0]
+        start = self._head_sent
+        if isinstance(head, FileRegion):
+            piece = memoryview(head.read(start, _ENCRYPT))
+        else:
+            piece = memoryview(head)[start : start + _ENCRYPT]  # type: ignore[arg-type]  # bytes-like
+        try:
+            written = self._tls.write(piece) if piece else 0
+        except ssl.SSLWantReadError:
+            return False
+        self.pending -= written
+        self._head_sent += written
+        if self._head_sent == len(head):
+            self._head_sent = 0
+            self._queue.popleft()
+            if isinstance(head, FileRegion):
+                head.release()
+        return True
+
+    # -- closing
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Says goodbye in TLS as far as the socket takes it at once, and closes."""
+        if self.closed:
+            return
+        if self._ready.done() and not self._raw:
+            with contextlib.suppress(ssl.SSLError):  # the other side has not said goodbye yet; ours is on its way out
+                self._tls.unwrap()
+            self._push_out_last_words()
+        super().close(error)
+        if not self._ready.done():
+            self._ready.set_exception(error or ConnectionFailed(f"{self.peername} closed the connection during TLS"))
+            self._ready.exception()  # on_closed tells it, too
+
+    def _push_out_last_words(self) -> None:
+        with contextlib.suppress(OSError):  # nobody is there to hear them
+            self._sock.send(self._outgoing.read())
+
+
+def _explain(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        hint = "trust its authority with ssl_cafile"
+        if "hostname" in error.verify_message.lower() or "ip address" in error.verify_message.lower():
+            hint = "connect by a name in its certificate, or set ssl_check_hostname=False"
+        return f"its certificate is not accepted: {error.verify_message}; {hint}"
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNSUPPORTED_PROTOCOL"):
+        return f"{_NO_TLS} ({error})"
+    if isinstance(error, ssl.SSLEOFError):
+        return f"it closed the connection during the handshake; {_NO_TLS}"
+    if error.reason is not None and "CERTIFICATE_REQUIRED" in error.reason:
+        return f"it wants a client certificate: set ssl_certfile and ssl_keyfile ({error})"
+    return str(error)
