@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import random
 
 import pytest
 
+from pyclient import errors
 from pyclient.broker_embedded.groups.classic import next_deadline, step
+from pyclient.broker_embedded.groups.config import GroupConfig
+from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
 from pyclient.broker_embedded.groups.events import (
     Answer,
     Heartbeat,
@@ -20,6 +25,8 @@ from pyclient.broker_embedded.groups.events import (
     Tick,
 )
 from pyclient.broker_embedded.groups.state import ClassicGroup
+from pyclient.records import check_crc, decode_key_values, read_header
+from pyclient.testing.clock import ManualClock
 
 
 def protocols(*names: str) -> tuple[Protocol, ...]:
@@ -152,3 +159,75 @@ def delayed() -> Script:
 def small() -> Script:
     """An empty group with two places."""
     return Script(max_size=2)
+
+
+class Timer:
+    """A callback that is due at a time, until it is taken back."""
+
+    def __init__(self, callback) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Node:
+    """What a coordinator asks of a node, in memory: a log of lists, a clock and timers that the test moves."""
+
+    def __init__(self, **config) -> None:
+        self.clock = ManualClock()
+        self.rng = random.Random(7)
+        self.group_config = GroupConfig(**{"group_initial_rebalance_delay_ms": 0, **config})
+        self.log: list[list] = [[], [], []]
+        self.failure: errors.BrokerError | None = None
+        self.timers: list = []
+        self.order = itertools.count()
+        self.restart()
+
+    def restart(self) -> GroupCoordinator:
+        """A new coordinator over the same log; the old one dies without a word."""
+        self.timers.clear()
+        self.groups = GroupCoordinator(self)
+        for partition in range(len(self.log)):
+            self.groups.load(partition)
+        return self.groups
+
+    def schedule(self, delay, callback):
+        assert delay >= 0
+        timer = Timer(callback)
+        heapq.heappush(self.timers, (self.clock.monotonic() + delay, next(self.order), timer))
+        return timer
+
+    def pass_time(self, seconds) -> None:
+        end = self.clock.monotonic() + seconds
+        while self.timers and self.timers[0][0] <= end:
+            due, _, timer = heapq.heappop(self.timers)
+            self.clock.advance(max(due - self.clock.monotonic(), 0))
+            if not timer.cancelled:
+                timer.callback()
+        self.clock.advance(max(end - self.clock.monotonic(), 0))
+
+    @property
+    def armed(self) -> int:
+        return sum(not timer.cancelled for _, _, timer in self.timers)
+
+    def partition_count(self) -> int:
+        return len(self.log)
+
+    def append(self, partition, batch) -> None:
+        if self.failure is not None:
+            raise self.failure
+        header = read_header(batch)
+        check_crc(batch, 0, header)
+        assert header.size == len(batch)
+        self.log[partition] += [(key, value) for _, _, key, value in decode_key_values(batch, 0, header)]
+
+    def read_partition(self, partition):
+        return iter(list(self.log[partition]))
+
+
+@pytest.fixture
+def node() -> Node:
+    """A node with a coordinator over three empty partitions."""
+    return Node()

@@ -1,0 +1,210 @@
+"""The group coordinator of a node: runs every group's state machine against the clock, the timers and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.classic import next_deadline, step
+from pyclient.broker_embedded.groups.events import (
+    Heartbeat,
+    HeartbeatResult,
+    Join,
+    JoinResult,
+    Leave,
+    LeaveResult,
+    Store,
+    Stored,
+    Sync,
+    SyncResult,
+    Tick,
+)
+from pyclient.broker_embedded.groups.leaving import disband
+from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
+from pyclient.broker_embedded.groups.offset_keeper import OffsetKeeper
+from pyclient.broker_embedded.groups.registry import GroupEntry, GroupRegistry
+from pyclient.broker_embedded.groups.state import EMPTY
+from pyclient.errors import (
+    BrokerError,
+    GroupIdNotFound,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    NonEmptyGroup,
+    NotCoordinator,
+    UnknownMemberId,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyclient.broker_embedded.groups.events import Action, Event
+    from pyclient.broker_embedded.groups.seams import GroupSeams, TimerHandle
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    """Classic consumer groups and committed offsets; the handlers' only door to them. Not thread-safe: one loop."""
+
+    def __init__(self, seams: GroupSeams) -> None:
+        self._seams = seams
+        self.groups = GroupRegistry(seams)
+        self.offsets = OffsetKeeper(self.groups)
+        self._cleaner: TimerHandle | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<GroupCoordinator groups={len(self.groups)} partitions={sorted(self.groups.loaded_partitions())}>"
+
+    def load(self, partition: int) -> None:
+        """Take over a partition of `__consumer_offsets` that this node leads now: replay it, start its sessions."""
+        self.unload(partition)
+        for entry in self.groups.load(partition):
+            self._arm(entry)
+        if self._cleaner is None and not self._closed:
+            self._schedule_cleaning()
+
+    def unload(self, partition: int) -> None:
+        """Give a partition up; requests that wait for its groups are answered with NOT_COORDINATOR."""
+        for entry in self.groups.unload(partition):
+            self._perform(entry, disband(entry.classic, NotCoordinator.code))
+
+    def close(self) -> None:
+        """End all timers and answer whoever still waits; what the groups were is in the log."""
+        self._closed = True
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            self._cleaner = None
+        for partition in self.groups.loaded_partitions():
+            self.unload(partition)
+
+    def fresh_member_id(self, prefix: str) -> str:
+        """A member id as Kafka makes them: the client id or the group.instance.id, then a random UUID."""
+        return f"{prefix}-{uuid.UUID(int=self._seams.rng.getrandbits(128), version=4)}"
+
+    async def join(self, group_id: str, event: Join) -> JoinResult:
+        """JoinGroup; waits for the rebalance. (The `reply` in an event is the coordinator's to fill in.)"""
+        config = self._seams.group_config
+        if not config.group_min_session_timeout_ms <= event.session_timeout_ms <= config.group_max_session_timeout_ms:
+            return JoinResult(error=InvalidSessionTimeout.code, member_id=event.member_id)
+        try:
+            entry = self._member_group(group_id, create=not event.member_id)
+        except BrokerError as error:
+            return JoinResult(error=error.code, member_id=event.member_id)
+        reply: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+        self._step(entry, replace(event, reply=reply))
+        return await reply
+
+    async def sync(self, group_id: str, event: Sync) -> SyncResult:
+        """SyncGroup; waits for the leader's assignment."""
+        try:
+            entry = self._member_group(group_id)
+        except BrokerError as error:
+            return SyncResult(error=error.code)
+        reply: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
+        self._step(entry, replace(event, reply=reply))
+        return await reply
+
+    def heartbeat(self, group_id: str, event: Heartbeat) -> int:
+        """Heartbeat: an error code."""
+        try:
+            entry = self._member_group(group_id)
+        except BrokerError as error:
+            return error.code
+        reply: asyncio.Future[HeartbeatResult] = asyncio.get_running_loop().create_future()
+        self._step(entry, replace(event, reply=reply))
+        return reply.result().error  # a group never parks it
+
+    def leave(self, group_id: str, event: Leave) -> LeaveResult:
+        """LeaveGroup, for each of the members named."""
+        try:
+            entry = self._member_group(group_id)
+        except UnknownMemberId as error:  # the group does not exist
+            return LeaveResult(members=tuple((identity, error.code) for identity in event.members))
+        except BrokerError as error:
+            return LeaveResult(error=error.code)
+        reply: asyncio.Future[LeaveResult] = asyncio.get_running_loop().create_future()
+        self._step(entry, replace(event, reply=reply))
+        return reply.result()
+
+    def delete(self, group_id: str) -> int:
+        """DeleteGroups for one group: an error code."""
+        try:
+            entry = self.groups.find(group_id)
+            if entry is None:
+                return GroupIdNotFound.code
+            if entry.classic.state is not EMPTY:
+                return NonEmptyGroup.code
+            self.groups.write_tombstones(entry, list(entry.offsets), group=True)
+        except BrokerError as error:
+            return error.code
+        self._perform(entry, disband(entry.classic, NotCoordinator.code))
+        return 0
+
+    def _member_group(self, group_id: str, *, create: bool = False) -> GroupEntry:
+        if not group_id:
+            raise InvalidGroupId("a group has a name")
+        if create:
+            return self.groups.find_or_create(group_id)
+        entry = self.groups.find(group_id)
+        if entry is None:
+            raise UnknownMemberId(f"there is no group {group_id!r}")
+        return entry
+
+    def _step(self, entry: GroupEntry, event: Event) -> None:
+        before = entry.classic.state
+        actions = step(entry.classic, event, self._seams.clock.monotonic())
+        if entry.classic.state is not before:
+            entry.state_ms = self._seams.clock.time_ms()
+        self._perform(entry, actions)
+        if not isinstance(event, Heartbeat):  # which only puts deadlines off
+            self._arm(entry)
+
+    def _perform(self, entry: GroupEntry, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Store):
+                self._step(entry, Stored(action.serial, self._write(entry, action)))
+                continue
+            assert isinstance(action.reply, asyncio.Future)
+            if not action.reply.done():  # done: the connection is gone, and with it whoever waited
+                action.reply.set_result(action.result)
+
+    def _write(self, entry: GroupEntry, action: Store) -> int:
+        record = encode_group(GroupRecord(entry.group_id, action.snapshot, entry.state_ms))
+        try:
+            self.groups.write(entry.partition, [record])
+        except BrokerError as error:
+            generation = action.snapshot.generation
+            _log.warning("group %s: generation %d was not written: %s", entry.group_id, generation, error)
+            return error.code
+        entry.in_log = True
+        return 0
+
+    def _arm(self, entry: GroupEntry) -> None:
+        """See that a tick comes no later than the group's next deadline; one that comes too early does no harm."""
+        deadline = next_deadline(entry.classic)
+        if deadline is None:
+            entry.stop_timer()
+            return
+        if entry.timer is not None:
+            if entry.timer_at <= deadline:
+                return
+            entry.stop_timer()
+        delay = max(deadline - self._seams.clock.monotonic(), 0.0)
+        entry.timer_at = deadline
+        entry.timer = self._seams.schedule(delay, lambda: self._tick(entry))
+
+    def _tick(self, entry: GroupEntry) -> None:
+        entry.timer = None
+        self._step(entry, Tick())
+
+    def _schedule_cleaning(self) -> None:
+        interval = self._seams.group_config.offsets_retention_check_interval_ms / 1000
+        self._cleaner = self._seams.schedule(interval, self._clean)
+
+    def _clean(self) -> None:
+        self._schedule_cleaning()
+        self.offsets.expire()

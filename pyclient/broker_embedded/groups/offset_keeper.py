@@ -1,0 +1,172 @@
+"""Committing, reading, deleting and expiring a group's offsets, in memory and in the log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyclient.broker_embedded.groups.events import NONE
+from pyclient.broker_embedded.groups.log_records import CommittedOffset, OffsetRecord, encode_offset
+from pyclient.broker_embedded.groups.offsets import check_commit, expired, is_subscribed, subscribed_topics
+from pyclient.broker_embedded.groups.registry import GroupEntry, is_deserted
+from pyclient.broker_embedded.groups.state import CONSUMER_PROTOCOL_TYPE, DEAD, EMPTY
+from pyclient.errors import (
+    BrokerError,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InvalidCommitOffsetSize,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    UnknownServerError,
+    from_code,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyclient.broker_embedded.groups.registry import GroupRegistry
+    from pyclient.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+class Position(NamedTuple):
+    """What is committed for one partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """An OffsetCommit request. `retention_ms` is -1 for the broker's own; `version` decides about error codes."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    positions: Mapping[TopicPartition, Position]
+    retention_ms: int = -1
+    version: int = 9
+
+
+class OffsetKeeper:
+    """The committed offsets of the groups in a registry."""
+
+    def __init__(self, groups: GroupRegistry) -> None:
+        self._groups = groups
+        self._seams = groups.seams
+
+    def commit(self, group_id: str, commit: Commit) -> dict[TopicPartition, int]:
+        """Store the positions; an error code for each. They are in the log when this returns."""
+        try:
+            entry = self._committing(group_id, commit)
+        except BrokerError as error:
+            return dict.fromkeys(commit.positions, error.code)
+        longest = self._seams.group_config.offset_metadata_max_bytes
+        codes = {
+            partition: OffsetMetadataTooLarge.code if len(position.metadata) > longest else NONE
+            for partition, position in commit.positions.items()
+        }
+        accepted = self._stamped(commit, [partition for partition, code in codes.items() if code == NONE])
+        failure = self._write(entry, accepted)
+        if failure:
+            codes.update(dict.fromkeys(accepted, failure))
+        return codes
+
+    def _committing(self, group_id: str, commit: Commit) -> GroupEntry:
+        entry = self._groups.find(group_id)
+        if entry is None:
+            if commit.generation < 0:
+                return self._groups.find_or_create(group_id)
+            missing = GroupIdNotFound if commit.version >= 9 else IllegalGeneration
+            raise missing(f"there is no group {group_id!r}")
+        group = entry.classic
+        code = check_commit(group, commit.member_id, commit.instance_id, commit.generation)
+        if code:
+            raise from_code(code, f"commit to group {group_id!r}")
+        member = group.members.get(commit.member_id)
+        if member is not None:
+            group.refresh(member, self._seams.clock.monotonic())
+        return entry
+
+    def _stamped(self, commit: Commit, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        now = self._seams.clock.time_ms()
+        expire_ms = now + commit.retention_ms if commit.retention_ms >= 0 else -1
+        return {
+            partition: CommittedOffset(position.offset, position.leader_epoch, position.metadata, now, expire_ms)
+            for partition, position in ((name, commit.positions[name]) for name in partitions)
+        }
+
+    def _write(self, entry: GroupEntry, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
+        if not offsets:
+            return NONE
+        records = [encode_offset(OffsetRecord(entry.group_id, name, kept)) for name, kept in offsets.items()]
+        try:
+            self._groups.write(entry.partition, records)
+        except UnknownServerError:  # what a coordinator makes of a batch that is too large
+            return InvalidCommitOffsetSize.code
+        except BrokerError as error:
+            return error.code
+        entry.offsets.update(offsets)
+        return NONE
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """What is committed for these partitions (None: for all that have something); raises as the registry does."""
+        entry = self._groups.find(group_id)
+        offsets = entry.offsets if entry is not None else {}
+        if partitions is None:
+            return dict(offsets)
+        return {partition: offsets.get(partition) for partition in partitions}
+
+    def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """OffsetDelete: an error code for each; topics that members read keep their offsets. Raises for the group."""
+        entry = self._groups.find(group_id)
+        if entry is None or entry.classic.state is DEAD:
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        group = entry.classic
+        if group.state is not EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise NonEmptyGroup(f"group {group_id!r} has members")
+        topics = subscribed_topics(group)
+        codes = {
+            partition: GroupSubscribedToTopic.code if is_subscribed(group, topics, partition.topic) else NONE
+            for partition in partitions
+        }
+        gone = [partition for partition, code in codes.items() if code == NONE and partition in entry.offsets]
+        self._groups.write_tombstones(entry, gone, group=False)
+        return codes
+
+    def expire(self) -> int:
+        """Delete offsets that are past their retention, and groups that nothing is left of; how many offsets went."""
+        config = self._seams.group_config
+        retention_ms = config.offsets_retention_minutes * 60_000
+        now_ms = self._seams.clock.time_ms()
+
+        def is_over(entry: GroupEntry) -> list[TopicPartition]:
+            return list(
+                expired(entry.classic, entry.offsets, now_ms=now_ms, retention_ms=retention_ms, state_ms=entry.state_ms)
+            )
+
+        return self._drop(is_over, idle_groups=True)
+
+    def topics_deleted(self, topics: Iterable[str]) -> int:
+        """Forget the offsets of topics that do not exist any more; how many offsets went."""
+        names = frozenset(topics)
+        return self._drop(lambda entry: [name for name in entry.offsets if name.topic in names], idle_groups=False)
+
+    def _drop(self, choose: Callable[[GroupEntry], list[TopicPartition]], *, idle_groups: bool) -> int:
+        dropped = 0
+        for entry in self._groups:
+            gone = choose(entry)
+            is_last = idle_groups and len(gone) == len(entry.offsets) and is_deserted(entry)
+            try:
+                self._groups.write_tombstones(entry, gone, group=is_last)
+            except BrokerError as error:  # the next round tries again
+                _log.warning("group %s: old offsets could not be deleted: %s", entry.group_id, error)
+                continue
+            dropped += len(gone)
+        return dropped

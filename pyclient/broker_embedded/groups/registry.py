@@ -1,0 +1,224 @@
+"""The groups of this node and the log they live in: which partition keeps a group, replaying it, and writing to it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.groups.log_records import (
+    GroupRecord,
+    KeyValue,
+    OffsetRecord,
+    decode,
+    encode_group,
+    encode_offset,
+)
+from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from pyclient.broker_embedded.groups.state import EMPTY, ClassicGroup
+from pyclient.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    ProtocolError,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from pyclient.records import build_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyclient.broker_embedded.groups.log_records import CommittedOffset
+    from pyclient.broker_embedded.groups.seams import GroupSeams, TimerHandle
+    from pyclient.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_AS_COORDINATOR: Final[dict[type[BrokerError], type[BrokerError]]] = {
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+    NotEnoughReplicas: CoordinatorNotAvailable,
+    NotEnoughReplicasAfterAppend: CoordinatorNotAvailable,
+    RequestTimedOut: CoordinatorNotAvailable,
+    NotLeaderOrFollower: NotCoordinator,
+    KafkaStorageError: NotCoordinator,
+    MessageTooLarge: UnknownServerError,
+    RecordListTooLarge: UnknownServerError,
+}
+"""What a failed write to `__consumer_offsets` means for somebody who talks to its coordinator."""
+
+
+@dataclass(slots=True)
+class GroupEntry:
+    """A group with its committed offsets, its timer, and the time (epoch ms) of its last change of state."""
+
+    classic: ClassicGroup
+    partition: int
+    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    state_ms: int = -1
+    in_log: bool = False
+    timer: TimerHandle | None = None
+    timer_at: float = 0.0
+
+    @property
+    def group_id(self) -> str:
+        """The group's id."""
+        return self.classic.group_id
+
+    def stop_timer(self) -> None:
+        """Take the timer back, if there is one."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class GroupRegistry:
+    """Every group that this node coordinates. A partition's groups are known from `load` until `unload`."""
+
+    def __init__(self, seams: GroupSeams) -> None:
+        self.seams = seams
+        self._entries: dict[str, GroupEntry] = {}
+        self._loaded: set[int] = set()
+        self._loading: set[int] = set()
+
+    def __iter__(self) -> Iterator[GroupEntry]:
+        return iter(list(self._entries.values()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps the group; makes the topic when it is not there yet."""
+        return partition_for_id(group_id, self.seams.partition_count())
+
+    def find(self, group_id: str) -> GroupEntry | None:
+        """The group, if it exists. Raises NotCoordinator or CoordinatorLoadInProgress when that is not ours to say."""
+        self._require(self.partition_of(group_id))
+        return self._entries.get(group_id)
+
+    def find_or_create(self, group_id: str) -> GroupEntry:
+        """The group, as an empty one if it did not exist; errors as `find`."""
+        partition = self.partition_of(group_id)
+        self._require(partition)
+        entry = self._entries.get(group_id)
+        if entry is None:
+            config = self.seams.group_config
+            classic = ClassicGroup(group_id, config.group_initial_rebalance_delay_ms, config.group_max_size)
+            entry = self._entries[group_id] = GroupEntry(classic, partition)
+        return entry
+
+    def _require(self, partition: int) -> None:
+        if partition in self._loaded:
+            return
+        if partition in self._loading:
+            raise CoordinatorLoadInProgress(f"__consumer_offsets-{partition} is being read")
+        raise NotCoordinator(f"__consumer_offsets-{partition} is not led by this broker")
+
+    def forget(self, entry: GroupEntry) -> None:
+        """The group does not exist any more."""
+        entry.stop_timer()
+        if self._entries.get(entry.group_id) is entry:
+            del self._entries[entry.group_id]
+
+    def load(self, partition: int) -> list[GroupEntry]:
+        """Read the partition's groups from its log."""
+        if partition in self._loading:
+            raise CoordinatorLoadInProgress(f"__consumer_offsets-{partition} is being read already")
+        self._loading.add(partition)
+        try:
+            entries = self._replay(partition)
+            self._entries.update((entry.group_id, entry) for entry in entries)
+            self._loaded.add(partition)
+        finally:
+            self._loading.discard(partition)
+        return entries
+
+    def unload(self, partition: int) -> list[GroupEntry]:
+        """Stop coordinating the partition's groups; they are returned so that whoever waits can be told."""
+        self._loaded.discard(partition)
+        gone = [entry for entry in self._entries.values() if entry.partition == partition]
+        for entry in gone:
+            self.forget(entry)
+        return gone
+
+    def loaded_partitions(self) -> frozenset[int]:
+        """The partitions whose groups this node coordinates."""
+        return frozenset(self._loaded)
+
+    def _replay(self, partition: int) -> list[GroupEntry]:
+        groups: dict[str, GroupRecord] = {}
+        offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for key, value in self.seams.read_partition(partition):
+            record = _decode_or_skip(partition, key, value)
+            if isinstance(record, OffsetRecord):
+                if record.committed is None:
+                    offsets.get(record.group_id, {}).pop(record.partition, None)
+                else:
+                    offsets.setdefault(record.group_id, {})[record.partition] = record.committed
+            elif isinstance(record, GroupRecord):
+                groups.pop(record.group_id, None)
+                if record.snapshot is not None:
+                    groups[record.group_id] = record
+        names = [*groups, *(name for name, kept in offsets.items() if kept and name not in groups)]
+        return [self._restored(name, partition, groups.get(name), offsets.get(name, {})) for name in names]
+
+    def _restored(
+        self, group_id: str, partition: int, record: GroupRecord | None, offsets: dict[TopicPartition, CommittedOffset]
+    ) -> GroupEntry:
+        config = self.seams.group_config
+        delay, size = config.group_initial_rebalance_delay_ms, config.group_max_size
+        if record is None or record.snapshot is None:
+            return GroupEntry(ClassicGroup(group_id, delay, size), partition, offsets)
+        now = self.seams.clock.monotonic()
+        classic = ClassicGroup.restored(group_id, record.snapshot, now, initial_delay_ms=delay, max_size=size)
+        return GroupEntry(classic, partition, offsets, record.state_ms, in_log=True)
+
+    def write(self, partition: int, records: Iterable[KeyValue]) -> None:
+        """Append records to the partition; a failure is raised as what it means for a coordinator's client."""
+        batch = build_batch(records, timestamp_ms=self.seams.clock.time_ms())
+        try:
+            self.seams.append(partition, batch)
+        except BrokerError as error:
+            meaning = _AS_COORDINATOR.get(type(error))
+            if meaning is None:
+                raise
+            raise meaning(f"__consumer_offsets-{partition} could not be written: {error}") from error
+
+    def write_tombstones(self, entry: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool) -> None:
+        """Delete offsets, and with `group` the group itself, from the log and from memory."""
+        gone = list(partitions)
+        records = [encode_offset(OffsetRecord(entry.group_id, partition, None)) for partition in gone]
+        if group and entry.in_log:
+            records.append(encode_group(GroupRecord(entry.group_id, None)))
+        if records:
+            self.write(entry.partition, records)
+        for partition in gone:
+            entry.offsets.pop(partition, None)
+        if group:
+            self.forget(entry)
+
+
+def is_deserted(entry: GroupEntry) -> bool:
+    """Whether nobody is in the group, or about to join."""
+    return entry.classic.state is EMPTY and not entry.classic.pending
+
+
+def _decode_or_skip(partition: int, key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
+    """One unreadable record costs its own group's state, never the partition's."""
+    if key is None:
+        _log.error("__consumer_offsets-%d: skipped a record without a key", partition)
+        return None
+    try:
+        return decode(key, value)
+    except (ProtocolError, UnsupportedVersion) as error:
+        _log.error("__consumer_offsets-%d: skipped a record that cannot be read: %s", partition, error)
+        return None
