@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +20,9 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, str | int]) -> GroupConfig:
+        """Take the coordinator's options (Kafka's dotted names) out of a broker's; the others are left."""
+        dotted = {field.name.replace("_", "."): field.name for field in fields(cls)}
+        return cls(**{dotted[name]: int(value) for name, value in options.items() if name in dotted})
