@@ -1,0 +1,271 @@
+import asyncio
+import functools
+import os
+import ssl
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import uvloop
+
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.config import ClientConfig
+from pyclient.errors import ConfigError, ConnectionFailed, MalformedMessage
+from pyclient.net.connect import TcpConnector
+from pyclient.net.connection import Connection
+from pyclient.net.stream import FileRegion
+from pyclient.net.tls import TlsStream
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.net.scripted import ScriptedBroker
+
+TLS = Path(__file__).parent / "tls"
+METADATA = MetadataResponse(brokers=[], cluster_id="c" * 30_000, topics=[])
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request):
+    def run(scenario):
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(asyncio.wait_for(scenario, 30))
+
+    return run
+
+
+def server_context(name="broker.pem", *, client_certificate=False, newest=None):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / name)
+    if client_certificate:
+        context.load_verify_locations(TLS / "ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+    if newest is not None:
+        context.maximum_version = newest
+    return context
+
+
+def tls_broker(*args, **context_options):
+    context = server_context(*args, **context_options)
+    return ScriptedBroker(
+        {MetadataRequest: METADATA}, make_stream=functools.partial(TlsStream, context=context, server_side=True)
+    )
+
+
+async def connect(broker, host="localhost", **options):
+    options = {"security_protocol": "SSL", "ssl_cafile": str(TLS / "ca.pem"), **options}
+    config = ClientConfig(bootstrap_servers=(f"{host}:{broker.port}",), **options)
+    return await Connection.open(host, broker.port, config=config, clock=SYSTEM_CLOCK)
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_requests_travel_in_tls(run, newest, host):
+    async def scenario():
+        broker = tls_broker(newest=newest)
+        connection = await connect(broker, host)
+        answers = [connection.submit(MetadataRequest(topics=None)) for _ in range(10)]
+        for answer in answers:
+            assert (await answer).cluster_id == "c" * 30_000
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def test_a_client_certificate_is_shown_where_it_is_wanted(run):
+    async def scenario():
+        broker = tls_broker(client_certificate=True)
+        connection = await connect(broker, ssl_certfile=str(TLS / "client.pem"))
+        await connection.request(MetadataRequest(topics=None))
+        await connection.close()
+        with pytest.raises(ConnectionFailed, match=r"ssl_certfile|connection ended"):
+            await connect(broker)
+        broker.stop()
+
+    run(scenario())
+
+
+def test_a_context_of_ones_own_is_used(run):
+    async def scenario():
+        broker = tls_broker()
+        context = ssl.create_default_context(cafile=TLS / "ca.pem")
+        connection = await connect(broker, ssl_context=context, ssl_cafile=None)
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def refused(run, make_broker, says, **options):
+    async def scenario():
+        broker = make_broker()
+        with pytest.raises(ConnectionFailed) as error:
+            await connect(broker, **options)
+        broker.stop()
+        return str(error.value)
+
+    text = run(scenario())
+    assert "localhost:" in text
+    for piece in says:
+        assert piece in text
+    return text
+
+
+def test_an_unknown_authority_is_refused_with_what_to_do(run):
+    refused(run, tls_broker, ["certificate is not accepted", "ssl_cafile"], ssl_cafile=None)
+
+
+def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(run):
+    refused(run, lambda: tls_broker("elsewhere.pem"), ["certificate is not accepted", "ssl_check_hostname=False"])
+
+    async def scenario():
+        broker = tls_broker("elsewhere.pem")
+        connection = await connect(broker, ssl_check_hostname=False)
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def test_tls_to_a_plaintext_port_says_so(run):
+    refused(run, ScriptedBroker, ["TLS failed", "security_protocol='PLAINTEXT'"])
+
+
+def test_plaintext_to_a_tls_port_says_so(run):
+    async def scenario():
+        broker = tls_broker()
+        with pytest.raises(ConnectionFailed, match="security_protocol='SSL'"):
+            await connect(broker, security_protocol="PLAINTEXT", ssl_cafile=None)
+        broker.stop()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ssl_cafile": "/no/such/file.pem"},
+        {"ssl_cafile": __file__},
+        {"ssl_certfile": "/no/such/file.pem"},
+        {"ssl_certfile": str(TLS / "ca.pem")},  # a certificate without a key
+    ],
+)
+def test_files_that_cannot_be_used_are_named(options):
+    config = ClientConfig(bootstrap_servers=("x:1",), security_protocol="SSL", **options)
+    [(name, value)] = options.items()
+    with pytest.raises(ConfigError, match=f"{name}='{value}'"):
+        TcpConnector(config)
+
+
+async def tls_pair(on_server_frame=lambda server, frame: None):
+    """A connected client and server stream, the client's frames and both ends' ends."""
+    loop = asyncio.get_running_loop()
+    frames, ended, server_ended = asyncio.Queue(), loop.create_future(), loop.create_future()
+    servers = []
+    broker = ScriptedBroker(
+        make_stream=lambda loop, sock, **options: (
+            servers.append(
+                TlsStream(
+                    loop,
+                    sock,
+                    context=server_context(),
+                    server_side=True,
+                    max_frame=1_000_000,
+                    on_frame=lambda frame: on_server_frame(servers[0], frame),
+                    on_closed=server_ended.set_result,
+                )
+            )
+            or servers[0]
+        )
+    )
+    config = ClientConfig(bootstrap_servers=(broker.address,), security_protocol="SSL", ssl_cafile=str(TLS / "ca.pem"))
+    client = await TcpConnector(config)(
+        "localhost", broker.port, lambda frame: frames.put_nowait(bytes(frame)), ended.set_result
+    )
+    return SimpleNamespace(
+        broker=broker, client=client, server=servers[0], frames=frames, ended=ended, server_ended=server_ended
+    )
+
+
+def framed(*bodies):
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def test_file_regions_pauses_and_draining_work_in_tls(run, tmp_path):
+    content = os.urandom(900_000)
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    released = []
+
+    async def scenario():
+        fd = os.open(path, os.O_RDONLY)
+
+        def answer(server, frame):
+            region = FileRegion(fd, 0, len(content), lambda: released.append(1))
+            server.send([struct.pack(">i", len(content) + 1), b"!", region])
+
+        pair = await tls_pair(answer)
+        pair.client.pause_reading()
+        pair.client.send([framed(*[b"?"] * 30)])
+        await pair.client.drain()
+        pair.client.resume_reading()
+        for _ in range(30):
+            assert await pair.frames.get() == b"!" + content
+        await pair.server.drain()
+        assert released == [1] * 30
+        pair.client.close()
+        assert await pair.server_ended is None
+        assert await pair.ended is None
+        pair.broker.stop()
+        os.close(fd)
+
+    run(scenario())
+
+
+def test_frames_held_by_a_pause_in_tls_come_afterwards(run):
+    async def scenario():
+        pair = await tls_pair()
+        seen = []
+
+        def one_at_a_time(frame):
+            seen.append(bytes(frame))
+            pair.client.pause_reading()
+            pair.frames.put_nowait(bytes(frame))
+
+        pair.client.on_frame = one_at_a_time
+        pair.server.send([framed(b"1", b"2" * 20_000, b"3", b"4" * 200_000, b"5")])
+        for count in range(1, 6):
+            await pair.frames.get()
+            assert len(seen) == count
+            pair.client.resume_reading()
+        pair.server.close()
+        assert await pair.ended is None
+        pair.broker.stop()
+
+    run(scenario())
+
+
+def test_nonsense_inside_tls_closes_the_connection(run):
+    async def scenario():
+        pair = await tls_pair()
+        pair.server.send([b"\xff\xff\xff\xff"])
+        assert isinstance(await pair.ended, MalformedMessage)
+        pair.broker.stop()
+
+    run(scenario())
+
+
+def test_an_end_without_goodbye_is_told(run):
+    async def scenario():
+        pair = await tls_pair()
+        pair.server.send([framed(b"abc")[:5]])
+        await pair.server.drain()
+        await asyncio.sleep(0)
+        pair.server._loop.remove_reader(pair.server._fd)
+        pair.server._sock.close()
+        error = await pair.ended
+        assert isinstance(error, ConnectionFailed)
+        assert "without ending TLS" in str(error)
+        pair.server.close()
+        pair.broker.stop()
+
+    run(scenario())

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Makes the certificates of the TLS tests anew: an authority, a broker for localhost, one for another host, a client.
+# Valid from 2020 to 2120, whatever day it is on the machine that runs the tests.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+touch index.txt
+cat > ca.conf <<CONF
+[ca]
+default_ca = tests
+[tests]
+dir = .
+database = ./index.txt
+new_certs_dir = .
+rand_serial = yes
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+CONF
+issue() { # name, common name, extensions, further arguments of openssl ca
+    name=$1 subject=$2 extensions=$3
+    shift 3
+    openssl ecparam -name prime256v1 -genkey -noout -out "$name.key"
+    openssl req -new -key "$name.key" -subj "/CN=$subject" -out "$name.csr"
+    printf '%b' "$extensions" > "$name.ext"
+    openssl ca -batch -notext -config ca.conf -in "$name.csr" -out "$name.pem" -extfile "$name.ext" \
+        -startdate 20200101000000Z -enddate 21200101000000Z "$@"
+}
+issue ca "pyclient test authority" "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\n" \
+    -selfsign -keyfile ca.key
+leaf() {
+    issue "$1" "$1" "subjectAltName=$2\nbasicConstraints=CA:FALSE\nauthorityKeyIdentifier=keyid\n" -cert ca.pem -keyfile ca.key
+    cat "$1.key" >> "$1.pem"
+}
+leaf broker DNS:localhost,IP:127.0.0.1
+leaf elsewhere DNS:elsewhere.example
+leaf client DNS:client.example
+cp ca.pem broker.pem elsewhere.pem client.pem "$here"
