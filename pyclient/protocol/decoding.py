@@ -9,7 +9,7 @@ from struct import error as struct_error
 from typing import Any, Final
 from uuid import UUID
 
-from pyclient.errors import MalformedMessage, TruncatedMessage
+from pyclient.errors import MalformedMessage, ProtocolError, TruncatedMessage
 from pyclient.protocol.fields import (
     BLANK,
     ZERO_UUID,
@@ -57,10 +57,8 @@ class _Decoder(Source):
             self.line("size = len(buf)")
             with self.block("try:"):
                 self.part(layout.cls, "m", "")
-            with self.block("except (IndexError, struct_error) as error:"):
-                self.line(f"raise ends_early({layout.label!r}, size, pos, error) from None")
-            with self.block("except UnicodeDecodeError as error:"):
-                self.line(f"raise not_text({layout.label!r}, pos, error) from error")
+            with self.block("except UNREADABLE as error:"):
+                self.line(f"raise refusal({layout.label!r}, size, pos, error) from None")
             if not layout.cls.tolerant:
                 with self.block("if pos != size:"):
                     self.line(f"raise left_over({layout.label!r}, size - pos)")
@@ -167,7 +165,7 @@ class _Decoder(Source):
             return
         self.line(f"end = pos + {count}")
         with self.block("if end > size:"):
-            self.line(f"raise IndexError({self.where(path)}, {count})")
+            self.line(f"raise IndexError({path!r}, {count})")
         if isinstance(kind, RecordData):
             self.line(f"{target} = view[pos:end]")
         elif isinstance(kind, Blob):
@@ -180,7 +178,7 @@ class _Decoder(Source):
     def array(self, item: Kind, target: str, path: str, count: str) -> None:
         smallest = self.layout.smallest_item(item)
         with self.block(f"if {count} * {smallest} > size - pos:" if smallest > 1 else f"if {count} > size - pos:"):
-            self.line(f"raise IndexError({self.where(path)}, {count})")
+            self.line(f"raise IndexError({path!r}, {count})")
         if isinstance(item, Fixed) and item.name != "Uuid":
             few = self.refer(f"unpack_few_{item.code}".replace("?", "t"), few_unpackers(item.code))
             many = f"unpack_from('>%d{item.code}' % {count}, buf, pos)"
@@ -241,8 +239,8 @@ def skip_tags(label: str, buf: Buffer, pos: int) -> int:
     size = len(buf)
     try:
         return _skip_tags(label, buf, pos + 1, size, buf[pos])
-    except IndexError as error:
-        raise _ends_early(label, size, pos, error) from None
+    except (IndexError, OverflowError) as error:
+        raise _refusal(label, size, pos, error) from None
 
 
 # --- what the compiled functions call ---------------------------------------------------------------------------
@@ -265,7 +263,7 @@ def _long_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > 28:
-            raise MalformedMessage(f"a variable-length number goes on past five bytes at byte {pos}")
+            raise OverflowError("a variable-length number goes on past five bytes")
     return value, pos
 
 
@@ -304,15 +302,16 @@ def _skip_tags(label: str, buf: Buffer, pos: int, size: int, first: int) -> int:
     return pos
 
 
-def _ends_early(label: str, size: int, pos: int, error: Exception) -> Exception:
+def _refusal(label: str, size: int, pos: int, error: Exception) -> ProtocolError:
+    """What a compiled function raises for what went wrong in it."""
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessage(f"{label}: the string at byte {pos} is not UTF-8 ({error.reason})")
+    if isinstance(error, OverflowError):
+        return MalformedMessage(f"{label}: {error} at byte {pos}")
     match error.args:
-        case (str(where), int(count)):
-            return TruncatedMessage(f"{label} ends early: {where} claims {count}, and {size - pos} bytes are left")
+        case (str(path), int(count)):
+            return TruncatedMessage(f"{label} ends early: {path} claims {count}, and {size - pos} bytes are left")
     return TruncatedMessage(f"{label} ends early: more is needed at byte {min(pos, size)} of {size}")
-
-
-def _not_text(label: str, pos: int, error: UnicodeDecodeError) -> MalformedMessage:
-    return MalformedMessage(f"{label}: the string at byte {pos} is not UTF-8 ({error.reason})")
 
 
 def _bad_length(where: str, length: int) -> MalformedMessage:
@@ -328,15 +327,14 @@ def _left_over(label: str, count: int) -> MalformedMessage:
 
 
 _NAMES: Final[dict[str, Any]] = {
+    "UNREADABLE": (IndexError, struct_error, UnicodeDecodeError, OverflowError),
     "bad_length": _bad_length,
     "bad_tag": _bad_tag,
-    "ends_early": _ends_early,
     "left_over": _left_over,
     "long_uvarint": _long_uvarint,
     "new": object.__new__,
-    "not_text": _not_text,
+    "refusal": _refusal,
     "skip_tags": _skip_tags,
-    "struct_error": struct_error,
     "tag_count": _tag_count,
     "tag_head": _tag_head,
     "unpack_from": unpack_from,

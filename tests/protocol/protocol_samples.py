@@ -1,0 +1,121 @@
+"""Every declared message, and values for it: drawn by hypothesis, or one fixed sample that fills every field."""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import uuid
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pyclient.protocol import messages
+from pyclient.protocol.fields import (
+    ArrayOf,
+    CoordinatorKey,
+    Field,
+    Fixed,
+    Kind,
+    Message,
+    Nested,
+    Request,
+    Response,
+    Text,
+    fields_of,
+)
+
+BASES = (Message, Request, Response, CoordinatorKey)
+
+
+@functools.cache
+def all_messages() -> list[type[Message]]:
+    found: list[type[Message]] = []
+    for module in pkgutil.iter_modules(messages.__path__, f"{messages.__name__}."):
+        for value in vars(import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, Message) and value not in BASES:
+                found.append(value)
+    return sorted(found, key=lambda cls: cls.__name__)
+
+
+def versions_of(cls: type[Message]) -> range:
+    first, last = cls.versions
+    return range(first, last + 1)
+
+
+def all_versions() -> Iterator[tuple[type[Message], int]]:
+    for cls in all_messages():
+        for version in versions_of(cls):
+            yield cls, version
+
+
+def label(cls: type[Message], version: int) -> str:
+    return f"{cls.__name__} v{version}"
+
+
+# --- drawn by hypothesis ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def drawn(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
+    """Instances with values of every kind in the fields that the version has."""
+    present = {each.name: _field(each, version) for each in fields_of(cls) if each.present_in(version)}
+    return st.fixed_dictionaries(present).map(lambda values: cls(**values))
+
+
+def _field(each: Field, version: int) -> st.SearchStrategy[Any]:
+    values = _value(each.kind, version)
+    return st.none() | values if each.nullable_in(version) else values
+
+
+def _value(kind: Kind, version: int) -> st.SearchStrategy[Any]:
+    if isinstance(kind, Nested):
+        return drawn(kind.cls, version)
+    if isinstance(kind, ArrayOf):
+        return st.lists(_value(kind.item, version), max_size=2)
+    if isinstance(kind, Text):
+        return st.text(max_size=5) | st.just("long " * 30)
+    if not isinstance(kind, Fixed):
+        return st.binary(max_size=5) | st.just(bytes(130))
+    match kind.name:
+        case "Bool":
+            return st.booleans()
+        case "Uuid":
+            return st.uuids()
+        case "Float64":
+            return st.floats(allow_nan=False)
+    return st.integers(*integer_range(kind))
+
+
+def integer_range(kind: Fixed) -> tuple[int, int]:
+    bits = kind.size * 8
+    return (0, 2**bits - 1) if kind.code.isupper() else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+# --- one fixed sample -------------------------------------------------------------------------------------------
+
+
+def filled(cls: type[Any], version: int) -> Any:
+    """An instance in which no field is empty, null or at its default, and every number is different."""
+    numbers = iter(range(1, 100_000))
+
+    def instance(one: type[Any]) -> Any:
+        return one(**{each.name: value(each.kind) for each in fields_of(one) if each.present_in(version)})
+
+    def value(kind: Kind) -> Any:
+        if isinstance(kind, Nested):
+            return instance(kind.cls)
+        if isinstance(kind, ArrayOf):
+            return [value(kind.item), value(kind.item)]
+        if isinstance(kind, Text):
+            return f"täxt-{next(numbers)}"
+        if not isinstance(kind, Fixed):
+            return b"bytes-%d" % next(numbers)
+        if kind.name == "Uuid":
+            return uuid.UUID(int=next(numbers) << 64 | 7)
+        if kind.name == "Bool":
+            return True
+        return next(numbers) % integer_range(kind)[1]
+
+    return instance(cls)
