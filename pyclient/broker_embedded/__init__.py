@@ -1,0 +1,18 @@
+"""A real Kafka broker to test with: starts in milliseconds, keeps Kafka's own files, any Kafka client can use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.cluster import EmbeddedCluster
+
+__all__ = ["EmbeddedCluster"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "EmbeddedCluster":  # imported on first use: a broker's process does without it
+        raise AttributeError(f"module 'pyclient.broker_embedded' has no attribute {name!r}")
+    from pyclient.broker_embedded.cluster import EmbeddedCluster
+
+    return EmbeddedCluster

@@ -1,0 +1,43 @@
+"""`python -m pyclient.broker_embedded`: a broker in the foreground; what `EmbeddedCluster(processes=True)` starts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pyclient.broker_embedded.broker_settings import PROFILES
+from pyclient.broker_embedded.foreground import serve
+
+__all__ = ["main", "serve"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the command line and serve; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m pyclient.broker_embedded", description="A Kafka broker.")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument("--port", type=int, default=9092, help="the port to listen on; 0 picks a free one")
+    parser.add_argument("--data-dir", help="where the logs are kept; without it, a temporary directory")
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="kafka", help="the defaults to start from")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker option by Kafka's name"
+    )
+    parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
+    options = parser.parse_args(arguments)
+    settings = {}
+    for text in options.set:
+        name, separator, value = text.partition("=")
+        if not separator:
+            parser.error(f"--set {text}: it has to be KEY=VALUE")
+        settings[name.strip()] = value
+    return serve(
+        host=options.host,
+        port=options.port,
+        data_dir=options.data_dir,
+        profile=options.profile,
+        settings=settings,
+        with_parent=options.with_parent,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

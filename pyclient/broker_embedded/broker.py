@@ -1,0 +1,250 @@
+"""One node: the metadata log and its image, the logs, the coordinators and the listening socket, on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.configs import Configs
+from pyclient.broker_embedded.controller.controller import Controller
+from pyclient.broker_embedded.controller.image import MetadataImage
+from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
+from pyclient.broker_embedded.groups_seams import OFFSETS_TOPIC, NodeSeams
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.broker_embedded.log.manager import LogManager
+from pyclient.broker_embedded.partitions import Partitions
+from pyclient.broker_embedded.purgatory import FetchPurgatory
+from pyclient.broker_embedded.server import BrokerConnection, Listener
+from pyclient.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.controller.image import TopicImage
+    from pyclient.broker_embedded.log.filesystem import FileSystem
+    from pyclient.clock import Clock, Rng
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+_IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
+
+
+class BrokerNode:
+    """A broker and controller. Everything runs on `loop`; clock, random numbers, disk and listening socket are handed in."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: Rng | None = None,
+        fs: FileSystem | None = None,
+        listener: socket.socket | None = None,
+    ) -> None:
+        self.config = config
+        self.loop = loop
+        self.clock = clock
+        self.rng = rng if rng is not None else random.Random()
+        self.fs = fs if fs is not None else RealFileSystem(durable=config.profile != "test")
+        self.node_id = config.integer("node.id")
+        self.host = config.host
+        self.port = config.port
+        self.image = MetadataImage()
+        self.configs = Configs(config)
+        self.purgatory = FetchPurgatory(loop)
+        self.internal_topics = frozenset({OFFSETS_TOPIC})
+        self.connections: dict[int, BrokerConnection] = {}
+        self._numbers = 0
+        self._socket = listener
+        self._listener: Listener | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def __repr__(self) -> str:
+        state = "serving" if self._listener is not None else "not serving"
+        return f"<BrokerNode {self.node_id} {self.host}:{self.port} {state} connections={len(self.connections)}>"
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, 22 characters; kept in the data directory."""
+        return self.logs.cluster_id
+
+    @property
+    def metadata_offset(self) -> int:
+        """The offset of the last metadata record."""
+        return self._metadata.end_offset - 1
+
+    async def start(self) -> None:
+        """Listen, replay the logs and serve.
+
+        Raises `ConfigError` for an address that cannot be listened on or a data directory that is not this node's.
+        """
+        if self._socket is None:
+            self._socket = _listen(self.config)
+        self.port = self._socket.getsockname()[1]
+        try:
+            self._open_logs()
+        except BaseException:
+            self._socket.close()
+            raise
+        self._listener = Listener(self.loop, self._socket, self._connect)
+        self._start_timers()
+
+    async def stop(self, clean: bool = True) -> None:
+        """Answer who waits, close the connections and the logs. With `clean=False` as if the process had been killed."""
+        if self._listener is None:
+            return
+        self._listener.close()
+        self._listener = None
+        for timer in self._timers.values():
+            timer.cancel()
+        if clean:
+            self.purgatory.answer_all()
+        self.groups.close()
+        await asyncio.sleep(0)  # lets the answers go out
+        for connection in list(self.connections.values()):
+            connection.close()
+        await asyncio.sleep(0)
+        self._metadata.close()
+        self.logs.close(clean=clean)
+
+    def schedule(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `callback` on the loop in `delay` seconds."""
+        return self.loop.call_later(delay, callback)
+
+    def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
+        """(node id, host, port, rack) of the brokers, as the client on `connection` can reach them."""
+        for broker in self.image.brokers.values():
+            if broker.node_id == self.node_id:
+                host = connection.local_address[0] if self.host in _WILDCARDS else self.host
+                yield self.node_id, host, self.port, broker.rack
+            elif not broker.fenced:
+                _name, host, port = broker.endpoints[0]
+                yield broker.node_id, host, port, broker.rack
+
+    def ensure_internal_topic(self, name: str) -> TopicImage:
+        """The internal topic, made and taken over by its coordinator when it is not there yet."""
+        topic = self.image.topics.get(name)
+        if topic is not None:
+            return topic
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self.config.integer("offsets.topic.segment.bytes")),
+        }
+        partitions = self.config.integer("offsets.topic.num.partitions")
+        factor = self.config.integer("offsets.topic.replication.factor")
+        self.controller.create_topic(TopicPlan(name, partitions, factor, configs=configs))
+        self._load_groups()
+        return self.image.topics[name]
+
+    def forget_connection(self, connection: BrokerConnection) -> None:
+        """The connection is closed."""
+        self.connections.pop(connection.number, None)
+
+    def _open_logs(self) -> None:
+        config = self.config
+        defaults = config.log_defaults()
+        self.logs = LogManager(
+            config.data_dir,
+            fs=self.fs,
+            clock=self.clock,
+            node_id=self.node_id,
+            cluster_id=None,
+            defaults=defaults,
+        )
+        self.logs.open()
+        self._metadata = MetadataLog.open(
+            config.data_dir, self.image, fs=self.fs, clock=self.clock, node_id=self.node_id, clean=self.logs.was_clean
+        )
+        self.controller = Controller(
+            config,
+            self.image,
+            self._metadata,
+            self.rng,
+            self.logs.directory_id,
+            on_topic_removed=self._remove_topic,
+        )
+        self.controller.register(self.host, self.port)
+        self.partitions = Partitions(self.node_id, self.image, self.logs, defaults)
+        self.partitions.remove_strays()
+        self.groups = GroupCoordinator(NodeSeams(self))
+        self._load_groups()
+
+    def _load_groups(self) -> None:
+        topic = self.image.topics.get(OFFSETS_TOPIC)
+        for partition in topic.partitions.values() if topic is not None else ():
+            if partition.leader == self.node_id:
+                self.groups.load(partition.partition)
+
+    def _remove_topic(self, topic: TopicImage) -> None:
+        for index in topic.partitions:
+            found = self.partitions.existing(topic.name, index)
+            if found is not None:
+                self.purgatory.forget_log(found)
+            if topic.name == OFFSETS_TOPIC:
+                self.groups.unload(index)
+        self.logs.delete_topic(topic.name)
+
+    def _connect(self, sock: socket.socket) -> None:
+        if len(self.connections) >= self.config.integer("max.connections"):
+            log.warning("a connection is closed at once: there are %d already (max.connections)", len(self.connections))
+            sock.close()
+            return
+        for option, name in ((socket.SO_SNDBUF, "socket.send.buffer.bytes"), (socket.SO_RCVBUF, "socket.receive.buffer.bytes")):
+            size = self.config.integer(name)
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        self._numbers += 1
+        try:
+            self.connections[self._numbers] = BrokerConnection(self, sock, self._numbers)
+        except OSError as error:  # gone before it was served
+            log.info("a connection ended at once: %s", error)
+            sock.close()
+
+    def _start_timers(self) -> None:
+        config = self.config
+        self._every("retention", config.seconds("log.retention.check.interval.ms"), self._apply_retention)
+        self._every("checkpoints", config.seconds("log.flush.offset.checkpoint.interval.ms"), self.logs.flush_checkpoints)
+        idle = config.seconds("connections.max.idle.ms")
+        if idle > 0:
+            self._every("idle", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
+
+    def _every(self, name: str, seconds: float, work: Callable[[], Any]) -> None:
+        def run() -> None:
+            self._timers[name] = self.schedule(seconds, run)
+            try:
+                work()
+            except Exception:
+                log.exception("%s failed; it is tried again in %g s", name, seconds)
+
+        self._timers[name] = self.schedule(seconds, run)
+
+    def _apply_retention(self) -> None:
+        self.logs.run_retention(self.clock.time_ms())
+
+    def _close_idle(self, seconds: float) -> None:
+        oldest = self.loop.time() - seconds
+        for connection in list(self.connections.values()):
+            if connection.last_active < oldest:
+                log.info("%r is closed: nothing came for %g s (connections.max.idle.ms)", connection, seconds)
+                connection.close()
+
+
+def _listen(config: BrokerConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server(
+            (config.host, config.port), family=family, backlog=config.integer("socket.listen.backlog.size")
+        )
+    except OSError as error:
+        reason = error.strerror or error
+        raise errors.ConfigError(f"the broker cannot listen on {config.host}:{config.port}: {reason}") from error

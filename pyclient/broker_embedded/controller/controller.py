@@ -1,0 +1,147 @@
+"""The controller of a cluster of one: decides about topics, producer ids and registration, and writes it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from pyclient import errors
+from pyclient.broker_embedded.controller import topics
+from pyclient.broker_embedded.controller.topics import Defaults, TopicPlan
+from pyclient.protocol.fields import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
+    from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+
+METADATA_VERSION: Final = 25
+"""The level of the metadata log's records: 4.0-IV3."""
+
+OLDEST_METADATA_VERSION: Final = 7
+PRODUCER_ID_BLOCK: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that was made, or would be with `validate_only` (then `topic_id` is zero)."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    replication_factor: int
+
+
+class Controller:
+    """Every change of metadata goes through here: checked, appended to the metadata log, applied.
+
+    `on_topic_removed` is called with the image of a topic after it has gone.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        image: MetadataImage,
+        log: MetadataLog,
+        rng: Random,
+        directory_id: UUID = ZERO_UUID,
+        on_topic_removed: Callable[[TopicImage], None] = lambda topic: None,
+    ) -> None:
+        self._config = config
+        self._image = image
+        self._log = log
+        self._rng = rng
+        self._directory_id = directory_id
+        self._on_topic_removed = on_topic_removed
+        self._next_producer_id = 0
+        self._end_of_block = 0
+
+    @property
+    def node_id(self) -> int:
+        """The node that is the controller."""
+        return self._config.integer("node.id")
+
+    @property
+    def brokers(self) -> list[int]:
+        """The brokers that may hold replicas."""
+        return sorted(broker.node_id for broker in self._image.brokers.values() if not broker.fenced)
+
+    def register(self, host: str, port: int) -> None:
+        """Write this node's registration, and on a new log the level of its records."""
+        from pyclient.protocol.messages.metadata_log import BrokerEndpoint, FeatureLevelRecord, RegisterBrokerRecord
+
+        records: list[Any] = []
+        if "metadata.version" not in self._image.features:
+            records.append(FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION))
+        records.append(
+            RegisterBrokerRecord(
+                broker_id=self.node_id,
+                incarnation_id=self.new_id(),
+                broker_epoch=self._log.end_offset + len(records),
+                end_points=[BrokerEndpoint(name="PLAINTEXT", host=host, port=port, security_protocol=0)],
+                features=[],
+                rack=self._config.text("broker.rack"),
+                fenced=False,
+                log_dirs=[self._directory_id],
+            )
+        )
+        self._log.append(records)
+
+    def new_id(self) -> UUID:
+        """A random id whose text form does not start with a dash, as Kafka's tools would take that for an option."""
+        while True:
+            made = UUID(int=self._rng.getrandbits(128), version=4)
+            if made.bytes[0] >> 2 != 62:
+                return made
+
+    def create_topic(self, plan: TopicPlan, *, validate_only: bool = False) -> NewTopic:
+        """Make a topic. Raises the `BrokerError` that says why it cannot be made."""
+        topics.check_new_name(self._image, plan.name)
+        defaults = Defaults(
+            self._config.integer("num.partitions"), self._config.integer("default.replication.factor")
+        )
+        replicas = topics.replicas_of(plan, self.brokers, defaults)
+        configs = topics.check_configs(plan.configs)
+        if validate_only:
+            return NewTopic(plan.name, ZERO_UUID, len(replicas), len(replicas[0]))
+        topic_id = self.new_id()
+        self._log.append(topics.records_for_new_topic(plan.name, topic_id, replicas, configs, self._directory_id))
+        return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
+
+    def delete_topic(self, topic: TopicImage) -> None:
+        """Remove a topic and everything in it. Raises `TopicDeletionDisabled`."""
+        if not self._config.boolean("delete.topic.enable"):
+            raise errors.TopicDeletionDisabled("topics cannot be deleted here: delete.topic.enable is false")
+        self._log.append([topics.record_for_removal(topic)])
+        self._on_topic_removed(topic)
+
+    def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> None:
+        """Bring a topic to `count` partitions. Raises the `BrokerError` that says why not."""
+        topic = self._image.topics.get(name)
+        if topic is None:
+            raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+        replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
+        if not validate_only:
+            first = len(topic.partitions)
+            self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, self._directory_id))
+
+    def next_producer_id(self) -> int:
+        """A producer id that nobody has had. Ids come in blocks that are written down before they are used."""
+        if self._next_producer_id == self._end_of_block:
+            from pyclient.protocol.messages.metadata_log import ProducerIdsRecord
+
+            first = self._image.next_producer_id
+            broker = self._image.brokers[self.node_id]
+            end = first + PRODUCER_ID_BLOCK
+            self._log.append(
+                [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=broker.epoch, next_producer_id=end)]
+            )
+            self._next_producer_id, self._end_of_block = first, end
+        self._next_producer_id += 1
+        return self._next_producer_id - 1

@@ -1,0 +1,149 @@
+"""Which APIs this broker serves, in which versions, and by what: one table that ApiVersions answers from, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyclient.protocol import codec
+from pyclient.protocol.versions import API_KEYS
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.server import BrokerConnection
+    from pyclient.protocol.fields import Request, Response
+
+Answer = Any
+"""A response, a future or coroutine of one, or None: the client wants no response (Produce with acks=0)."""
+
+Handler = Callable[[Any, "RequestContext"], Answer]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One API: the module in `handlers/` that serves it, and the versions. `listed` is the minimum that ApiVersions
+    names where it differs from what is served."""
+
+    module: str
+    first: int
+    last: int
+    listed: int | None = None
+
+    @property
+    def advertised_first(self) -> int:
+        """The minimum that ApiVersions names."""
+        return self.first if self.listed is None else self.listed
+
+
+SERVED: Final[dict[str, Served]] = {
+    "Produce": Served("produce", 3, 11, listed=0),  # librdkafka < 2.11.1 stops compressing when the minimum is above 0
+    "Fetch": Served("fetch", 4, 12),
+    "ListOffsets": Served("list_offsets", 1, 8),
+    "Metadata": Served("metadata", 0, 12),
+    "OffsetCommit": Served("offset_commit", 2, 9),
+    "OffsetFetch": Served("offset_fetch", 1, 9),
+    "FindCoordinator": Served("find_coordinator", 0, 4),
+    "JoinGroup": Served("join_group", 0, 9),
+    "Heartbeat": Served("heartbeat", 0, 4),
+    "LeaveGroup": Served("leave_group", 0, 5),
+    "SyncGroup": Served("sync_group", 0, 5),
+    "DescribeGroups": Served("describe_groups", 0, 5),
+    "ListGroups": Served("list_groups", 0, 4),
+    "ApiVersions": Served("api_versions", 0, 4),
+    "CreateTopics": Served("create_topics", 2, 7),
+    "DeleteTopics": Served("delete_topics", 1, 6),
+    "InitProducerId": Served("init_producer_id", 0, 4),
+    "OffsetForLeaderEpoch": Served("offset_for_leader_epoch", 2, 4),
+    "DescribeConfigs": Served("describe_configs", 1, 4),
+    "CreatePartitions": Served("create_partitions", 0, 3),
+    "DeleteGroups": Served("delete_groups", 0, 2),
+    "OffsetDelete": Served("offset_delete", 0, 0),
+    "DescribeCluster": Served("describe_cluster", 0, 1),
+}
+"""Everything that is served. A handler's module is imported when its API is first asked for."""
+
+
+class CloseConnection(Exception):  # noqa: N818 - an instruction, not an error of ours
+    """A request that Kafka answers by closing the connection; the text says why."""
+
+
+def handles(request: type[Request[Any]], *, versions: tuple[int, int]) -> Callable[[F], F]:
+    """Mark a function as what serves `request` in `versions` (first and last); `SERVED` says the same."""
+
+    def mark(handler: F) -> F:
+        handler.request = request  # type: ignore[attr-defined]
+        handler.versions = versions  # type: ignore[attr-defined]
+        return handler
+
+    return mark
+
+
+class RequestContext:
+    """What a handler knows beside the request."""
+
+    __slots__ = ("api_key", "client_id", "connection", "node", "version")
+
+    def __init__(
+        self, node: BrokerNode, api_key: int, version: int, client_id: str | None, connection: BrokerConnection
+    ) -> None:
+        self.node = node
+        self.api_key = api_key
+        self.version = version
+        self.client_id = client_id or ""
+        self.connection = connection
+
+    @property
+    def client_host(self) -> str:
+        """The client's address as Kafka shows it, with a slash in front: `/127.0.0.1`."""
+        return self.connection.client_host
+
+    @property
+    def connection_id(self) -> int:
+        """A number that no other connection of this node has had."""
+        return self.connection.number
+
+
+class Route:
+    """One (API, version): how to read the request and what to call."""
+
+    __slots__ = ("decode", "handler", "name", "response")
+
+    def __init__(
+        self, name: str, decode: Callable[..., Request[Any]], handler: Handler, response: type[Response]
+    ) -> None:
+        self.name = name
+        self.decode = decode
+        self.handler = handler
+        self.response = response
+
+
+_ROUTES: Final[dict[int, Route]] = {}
+_NAMES: Final[dict[int, str]] = {API_KEYS[name]: name for name in SERVED}
+
+
+def route(api_key: int, version: int) -> Route | None:
+    """The way to serve a request, or None when this broker does not serve it."""
+    if version < 0:
+        return None
+    found = _ROUTES.get(api_key << 16 | version)
+    return found if found is not None else _make_route(api_key, version)
+
+
+def _make_route(api_key: int, version: int) -> Route | None:
+    name = _NAMES.get(api_key)
+    if name is None or not SERVED[name].first <= version <= SERVED[name].last:
+        return None
+    handler = handler_of(name)
+    request: type[Request[Any]] = handler.request  # type: ignore[attr-defined]
+    made = Route(name, codec.decoder(request, version), handler, request.response)
+    _ROUTES[api_key << 16 | version] = made
+    return made
+
+
+def handler_of(name: str) -> Handler:
+    """The function that serves the API `name`."""
+    handler: Handler = import_module(f"pyclient.broker_embedded.handlers.{SERVED[name].module}").handle
+    return handler

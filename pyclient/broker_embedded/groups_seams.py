@@ -1,0 +1,69 @@
+"""What the group coordinator gets from its node: time, timers, and the partitions of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.groups.config import GroupConfig
+from pyclient.records import decode_key_values, iter_batches
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.clock import Clock
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_READ_BYTES: Final = 4 << 20
+
+
+class NodeSeams:
+    """The coordinator's view of a node."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._config = GroupConfig.from_mapping(
+            {name: value for name, value in node.config.values.items() if isinstance(value, (str, int))}
+        )
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clock."""
+        return self._node.clock
+
+    @property
+    def rng(self) -> Random:
+        """The node's random generator."""
+        return self._node.rng
+
+    @property
+    def group_config(self) -> GroupConfig:
+        """The coordinator's options."""
+        return self._config
+
+    def schedule(self, delay: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` in `delay` seconds."""
+        return self._node.schedule(delay, callback)
+
+    def partition_count(self) -> int:
+        """Partitions of `__consumer_offsets`, which is made when it is not there."""
+        return len(self._node.ensure_internal_topic(OFFSETS_TOPIC).partitions)
+
+    def append(self, partition: int, batch: bytes) -> None:
+        """Write a batch; it is in the log when this returns."""
+        log, epoch = self._node.partitions.leader(OFFSETS_TOPIC, partition)
+        log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
+
+    def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Every record of a partition; nothing for one that was never written."""
+        log = self._node.partitions.existing(OFFSETS_TOPIC, partition)
+        offset = 0 if log is None else log.start_offset
+        while log is not None and offset < log.end_offset:
+            buffer = log.read_bytes(offset, _READ_BYTES)
+            for position, header in iter_batches(buffer):
+                offset = header.next_offset
+                if not header.is_control:
+                    for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
+                        yield key, value

@@ -1,0 +1,46 @@
+"""CreatePartitions v0-3: add partitions to topics, or only check whether that could be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(CreatePartitionsRequest, versions=(0, 3))
+def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Answer every topic."""
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
+            _create(topic, context, validate_only=request.validate_only)
+        except Exception as error:
+            code = code_of(error, f"adding partitions to {topic.name}")
+            results.append(
+                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message_of(error))
+            )
+        else:
+            results.append(CreatePartitionsTopicResult(name=topic.name, error_code=0))
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+def _create(topic: CreatePartitionsTopic, context: RequestContext, *, validate_only: bool) -> None:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [assignment.broker_ids for assignment in topic.assignments]
+    context.node.controller.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)

@@ -1,0 +1,80 @@
+"""CreateTopics v2-7: make topics, or only check whether they could be made.
+
+-1 stands for the broker's default of partitions and replication factor in every version. A name that a request has twice
+is an error for both. v5+ tell the numbers and the options of the new topic, v7 its id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(CreateTopicsRequest, versions=(2, 7))
+def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Answer every topic."""
+    times = Counter(topic.name for topic in request.topics)
+    topics = []
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
+            topics.append(_create(topic, context.node, validate_only=request.validate_only))
+        except Exception as error:
+            topics.append(_failed(topic.name, error))
+    return CreateTopicsResponse(topics=topics)
+
+
+def _create(topic: CreatableTopic, node: BrokerNode, *, validate_only: bool) -> CreatableTopicResult:
+    assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise errors.InvalidReplicaAssignment(f"the assignment of topic {topic.name!r} has a partition twice")
+    configs = {config.name: config.value for config in topic.configs}
+    if len(configs) != len(topic.configs):
+        raise errors.InvalidRequest(f"topic {topic.name!r} has an option twice")
+    plan = TopicPlan(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+    made = node.controller.create_topic(plan, validate_only=validate_only)
+    given = {name: value for name, value in configs.items() if value is not None}
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=made.topic_id,
+        error_code=0,
+        error_message=None,
+        num_partitions=made.partitions,
+        replication_factor=made.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in node.configs.of_topic(given)
+        ],
+    )
+
+
+def _failed(name: str, error: Exception) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name,
+        error_code=code_of(error, f"creation of topic {name}"),
+        error_message=message_of(error),
+        configs=None,
+    )

@@ -1,0 +1,52 @@
+"""DescribeCluster v0-1: cluster id, controller and brokers.
+
+Controllers (endpoint type 2) are not told on a broker's listener: MISMATCHED_ENDPOINT_TYPE, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from pyclient.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+@handles(DescribeClusterRequest, versions=(0, 1))
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """Answer with the brokers."""
+    if request.endpoint_type == CONTROLLERS:
+        return _refused(errors.MismatchedEndpointType("this is a broker's listener, controllers are not told here"))
+    if request.endpoint_type != BROKERS:
+        return _refused(errors.UnsupportedEndpointType(f"there is no endpoint type {request.endpoint_type}"))
+    node = context.node
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        cluster_id=node.cluster_id,
+        controller_id=node.controller.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in node.advertised(context.connection)
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _refused(error: errors.BrokerError) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        throttle_time_ms=0, error_code=error.code, error_message=str(error), cluster_id="", brokers=[]
+    )

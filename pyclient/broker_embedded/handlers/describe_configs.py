@@ -1,0 +1,101 @@
+"""DescribeConfigs v1-4: the options of topics and of this broker, with who set them.
+
+No list of names, or an empty one, asks for all options. Broker "" asks for the cluster's dynamic defaults, of which there
+are none yet. Not done: loggers, client metrics, groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.topics import check_name
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.configs import Entry
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+_KINDS: Final = {8: "broker loggers", 16: "client metrics", 32: "groups"}
+
+
+@handles(DescribeConfigsRequest, versions=(1, 4))
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Answer every resource."""
+    results = []
+    for resource in request.resources:
+        try:
+            configs = [
+                _render(entry, resource.resource_type, request)
+                for entry in _entries(context.node, resource)
+                if not resource.configuration_keys or entry.name in resource.configuration_keys
+            ]
+        except Exception as error:
+            results.append(_failed(resource, error))
+        else:
+            results.append(
+                DescribeConfigsResult(
+                    error_code=0,
+                    error_message=None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=configs,
+                )
+            )
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[Entry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC_RESOURCE:
+        check_name(name)
+        if name not in node.image.topics:
+            raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return node.configs.of_topic(node.image.topic_configs(name))
+    if resource.resource_type == BROKER_RESOURCE:
+        if not name:
+            return ()
+        if name != str(node.node_id):
+            raise errors.InvalidRequest(f"this is broker {node.node_id}: ask broker {name!r} itself")
+        return node.configs.of_broker()
+    kind = _KINDS.get(resource.resource_type, f"resources of type {resource.resource_type}")
+    raise errors.InvalidRequest(f"this broker has no configuration of {kind}")
+
+
+def _render(entry: Entry, resource_type: int, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=resource_type == BROKER_RESOURCE,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )
+
+
+def _failed(resource: DescribeConfigsResource, error: Exception) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code_of(error, f"DescribeConfigs of {resource.resource_name}"),
+        error_message=message_of(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )

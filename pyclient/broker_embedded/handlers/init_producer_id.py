@@ -1,0 +1,37 @@
+"""InitProducerId v0-4: a producer id for an idempotent producer.
+
+Every call gives a new id with epoch 0. A transactional id is refused, for there is no transaction coordinator: with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as final.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, log
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(InitProducerIdRequest, versions=(0, 4))
+def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    """Give an id, or say why not."""
+    try:
+        _check(request)
+        producer_id = context.node.controller.next_producer_id()
+    except Exception as error:
+        return InitProducerIdResponse(error_code=code_of(error, "InitProducerId"), producer_epoch=-1)
+    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _check(request: InitProducerIdRequest) -> None:
+    if request.transactional_id is None:
+        return
+    if not request.transactional_id:
+        raise errors.InvalidRequest("a transactional id must not be empty")
+    log.warning("a producer asked for transactions (transactional.id), which this broker does not serve yet")
+    raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")

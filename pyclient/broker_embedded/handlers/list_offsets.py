@@ -1,0 +1,86 @@
+"""ListOffsets v1-8: the ends of a log, and the first record of a time.
+
+-1 is the high watermark (read committed: the last stable offset), -2 the start, -3 the newest timestamp (v7), -4 the
+earliest local offset (v8), which is the start. A special timestamp that the version does not know is UNSUPPORTED_VERSION.
+Not done: tiered storage (v9+).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of
+from pyclient.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pyclient.types import OffsetAndTimestamp
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.partition_log import PartitionLog
+
+LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+_SINCE: Final = {LATEST: 1, EARLIEST: 1, NEWEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+_NOWHERE: Final = OffsetAndTimestamp(-1, -1, -1)
+READ_COMMITTED: Final = 1
+
+
+@handles(ListOffsetsRequest, versions=(1, 8))
+def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Answer every partition; one asked for twice is an error for it."""
+    node, version = context.node, context.version
+    committed = request.isolation_level == READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        numbers = [partition.partition_index for partition in topic.partitions]
+        answers = [
+            _duplicate(partition)
+            if numbers.count(partition.partition_index) > 1
+            else _answer(node, topic.name, partition, version, committed)
+            for partition in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    node: BrokerNode, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool
+) -> ListOffsetsPartitionResponse:
+    try:
+        log, epoch = node.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
+        found = _find(log, wanted.timestamp, version, epoch, committed)
+    except Exception as error:
+        code = code_of(error, f"ListOffsets of {topic}-{wanted.partition_index}")
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=0,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if version >= 4 else -1,
+    )
+
+
+def _find(log: PartitionLog, timestamp: int, version: int, epoch: int, committed: bool) -> OffsetAndTimestamp:
+    end = log.last_stable_offset if committed else log.high_watermark
+    if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
+        raise errors.UnsupportedVersion(f"ListOffsets version {version} has no timestamp {timestamp}")
+    if timestamp == LATEST:
+        return OffsetAndTimestamp(end, -1, epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return OffsetAndTimestamp(log.start_offset, -1, log.epoch_at(log.start_offset))
+    found = log.latest_timestamp_offset() if timestamp == NEWEST_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    return found if found is not None and found.offset < end else _NOWHERE
+
+
+def _duplicate(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, error_code=errors.InvalidRequest.code
+    )

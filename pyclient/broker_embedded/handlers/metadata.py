@@ -1,0 +1,116 @@
+"""Metadata v0-12: brokers, controller, topics, partition leaders.
+
+Null topics (v0: an empty list) are all topics. An unknown topic is made at once where the request and
+auto.create.topics.enable allow it, so its first answer has the partitions already. Ask by topic id from v12.
+Not done: v13 (re-bootstrap), hiding topics from clients without rights.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.topics import TopicPlan, check_name
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of
+from pyclient.protocol.fields import ZERO_UUID
+from pyclient.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+NOT_ASKED: Final = -(2**31)
+TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""Everything that may be done to a topic, as bits: read, write, create, delete, alter, describe, and both configs."""
+
+CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+
+
+@handles(MetadataRequest, versions=(0, 12))
+def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Answer for the topics asked for."""
+    node, version = context.node, context.version
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if request.topics is None or (version == 0 and not request.topics):
+        topics = [_describe(topic, operations) for topic in node.image.topics.values()]
+    else:
+        create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
+        topics = [_answer(wanted, node, operations, create) for wanted in request.topics]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in node.advertised(context.connection)
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.controller.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _answer(wanted: MetadataRequestTopic, node: BrokerNode, operations: int, create: bool) -> MetadataResponseTopic:
+    if wanted.topic_id != ZERO_UUID:
+        by_id = node.image.topics_by_id.get(wanted.topic_id)
+        if by_id is not None:
+            return _describe(by_id, operations)
+        return MetadataResponseTopic(
+            error_code=errors.UnknownTopicId.code, name=None, topic_id=wanted.topic_id, partitions=[]
+        )
+    name = wanted.name
+    topic = node.image.topics.get(name) if name is not None else None
+    if topic is not None:
+        return _describe(topic, operations)
+    try:
+        return _describe(_create(name, node, create), operations)
+    except Exception as error:
+        code = code_of(error, f"auto-creation of topic {name}")
+        return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+
+
+def _create(name: str | None, node: BrokerNode, create: bool) -> TopicImage:
+    if name is None:
+        raise errors.InvalidRequest("a topic is asked for by neither name nor id")
+    check_name(name)
+    if not create:
+        raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+    if name in node.internal_topics:
+        return node.ensure_internal_topic(name)
+    node.controller.create_topic(TopicPlan(name))
+    log.info("topic %s was made because a client asked for it", name)
+    return node.image.topics[name]
+
+
+def _describe(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[_describe_partition(partition) for partition in topic.partitions.values()],
+        topic_authorized_operations=operations,
+    )
+
+
+def _describe_partition(partition: PartitionImage) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=0 if partition.leader >= 0 else errors.LeaderNotAvailable.code,
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+    )

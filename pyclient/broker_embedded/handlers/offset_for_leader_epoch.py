@@ -1,0 +1,43 @@
+"""OffsetForLeaderEpoch v2-4: where the records of a leader epoch ended, so that a client sees truncation (KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of
+from pyclient.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(OffsetForLeaderEpochRequest, versions=(2, 4))
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+    """Answer every partition; -1 and -1 for an epoch that the log knows nothing of."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_answer(context.node, topic.topic, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(node: BrokerNode, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        log, _epoch = node.partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
+    except Exception as error:
+        code = code_of(error, f"OffsetForLeaderEpoch of {topic}-{wanted.partition}")
+        return EpochEndOffset(error_code=code, partition=wanted.partition)
+    return EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

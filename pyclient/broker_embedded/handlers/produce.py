@@ -1,0 +1,87 @@
+"""Produce v3-11 (advertised from 0): append record batches.
+
+Every partition gets its own answer. acks=0 has no response; where it fails the connection is closed, as Kafka does.
+Produce never makes a topic. A transactional batch is refused, for there is no transaction coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import CloseConnection, handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+_ATTRIBUTES: Final = 21  # where the low byte of a batch's attributes starts, less one: they are 16 bits
+_MAGIC: Final = 16
+_TRANSACTIONAL: Final = 0x10
+
+
+@handles(ProduceRequest, versions=(3, 11))
+def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """Append what the request holds, partition by partition."""
+    node = context.node
+    responses = []
+    failures = 0
+    for topic in request.topic_data:
+        answers = [_append(node, topic.name, partition, request) for partition in topic.partition_data]
+        failures += sum(answer.error_code != 0 for answer in answers)
+        responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+    if request.acks != 0:
+        return ProduceResponse(responses=responses)
+    if failures:
+        raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
+    return None
+
+
+def _append(
+    node: BrokerNode, topic: str, partition: PartitionProduceData, request: ProduceRequest
+) -> PartitionProduceResponse:
+    try:
+        records = _checked(topic, partition.records, request)
+        log, epoch = node.partitions.leader(topic, partition.index)
+        info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="client")
+    except Exception as error:
+        return PartitionProduceResponse(
+            index=partition.index,
+            error_code=code_of(error, f"Produce to {topic}-{partition.index}"),
+            base_offset=-1,
+            error_message=message_of(error),
+        )
+    return PartitionProduceResponse(
+        index=partition.index,
+        error_code=0,
+        base_offset=info.base_offset,
+        log_append_time_ms=info.append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _checked(topic: str, records: memoryview | None, request: ProduceRequest) -> memoryview:
+    """The partition's batches, if the request may be served at all."""
+    if request.acks not in (-1, 0, 1):
+        raise errors.InvalidRequiredAcks(f"acks is {request.acks}: it must be -1 (all), 0 or 1")
+    if topic in _CLOSED_TOPICS:
+        raise errors.InvalidTopic(f"{topic} is written by the brokers only")
+    if records is None or len(records) == 0:
+        raise errors.InvalidRecord("a partition of a Produce request has no records")
+    transactional = (
+        len(records) > _ATTRIBUTES + 1 and records[_MAGIC] == 2 and records[_ATTRIBUTES + 1] & _TRANSACTIONAL
+    )
+    if transactional:
+        raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
+    return records
+
+
+_CLOSED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})

@@ -1,0 +1,66 @@
+"""The partitions that this node leads, and their logs: opened when first asked for, configured as the image says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.log.config import LogConfig
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
+    from pyclient.broker_embedded.log.manager import LogManager
+    from pyclient.broker_embedded.log.partition_log import PartitionLog
+
+
+class Partitions:
+    """From a topic and a partition's number to the log that this node leads, or the error that a client is told."""
+
+    def __init__(self, node_id: int, image: MetadataImage, logs: LogManager, defaults: LogConfig) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._logs = logs
+        self._defaults = defaults
+
+    def leader(self, topic: str, index: int, epoch: int = -1) -> tuple[PartitionLog, int]:
+        """The log and the leader epoch. `epoch` is what the client takes for it, -1 for no idea (KIP-320).
+
+        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower`, `FencedLeaderEpoch`, `UnknownLeaderEpoch`, or `OSError`.
+        """
+        partition = self._image.partition(topic, index)
+        if partition is None:
+            raise errors.UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+        if partition.leader != self._node_id:
+            raise errors.NotLeaderOrFollower(f"broker {partition.leader} leads {topic}-{index}")
+        if epoch not in (-1, partition.leader_epoch):
+            _check_epoch(topic, partition, epoch)
+        log = self._logs.get(topic, index)
+        return (log if log is not None else self._create(topic, index)), partition.leader_epoch
+
+    def existing(self, topic: str, index: int) -> PartitionLog | None:
+        """The log, if anything was ever written or read there."""
+        return self._logs.get(topic, index)
+
+    def remove_strays(self) -> None:
+        """Delete logs of topics that the metadata does not know: their deletion was interrupted."""
+        strays = set()
+        for log in self._logs.logs:
+            topic = self._image.topics.get(log.topic)
+            if topic is None or topic.topic_id != log.topic_id:
+                strays.add(log.topic)
+        for name in strays:
+            self._logs.delete_topic(name)
+
+    def configure(self, topic: str) -> LogConfig:
+        """What the topic's options make of the broker's defaults."""
+        return LogConfig.from_topic(self._image.topic_configs(topic), self._defaults)
+
+    def _create(self, topic: str, index: int) -> PartitionLog:
+        return self._logs.create(topic, self._image.topics[topic].topic_id, index, self.configure(topic))
+
+
+def _check_epoch(topic: str, partition: PartitionImage, epoch: int) -> None:
+    at = f"{topic}-{partition.partition}: leader epoch {epoch}, the broker's is {partition.leader_epoch}"
+    if epoch < partition.leader_epoch:
+        raise errors.FencedLeaderEpoch(at)
+    raise errors.UnknownLeaderEpoch(at)

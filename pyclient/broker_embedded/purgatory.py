@@ -1,0 +1,104 @@
+"""Fetches that wait for more data: woken by appends, answered at the latest when their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.server import BrokerConnection
+
+
+class ParkedFetch:
+    """One Fetch that waits. `attempt(last)` gives its response, or None while there is too little and it is not the last try."""
+
+    __slots__ = ("attempt", "due", "future", "logs", "timer")
+
+    def __init__(
+        self, attempt: Callable[[bool], Any | None], logs: tuple[PartitionLog, ...], future: asyncio.Future[Any]
+    ) -> None:
+        self.attempt = attempt
+        self.logs = logs
+        self.future = future
+        self.due = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class FetchPurgatory:
+    """The waiting fetches by the logs they wait for. All of it runs on the node's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[PartitionLog, dict[ParkedFetch, None]] = {}
+        self._watched: set[PartitionLog] = set()
+
+    def __len__(self) -> int:
+        return len({fetch for fetches in self._waiting.values() for fetch in fetches})
+
+    def park(
+        self,
+        attempt: Callable[[bool], Any | None],
+        logs: Iterable[PartitionLog],
+        wait: float,
+        connection: BrokerConnection,
+    ) -> asyncio.Future[Any]:
+        """A future of the response: after an append to one of `logs` that is enough, or after `wait` seconds."""
+        fetch = ParkedFetch(attempt, tuple(logs), self._loop.create_future())
+        for log in fetch.logs:
+            self._watch(log)
+            self._waiting.setdefault(log, {})[fetch] = None
+        fetch.timer = self._loop.call_later(wait, self._try, fetch, True)
+        connection.on_abandoned = lambda: self._forget(fetch)
+        fetch.future.add_done_callback(lambda _done: setattr(connection, "on_abandoned", None))
+        return fetch.future
+
+    def wake(self, log: PartitionLog) -> None:
+        """Look again at the fetches that wait for `log`; several appends in one turn of the loop cost one look."""
+        for fetch in self._waiting.get(log, ()):
+            if not fetch.due:
+                fetch.due = True
+                self._loop.call_soon(self._try, fetch, False)
+
+    def forget_log(self, log: PartitionLog) -> None:
+        """The log is going away: its fetches are answered as things are."""
+        self._watched.discard(log)
+        for fetch in list(self._waiting.get(log, ())):
+            self._try(fetch, True)
+
+    def answer_all(self) -> None:
+        """Answer every waiting fetch now: the node stops."""
+        for log in list(self._waiting):
+            self.forget_log(log)
+
+    def _watch(self, log: PartitionLog) -> None:
+        if log not in self._watched:
+            self._watched.add(log)
+            log.on_append.append(lambda *_args: self.wake(log))
+
+    def _try(self, fetch: ParkedFetch, last: bool) -> None:
+        fetch.due = False
+        if fetch.future.done() or fetch.timer is None:
+            return
+        try:
+            response = fetch.attempt(last)
+        except Exception as error:
+            self._forget(fetch)
+            fetch.future.set_exception(error)
+            return
+        if response is not None:
+            self._forget(fetch)
+            fetch.future.set_result(response)
+
+    def _forget(self, fetch: ParkedFetch) -> None:
+        if fetch.timer is not None:
+            fetch.timer.cancel()
+            fetch.timer = None
+        for log in fetch.logs:
+            fetches = self._waiting.get(log)
+            if fetches is not None:
+                fetches.pop(fetch, None)
+                if not fetches:
+                    del self._waiting[log]

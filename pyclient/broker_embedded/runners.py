@@ -1,0 +1,219 @@
+"""The two ways to run a node for an `EmbeddedCluster`: in a thread of this process, or in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO, TYPE_CHECKING, Final, Protocol
+
+from pyclient.errors import ClientError, KafkaTimeout
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.config import BrokerConfig
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 10.0
+SWITCH_INTERVAL: Final = 0.0005
+"""Seconds that a busy thread may keep the GIL while a broker runs in a thread beside it (Python's own: 0.005)."""
+
+_TAIL_BYTES: Final = 4096
+
+
+class Runner(Protocol):
+    """A node that runs."""
+
+    bootstrap: str
+    port: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still serves."""
+
+    def stop(self) -> None:
+        """End it cleanly."""
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+
+
+class ThreadRunner:
+    """A node on an event loop in a daemon thread."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        from pyclient.broker_embedded.broker import BrokerNode
+        from pyclient.broker_embedded.foreground import address
+        from pyclient.net.loop_thread import LoopThread
+
+        self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}")
+        self._thread.start()
+        self.node: BrokerNode = BrokerNode(config, loop=self._thread.loop)
+        try:
+            self._thread.run(self.node.start(), START_SECONDS)
+        except BaseException:
+            self._thread.stop(STOP_SECONDS)
+            raise
+        self.port = self.node.port
+        self.bootstrap = address(config, self.node)
+        _switching.enter()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop runs."""
+        return self._thread.running
+
+    def stop(self) -> None:
+        """Stop the node, then its thread."""
+        self._end(clean=True)
+
+    def kill(self) -> None:
+        """Close sockets and files as they are: nothing is flushed, nothing is marked as clean."""
+        self._end(clean=False)
+
+    def _end(self, *, clean: bool) -> None:
+        if not self._thread.running:
+            return
+        _switching.leave()
+        try:
+            self._thread.run(self.node.stop(clean), STOP_SECONDS)
+        finally:
+            self._thread.stop(STOP_SECONDS)
+
+
+class ProcessRunner:
+    """A node in a process that `sys.executable -m pyclient.broker_embedded` makes; it ends with this process, too."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._ending = False
+        self._stderr: IO[bytes] = tempfile.TemporaryFile(prefix="pyclient-broker-stderr-")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            _command(config),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=_environment(),
+            start_new_session=True,  # a Ctrl-C at the terminal is for the tests; they end their broker
+        )
+        try:
+            self.bootstrap = self._first_line()
+        except BaseException:
+            self.kill()
+            raise
+        self.port = int(self.bootstrap.rpartition(":")[2])
+        self._watcher = threading.Thread(target=self._watch, name=f"pyclient-broker-watch-{self.pid}", daemon=True)
+        self._watcher.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when it does not end within ten seconds."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stderr_tail(self) -> str:
+        """The end of what the broker wrote to stderr."""
+        size = os.fstat(self._stderr.fileno()).st_size
+        start = max(0, size - _TAIL_BYTES)
+        return os.pread(self._stderr.fileno(), size - start, start).decode(errors="replace").strip()
+
+    def _end(self, number: signal.Signals) -> None:
+        self._ending = True
+        if self.alive:
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.error("broker process %d did not end within %g s and is killed", self.pid, STOP_SECONDS)
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        if not self._stderr.closed and hasattr(self, "_watcher"):
+            self._watcher.join(STOP_SECONDS)
+        self._stderr.close()
+
+    def _first_line(self) -> str:
+        stdout = self._process.stdout
+        assert stdout is not None
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([stdout], [], [], START_SECONDS)
+            if not ready:
+                raise KafkaTimeout(f"the broker process did not serve within {START_SECONDS:g} s: {self.stderr_tail()}")
+            more = os.read(stdout.fileno(), 4096)
+            if not more:
+                code = self._process.wait(STOP_SECONDS)
+                raise ClientError(f"the broker process ended with status {code} before it served: {self.stderr_tail()}")
+            line += more
+        return line.decode().strip().removeprefix("bootstrap.servers=")
+
+    def _watch(self) -> None:
+        code = self._process.wait()
+        if not self._ending:
+            log.error("the broker process %d ended by itself with status %d: %s", self.pid, code, self.stderr_tail())
+
+
+class _Switching:
+    """Lowers the interpreter's switch interval while at least one broker runs in a thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0.0
+
+    def enter(self) -> None:
+        """One more broker."""
+        with self._lock:
+            if self._users == 0:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, SWITCH_INTERVAL))
+            self._users += 1
+
+    def leave(self) -> None:
+        """One broker less; the last one restores what was."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                sys.setswitchinterval(self._before)
+
+
+_switching: Final = _Switching()
+
+
+def _command(config: BrokerConfig) -> list[str]:
+    command = [sys.executable, "-m", "pyclient.broker_embedded", "--with-parent"]
+    command += ["--host", config.host, "--port", str(config.port)]
+    command += ["--data-dir", config.data_dir, "--profile", config.profile]
+    for name, value in config.explicit.items():
+        command += ["--set", f"{name}={value}"]
+    return command
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, where the new one finds the same pyclient."""
+    import pyclient
+
+    home = os.path.dirname(os.path.dirname(os.path.abspath(pyclient.__file__)))
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -1,0 +1,189 @@
+"""The listening socket and its connections: frames in, one request at a time, responses out in order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient import errors
+from pyclient.broker_embedded import dispatch
+from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
+from pyclient.net.stream import FrameStream
+from pyclient.protocol import framing
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import Route
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+PAUSE_ABOVE: Final = 4 << 20
+"""Bytes that wait to be sent to a client before its next request is read (Kafka: one response at a time)."""
+
+_ACCEPTS: Final = 64  # connections taken before the loop turns to others
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_API_VERSIONS: Final = 18
+
+
+class Listener:
+    """Accepts connections and hands them to `on_connection`, until closed."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_connection: Callable[[socket.socket], None]
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._on_connection = on_connection
+        self._open = True
+        sock.setblocking(False)
+        loop.add_reader(sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS):
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_FILES:
+                    raise
+                self._rest(error)
+                return
+            self._on_connection(sock)
+
+    def _rest(self, error: OSError) -> None:
+        """Out of descriptors or memory: accepting again at once would only spin."""
+        log.error("cannot accept connections for now: %s", error.strerror)
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(0.1, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+
+class BrokerConnection:
+    """One client. The next request is read when the last one is answered, so responses keep the order of requests."""
+
+    def __init__(self, node: BrokerNode, sock: socket.socket, number: int) -> None:
+        self.node = node
+        self.number = number
+        self.local_address: tuple[str, int] = sock.getsockname()[:2]
+        self.last_active = node.loop.time()
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the client goes while its request waits; set by whoever makes it wait for long."""
+        self._waiting: asyncio.Future[Any] | None = None
+        self.stream = FrameStream(
+            node.loop,
+            sock,
+            max_frame=node.config.integer("socket.request.max.bytes"),
+            on_frame=self._on_frame,
+            on_closed=self._on_closed,
+            pause_above=PAUSE_ABOVE,
+        )
+        self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
+
+    def __repr__(self) -> str:
+        state = "closed" if self.stream.closed else "waiting" if self._waiting is not None else "open"
+        return f"<BrokerConnection {self.number} {self.stream.peername} {state} pending={self.stream.pending}>"
+
+    def close(self) -> None:
+        """Close the socket. What a waiting request answers later is dropped."""
+        self.stream.close()
+
+    @property
+    def parked(self) -> bool:
+        """Whether a request waits for its answer."""
+        return self._waiting is not None
+
+    def _on_frame(self, frame: memoryview) -> None:
+        self.last_active = self.node.loop.time()
+        try:
+            header = framing.decode_request_header(frame)
+            route = dispatch.route(header.api_key, header.api_version)
+            if route is None:
+                self._refuse(header)
+                return
+            request = route.decode(frame, header.body_offset)
+        except (errors.ProtocolError, errors.UnsupportedVersion) as error:
+            log.warning("%s: closing the connection: %s", self.stream.peername, error)
+            self.stream.close()
+            return
+        context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
+        try:
+            answer = route.handler(request, context)
+        except Exception as error:
+            self._fail(error, route, header.api_version)
+            return
+        if type(answer) is route.response:
+            self.stream.send(framing.encode_response(answer, header.api_version, header.correlation_id))
+        elif answer is not None:
+            self._park(answer, route, header)
+
+    def _refuse(self, header: framing.RequestHeader) -> None:
+        """An API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""
+        if header.api_key == _API_VERSIONS:
+            from pyclient.broker_embedded.handlers.api_versions import unsupported_version
+
+            self.stream.send(framing.encode_response(unsupported_version(), 0, header.correlation_id))
+            return
+        log.warning(
+            "%s (client id %.100r): closing the connection: API %d version %d is not served",
+            self.stream.peername,
+            header.client_id,
+            header.api_key,
+            header.api_version,
+        )
+        self.stream.close()
+
+    def _park(self, answer: Any, route: Route, header: framing.RequestHeader) -> None:
+        """Read nothing more until the answer is there."""
+        waiting: asyncio.Future[Any] = self.node.loop.create_task(answer) if iscoroutine(answer) else answer
+        self._waiting = waiting
+        self.stream.pause_reading()
+        waiting.add_done_callback(lambda done: self._answer(done, route, header))
+
+    def _answer(self, done: asyncio.Future[Any], route: Route, header: framing.RequestHeader) -> None:
+        self._waiting = None
+        if done.cancelled():
+            self.stream.close()
+            return
+        error = done.exception()
+        if error is not None:
+            self._fail(error, route, header.api_version)
+            return
+        answer = done.result()
+        if answer is not None:  # a closed stream takes it, too, and releases the files it holds
+            self.stream.send(framing.encode_response(answer, header.api_version, header.correlation_id))
+        self.last_active = self.node.loop.time()
+        self.stream.resume_reading()
+
+    def _fail(self, error: BaseException, route: Route, version: int) -> None:
+        """A handler gave no answer: it asked for the end of the connection, or it has a bug."""
+        if isinstance(error, CloseConnection):
+            log.info("%s: closing the connection: %s", self.stream.peername, error)
+        else:
+            log.error("%s: %s version %d failed", self.stream.peername, route.name, version, exc_info=error)
+        self.stream.close()
+
+    def _on_closed(self, error: BaseException | None) -> None:
+        if self.on_abandoned is not None:
+            self.on_abandoned()
+        if isinstance(error, errors.ProtocolError):
+            log.warning("%s: connection closed: %s", self.stream.peername, error)
+        elif error is not None and not isinstance(error, errors.ConnectionFailed):
+            log.error("%s: connection closed", self.stream.peername, exc_info=error)
+        self.node.forget_connection(self)
