@@ -1,0 +1,50 @@
+"""Rules for all tests: under PYCLIENT_REQUIRE_ALL=1 a test that would be skipped fails; the report names the codec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from pyclient import records
+
+REQUIRE_ALL = os.environ.get("PYCLIENT_REQUIRE_ALL") == "1"
+
+
+def pytest_report_header() -> str:
+    rule = "a skip is a failure (PYCLIENT_REQUIRE_ALL=1)" if REQUIRE_ALL else "what is missing is skipped"
+    return f"pyclient records: {records.IMPLEMENTATION}; {rule}"
+
+
+@pytest.fixture(scope="session")
+def require() -> Callable[[object, str], None]:
+    """`require(condition, why)`: skips the test, saying why, unless the condition holds."""
+
+    def check(condition: object, why: str) -> None:
+        if not condition:
+            pytest.skip(why)
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return _without_skip(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    return _without_skip(report)
+
+
+def _without_skip(report: Any) -> Any:
+    """The report; a failure under PYCLIENT_REQUIRE_ALL if it is a skip. An expected failure (xfail) stays one."""
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: PYCLIENT_REQUIRE_ALL=1 allows no skip. {reason}"
+    return report

@@ -1,0 +1,242 @@
+"""A real Apache Kafka on loopback: one node or three, KRaft, with nodes that can be paused, killed and restarted.
+
+>>> with RealKafka(version="3.9.2", nodes=3) as kafka:
+...     kafka.bootstrap_servers
+...     kafka.kill(2)
+...     kafka.restart(2)
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.kafka.jars import VERSIONS, NoKafka, why_not
+from tests.kafka.tools import command, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NoKafka", "RealKafka", "why_not"]
+
+START_TIMEOUT: Final = 90.0
+STOP_TIMEOUT: Final = 20.0
+_JVM: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+
+
+@dataclass
+class _Node:
+    """One broker and controller in a process of its own."""
+
+    number: int
+    port: int
+    controller_port: int
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "server.log"
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None, f"node {self.number} does not run"
+        self.process.send_signal(number)
+
+
+class RealKafka:
+    """A cluster of `nodes` nodes of a Kafka release, each with `settings` on top of what makes it fit for a test.
+
+    `heap` is Java's size of a node's memory. The data lies under `directory`, which the caller keeps; without it, under
+    a temporary one that goes with the cluster. Raises `NoKafka` where it cannot run.
+    """
+
+    def __init__(
+        self,
+        version: str = VERSIONS[0],
+        *,
+        nodes: int = 1,
+        heap: str = "1G",
+        settings: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.version = version
+        self._heap = heap
+        self._settings = dict(settings or {})
+        self._temporary = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-")) if directory is None else directory
+        self._nodes = [
+            _Node(number, port, controller_port, self.directory / f"node{number}")
+            for number, (port, controller_port) in enumerate(_free_ports(nodes), 1)
+        ]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all nodes."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self._nodes)
+
+    def data_dir(self, node: int = 1) -> Path:
+        """Where a node keeps its logs."""
+        return self._nodes[node - 1].folder / "data"
+
+    def __enter__(self) -> RealKafka:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Format the data directories where needed, start every node, and wait until the cluster serves."""
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x", 1)
+        formats = [self._format(node, cluster_id) for node in self._nodes if not node.properties.exists()]
+        for process in formats:
+            finish(process)
+        for node in self._nodes:
+            self._launch(node)
+        for node in self._nodes:
+            self._wait_until_serving(node)
+
+    def _format(self, node: _Node, cluster_id: str) -> subprocess.Popen[str]:
+        (node.folder / "data").mkdir(parents=True, exist_ok=True)
+        lines = (f"{name}={value}" for name, value in self._properties(node).items())
+        node.properties.write_text("\n".join(lines) + "\n")
+        arguments = ("format", "-t", cluster_id, "-c", str(node.properties))
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command("storage", *arguments, version=self.version), stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+
+    def _properties(self, node: _Node) -> dict[str, str]:
+        voters = ",".join(f"{other.number}@127.0.0.1:{other.controller_port}" for other in self._nodes)
+        replicas = str(min(3, len(self._nodes)))
+        in_sync = "2" if len(self._nodes) >= 3 else "1"
+        address = f"PLAINTEXT://127.0.0.1:{node.port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node.number),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{address},CONTROLLER://127.0.0.1:{node.controller_port}",
+            "advertised.listeners": address,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(node.folder / "data"),
+            "default.replication.factor": replicas,
+            "offsets.topic.num.partitions": "5",
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.num.partitions": "5",
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
+
+    def _launch(self, node: _Node) -> None:
+        jvm = (f"-Xmx{self._heap}", f"-Xms{self._heap}", *_JVM)
+        with node.output.open("ab") as output:
+            node.process = subprocess.Popen(
+                command("server", str(node.properties), version=self.version, jvm=jvm),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def _wait_until_serving(self, node: _Node) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            if node.process is None or node.process.poll() is not None:
+                break
+            if _brokers_known_to(node.port) >= sum(other.process is not None for other in self._nodes):
+                return
+            time.sleep(0.05)
+        said = node.output.read_text(errors="replace")[-3000:]
+        raise AssertionError(f"node {node.number} of Kafka {self.version} does not serve:\n{said}")
+
+    def pause(self, node: int) -> None:
+        """Stop a node in its tracks, as if its machine hung; its connections stay open."""
+        self._nodes[node - 1].signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """Let a paused node go on."""
+        self._nodes[node - 1].signal(signal.SIGCONT)
+
+    def kill(self, node: int) -> None:
+        """End a node at once, without a chance to tidy up."""
+        _end(self._nodes[node - 1], signal.SIGKILL)
+
+    def stop(self, node: int) -> None:
+        """End a node as an operator would: it gives up what it leads, and closes its logs."""
+        _end(self._nodes[node - 1], signal.SIGTERM)
+
+    def restart(self, node: int) -> None:
+        """Start a node again that was killed or stopped, and wait until it serves."""
+        self._launch(self._nodes[node - 1])
+        self._wait_until_serving(self._nodes[node - 1])
+
+    def close(self) -> None:
+        """End every node. Data in a directory of the caller's are closed cleanly and kept."""
+        number = signal.SIGKILL if self._temporary else signal.SIGTERM
+        for node in self._nodes:
+            _end(node, number)
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _end(node: _Node, number: signal.Signals) -> None:
+    process, node.process = node.process, None
+    if process is None or process.poll() is not None:
+        return
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(number)
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(nodes: int) -> list[tuple[int, int]]:
+    """Two ports for each node that nobody uses now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * nodes)]
+    ports = [listener.getsockname()[1] for listener in held]
+    for listener in held:
+        listener.close()
+    return list(zip(ports[::2], ports[1::2], strict=True))
+
+
+def _brokers_known_to(port: int) -> int:
+    """How many brokers a node's Metadata (version 1) names; 0 while it does not answer or knows no controller."""
+    body = struct.pack(">hhih i", 3, 1, 7, -1, 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port), 2) as connection, connection.makefile("rb") as stream:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            size = struct.unpack(">i", stream.read(4))[0]
+            answer = stream.read(size)
+        brokers: int = struct.unpack_from(">i", answer, 4)[0]
+        position = 8
+        for _ in range(brokers):
+            position += 4 + 2 + struct.unpack_from(">h", answer, position + 4)[0] + 4
+            rack = struct.unpack_from(">h", answer, position)[0]
+            position += 2 + max(rack, 0)
+        controller = struct.unpack_from(">i", answer, position)[0]
+    except (OSError, struct.error):
+        return 0
+    return brokers if controller >= 0 else 0

@@ -1,0 +1,91 @@
+"""Kafka's own command-line tools, run on any broker and any log directory."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Final, NamedTuple
+
+from tests.kafka.jars import VERSIONS, class_path, java
+
+_QUICK: Final = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""For processes that end soon: half the start of a JVM made for throughput."""
+
+_CLASSES: Final = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "producer-perf": "org.apache.kafka.tools.ProducerPerformance",
+    "consumer-perf": "org.apache.kafka.tools.ConsumerPerformance",
+    "api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "storage": "kafka.tools.StorageTool",
+    "server": "kafka.Kafka",
+}
+_CLASSES_3: Final = {
+    "dump-log": "kafka.tools.DumpLogSegments",
+    "console-producer": "kafka.tools.ConsoleProducer",
+    "api-versions": "kafka.admin.BrokerApiVersionsCommand",
+}
+"""Where a class was before 4.0."""
+
+
+class Output(NamedTuple):
+    """What a tool said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = _QUICK) -> list[str]:
+    """The command line of a tool (a short name, or any Java class)."""
+    old = _CLASSES_3 if version.startswith("3.") else {}
+    name = old.get(tool) or _CLASSES.get(tool, tool)
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return [java(), *jvm, "-Djava.awt.headless=true", quiet, "-cp", class_path(version), name, *arguments]
+
+
+def start(
+    tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = _QUICK
+) -> subprocess.Popen[str]:
+    """A tool that runs beside the test."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command(tool, *arguments, version=version, jvm=jvm), stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def finish(process: subprocess.Popen[str], *, stdin: str = "", timeout: float = 60, check: bool = True) -> Output:
+    """Wait for a tool's end; an AssertionError with all it said when it failed (or, with `check`, returned an error)."""
+    try:
+        out, err = process.communicate(stdin, timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"{process.args[-6:]} did not end in {timeout} s:\n{out}\n{err}") from None
+    output = Output(process.returncode, out, err)
+    assert not check or output.code == 0, f"{process.args[-6:]} ended with {output.code}:\n{out}\n{err}"
+    return output
+
+
+def run(
+    tool: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout: float = 60,
+    check: bool = True,
+    version: str = VERSIONS[0],
+) -> Output:
+    """Run a tool to its end."""
+    return finish(start(tool, *arguments, version=version), stdin=stdin, timeout=timeout, check=check)
