@@ -31,11 +31,12 @@ BASES = (Message, Request, Response, CoordinatorKey)
 
 @functools.cache
 def all_messages() -> list[type[Message]]:
-    found: list[type[Message]] = []
-    for module in pkgutil.iter_modules(messages.__path__, f"{messages.__name__}."):
-        for value in vars(import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, Message) and value not in BASES:
-                found.append(value)
+    found = [
+        value
+        for module in pkgutil.iter_modules(messages.__path__, f"{messages.__name__}.")
+        for value in vars(import_module(module.name)).values()
+        if isinstance(value, type) and issubclass(value, Message) and value not in BASES
+    ]
     return sorted(found, key=lambda cls: cls.__name__)
 
 

@@ -98,6 +98,6 @@ def _accept_or_refuse(cls: type[Message], version: int, data: bytes) -> None:
     try:
         decoded = codec.decode(cls, version, data)
     except ProtocolError as error:
-        assert str(error).startswith(label(cls, version))  # noqa: PT017
+        assert str(error).startswith(label(cls, version))
     else:
         assert type(decoded) is cls
