@@ -1,0 +1,165 @@
+"""Fetched batches, and the slices of them that polls hand out; decoded once, when somebody looks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from pyclient.errors import CorruptBatch, CorruptRecord
+from pyclient.records import BatchHeader, ControlType, Record, check_crc, control_type, decode_batch, iter_batches
+
+RawRecord = Record[bytes | None, bytes | None]
+_offset_of = attrgetter("offset")
+
+
+class FetchedBatch:
+    """One record batch in the buffer it came in."""
+
+    __slots__ = ("_checked", "_records", "buffer", "header", "partition", "position", "topic")
+
+    def __init__(self, topic: str, partition: int, buffer: memoryview, position: int, header: BatchHeader) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.buffer = buffer
+        self.position = position
+        self.header = header
+        self._records: list[RawRecord] | None = None
+        self._checked = False
+
+    @property
+    def dense(self) -> bool:
+        """Whether every offset of the batch has its record, so that offsets can be counted without decoding."""
+        header = self.header
+        return header.magic >= 2 and header.count == header.last_offset_delta + 1
+
+    def check_crc(self) -> None:
+        """Compares the checksum, once; `CorruptBatch` if it is wrong."""
+        if self._checked:
+            return
+        try:
+            check_crc(self.buffer, self.position, self.header, self.topic, self.partition)
+        except CorruptRecord as error:
+            raise self._corrupt(error) from error
+        self._checked = True
+
+    def records(self) -> list[RawRecord]:
+        """All records, decoded at the first call; `CorruptBatch` if they cannot be."""
+        if self._records is None:
+            try:
+                self._records = decode_batch(self.buffer, self.position, self.header, self.topic, self.partition)
+            except CorruptRecord as error:
+                raise self._corrupt(error) from error
+        return self._records
+
+    def take(self, from_offset: int, limit: int) -> BatchSlice:
+        """At most `limit` records from `from_offset` on; the slice's `stop` says where to go on."""
+        if self.dense:
+            start = max(from_offset, self.header.base_offset)
+            count = min(limit, self.header.next_offset - start)
+            return BatchSlice(self, start, start + count, count)
+        records = self.records()
+        first = bisect_left(records, from_offset, key=_offset_of)
+        last = min(first + limit, len(records))
+        stop = records[last].offset if last < len(records) else self.header.next_offset
+        return BatchSlice(self, from_offset, stop, last - first)
+
+    def _corrupt(self, error: CorruptRecord) -> CorruptBatch:
+        header = self.header
+        return CorruptBatch(str(error), self.topic, self.partition, header.base_offset, header.next_offset)
+
+    def __repr__(self) -> str:
+        first, last = self.header.base_offset, self.header.last_offset
+        return f"<FetchedBatch {self.topic}-{self.partition} {first}..{last}>"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSlice:
+    """The `count` records of a batch with start <= offset < stop."""
+
+    batch: FetchedBatch
+    start: int
+    stop: int
+    count: int
+
+    def records(self) -> list[RawRecord]:
+        """Its records; `CorruptBatch` if the batch cannot be decoded."""
+        records = self.batch.records()
+        if self.count == len(records):
+            return records
+        first = bisect_left(records, self.start, key=_offset_of)
+        return records[first : first + self.count]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRecords:
+    """The user's batches in one partition's answer, and where to fetch next.
+
+    Control batches and aborted ones are left out, but `next_offset` lies behind them. `error` stands at `next_offset`.
+    """
+
+    batches: Sequence[FetchedBatch]
+    next_offset: int
+    leader_epoch: int
+    error: CorruptBatch | None = None
+
+
+@dataclass(slots=True)
+class _Aborted:
+    """Which producers' batches belong to aborted transactions, while batches are read in order (KIP-98)."""
+
+    upcoming: list[tuple[int, int]]  # (first offset, producer id), the nearest last
+    open: set[int]
+
+    def covers(self, batch: FetchedBatch) -> bool:
+        header = batch.header
+        while self.upcoming and self.upcoming[-1][0] <= header.last_offset:
+            self.open.add(self.upcoming.pop()[1])
+        if header.is_control:
+            if header.producer_id in self.open and _is_abort(batch):
+                self.open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self.open
+
+
+def parse_records(
+    data: memoryview,
+    topic: str,
+    partition: int,
+    fetch_offset: int,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> ParsedRecords:
+    """Reads what a fetch from `fetch_offset` brought: whole batches of a user's records; a cut last one is left out.
+
+    `aborted` are (producer id, first offset) of transactions to leave out, in any order.
+    """
+    ledger = _Aborted(sorted(((first, producer) for producer, first in aborted), reverse=True), set())
+    batches: list[FetchedBatch] = []
+    next_offset, epoch = fetch_offset, -1
+    try:
+        for position, header in iter_batches(data):
+            batch = FetchedBatch(topic, partition, data, position, header)
+            if header.next_offset <= next_offset:
+                _refuse_going_back(batch, next_offset, bool(batches))
+                continue
+            if not ledger.covers(batch) and header.count > 0:
+                batches.append(batch)
+            next_offset, epoch = header.next_offset, header.leader_epoch
+    except CorruptRecord as error:
+        message = f"{topic}-{partition}: fetched from offset {next_offset}: {error}"
+        corrupt = error if isinstance(error, CorruptBatch) else None
+        behind = corrupt.next_offset if corrupt else next_offset + 1
+        return ParsedRecords(batches, next_offset, epoch, CorruptBatch(message, topic, partition, next_offset, behind))
+    return ParsedRecords(batches, next_offset, epoch)
+
+
+def _refuse_going_back(batch: FetchedBatch, next_offset: int, inside: bool) -> None:
+    """A batch before the fetch offset is skipped; one that goes back inside an answer makes no sense."""
+    if inside:
+        raise CorruptRecord(f"a batch at offset {batch.header.base_offset} follows offset {next_offset - 1}")
+
+
+def _is_abort(batch: FetchedBatch) -> bool:
+    records = batch.records()
+    return bool(records) and control_type(records[0].key) == ControlType.ABORT

@@ -1,0 +1,234 @@
+"""A consumer's options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from pyclient.assignment import ASSIGNORS, Assignor
+from pyclient.config import ClientConfig, ClientOptions, option
+from pyclient.errors import ConfigError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+_JAVA_ASSIGNORS: Final[Mapping[str, str]] = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?", re.ASCII
+)
+_BY_CALLABLE: Final = "give a callable as keyword argument, for example pyclient.serialization.string.deserialize"
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of an ISO-8601 duration such as "P3D" or "PT1H30M"; `ValueError` if it is none."""
+    match = _DURATION.fullmatch(text.upper())
+    parts = match.groupdict() if match else {}
+    if not any(parts.values()):
+        raise ValueError(f"{text!r} is not an ISO-8601 duration such as P3D or PT1H30M")
+    seconds = sum(
+        float(parts[name] or 0) * factor
+        for name, factor in (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+    )
+    return round(seconds * 1000)
+
+
+def reset_timestamp(policy: str, now_ms: int) -> int | None:
+    """What an `auto_offset_reset` policy asks ListOffsets for: EARLIEST, LATEST or a time; None for "none"."""
+    if policy.startswith("by_duration:"):
+        return max(0, now_ms - parse_duration_ms(policy.removeprefix("by_duration:")))
+    return {"earliest": EARLIEST, "latest": LATEST, "none": None}[policy]
+
+
+def _reset_policy(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a string")
+    name, _, duration = value.partition(":")
+    name = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest"}.get(
+        name.casefold(), name.casefold()
+    )
+    if name == "by_duration":
+        parse_duration_ms(duration)
+        return f"by_duration:{duration.upper()}"
+    if name not in ("earliest", "latest", "none") or duration:
+        raise ValueError("unknown policy")
+    return name
+
+
+def _assignors(value: Any) -> tuple[Assignor, ...]:
+    given: Iterable[Any] = value.split(",") if isinstance(value, str) else value
+    if isinstance(given, Assignor) or not isinstance(given, Sequence) or not given:
+        given = (value,)
+    found = tuple(_assignor(item) for item in given)
+    if len({assignor.name for assignor in found}) < len(found):
+        raise ValueError("one assignor is named twice")
+    return found
+
+
+def _assignor(item: Any) -> Assignor:
+    if isinstance(item, Assignor):
+        return item
+    if not isinstance(item, str):
+        raise ValueError(f"{item!r} is neither a name nor an Assignor")
+    name = item.strip()
+    name = _JAVA_ASSIGNORS.get(name.rpartition(".")[2], name)
+    if name not in ASSIGNORS:
+        raise ValueError(f"there is no assignor {name!r}")
+    return ASSIGNORS[name]
+
+
+def _group_protocol(value: Any) -> str:
+    if isinstance(value, str) and value.casefold() == "consumer":
+        raise ValueError("KIP-848, group_protocol='consumer', is not supported yet")
+    if not isinstance(value, str) or value.casefold() != "classic":
+        raise ValueError("unknown protocol")
+    return "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """Options of `Consumer` and `AsyncConsumer`. Names, units and defaults are Kafka's, with `_` for `.`."""
+
+    not_supported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **ClientConfig.not_supported,
+            "key_deserializer": _BY_CALLABLE,
+            "value_deserializer": _BY_CALLABLE,
+            "group_remote_assignor": "it belongs to KIP-848, group_protocol='consumer', which is not supported yet",
+        }
+    )
+
+    group_id: str | None = option(None, doc="The consumer group to join and to keep committed offsets under.")
+    group_instance_id: str | None = option(
+        None,
+        doc="Names this member across restarts (static membership, KIP-345): a restart within the session timeout "
+        "moves no partitions.",
+    )
+    group_protocol: str = option(
+        "classic", doc="How the group is run; only 'classic' so far.", convert=_group_protocol, allowed="'classic'"
+    )
+    partition_assignment_strategy: tuple[Assignor, ...] = option(
+        (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"]),
+        doc="Assignors this member supports, best first: 'range', 'roundrobin', 'cooperative-sticky', or an `Assignor` "
+        "of your own. If all of them are cooperative, rebalances are.",
+        convert=_assignors,
+        allowed=f"names of assignors ({', '.join(ASSIGNORS)}), or pyclient.assignment.Assignor values",
+        aliases=("partition_assignment_strategies",),
+    )
+    auto_offset_reset: str = option(
+        "latest",
+        doc="Where to begin when nothing is committed, or when the position is not in the log any more: 'earliest', "
+        "'latest', 'by_duration:PT1H' (an ISO-8601 duration back from now), or 'none' to get an error instead.",
+        convert=_reset_policy,
+        allowed="'earliest', 'latest', 'none' or 'by_duration:<ISO-8601 duration>'",
+    )
+    enable_auto_commit: bool | None = option(
+        None,
+        doc="Commit what earlier polls returned, every auto_commit_interval_ms, on rebalance and on close. "
+        "By default True with a group_id, False without.",
+    )
+    auto_commit_interval_ms: int = option(5_000, doc="How often auto-commit commits, at most.", minimum=0)
+    session_timeout_ms: int = option(
+        45_000, doc="Without a heartbeat for so long, the group gives this member's partitions to others.", minimum=1
+    )
+    heartbeat_interval_ms: int = option(
+        3_000, doc="How often to send a heartbeat to the group's coordinator.", minimum=1
+    )
+    max_poll_interval_ms: int = option(
+        300_000,
+        doc="The longest time between two polls; past it this member leaves the group and the next poll says so.",
+        minimum=1,
+    )
+    max_poll_records: int = option(
+        500, doc="How many records one poll returns at most, unless it says otherwise.", minimum=1
+    )
+    fetch_min_bytes: int = option(1, doc="A fetch waits at the broker until so many bytes are there.", minimum=0)
+    fetch_max_wait_ms: int = option(
+        500, doc="How long a fetch waits for fetch_min_bytes at most.", minimum=0, aliases=("fetch_wait_max_ms",)
+    )
+    fetch_max_bytes: int = option(
+        52_428_800, doc="How much is fetched from one broker at once, and kept ahead of the reader.", minimum=1
+    )
+    max_partition_fetch_bytes: int = option(
+        1_048_576,
+        doc="How much of one partition is fetched at once. One batch comes whole, however large it is.",
+        minimum=1,
+        aliases=("fetch_message_max_bytes",),
+    )
+    check_crcs: bool = option(True, doc="Check every batch's CRC-32C before its records are returned.")
+    isolation_level: str = option(
+        "read_uncommitted",
+        doc="With 'read_committed', records of aborted or undecided transactions are not returned.",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    client_rack: str = option("", doc="Where this client is; brokers may then point it to a replica nearby (KIP-392).")
+    default_api_timeout_ms: int = option(
+        60_000, doc="How long calls without a timeout of their own (commit, position, ...) may take.", minimum=1
+    )
+    exclude_internal_topics: bool = option(True, doc="Whether a pattern subscription leaves out internal topics.")
+
+    def __post_init__(self) -> None:
+        """Checks every option, then those that depend on each other."""
+        ClientConfig.__post_init__(self)
+        if self.group_id == "":
+            raise ConfigError("group_id='' is not possible: give a name, or leave it out to read without a group")
+        if self.enable_auto_commit is None:
+            object.__setattr__(self, "enable_auto_commit", self.group_id is not None)
+        if self.group_id is None:
+            self._check_without_group()
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not possible: it must be smaller than "
+                f"session_timeout_ms={self.session_timeout_ms}, usually a third of it"
+            )
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise ConfigError(
+                f"fetch_max_wait_ms={self.fetch_max_wait_ms} is not possible: it must be smaller than "
+                f"request_timeout_ms={self.request_timeout_ms}, or every idle fetch times out"
+            )
+
+    def _check_without_group(self) -> None:
+        if self.enable_auto_commit:
+            raise ConfigError("enable_auto_commit=True needs a group_id: offsets are committed under a group")
+        if self.group_instance_id is not None:
+            raise ConfigError("group_instance_id needs a group_id: it names a member of that group")
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether members keep their partitions while they join (KIP-429): only if every assignor allows it."""
+        return all(assignor.cooperative for assignor in self.partition_assignment_strategy)
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """The keyword arguments of a consumer; `ConsumerConfig` documents them."""
+
+    group_instance_id: str | None
+    group_protocol: str
+    partition_assignment_strategy: str | Assignor | Sequence[str | Assignor]
+    auto_offset_reset: str
+    enable_auto_commit: bool | None
+    auto_commit_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    check_crcs: bool
+    isolation_level: str
+    client_rack: str
+    default_api_timeout_ms: int
+    exclude_internal_topics: bool

@@ -1,0 +1,273 @@
+"""What a consumer reads and where it stands: subscription, assignment, and one state per assigned partition."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from pyclient.errors import ConfigError, KafkaError, NotAssigned
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+UNKNOWN: Final = -1
+_NO_TOPIC_ID: Final = uuid.UUID(int=0)
+
+
+class Mode(Enum):
+    """How partitions come to this consumer."""
+
+    NONE = "none"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    MANUAL = "manual"
+
+
+class Phase(Enum):
+    """What an assigned partition waits for. Moves:
+
+    COMMITTED -> FETCH | RESET | STOPPED      the committed offset is looked up
+    RESET     -> FETCH | STOPPED              ListOffsets finds the position
+    FETCH     -> RESET | VALIDATE | STOPPED   out of range, a new leader, an error that only the user can solve
+    VALIDATE  -> FETCH | STOPPED              OffsetForLeaderEpoch says whether the log was truncated (KIP-320)
+    any       -> FETCH | VALIDATE (seek), RESET (seek to beginning or end)
+    """
+
+    COMMITTED = "committed"
+    RESET = "reset"
+    VALIDATE = "validate"
+    FETCH = "fetch"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True, eq=False)
+class AssignedPartition:
+    """One assigned partition.
+
+    `position` is the offset of the next record for the user (-1: not known yet), `position_epoch` the leader epoch of
+    the one before. `fetch_offset` is where the next fetch begins; between the two lies what is fetched already,
+    `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped.
+    """
+
+    topic_partition: TopicPartition
+    phase: Phase
+    position: int = UNKNOWN
+    position_epoch: int = UNKNOWN
+    fetch_offset: int = UNKNOWN
+    buffered: int = 0
+    version: int = 0
+    paused: bool = False
+    reset_to: int | None = None
+    retry_at: float = 0.0
+    error: KafkaError | None = None
+    topic_id: uuid.UUID = field(default=_NO_TOPIC_ID)
+    leader_epoch: int = UNKNOWN
+    high_watermark: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
+    preferred_replica: int = UNKNOWN
+    preferred_until: float = 0.0
+
+    def start_at(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
+        """Sets the position, and the epoch of the record before it; whatever was fetched before is void."""
+        self._void()
+        self.phase = Phase.VALIDATE if 0 <= leader_epoch < self.leader_epoch else Phase.FETCH
+        self.position = self.fetch_offset = offset
+        self.position_epoch = leader_epoch
+
+    def reset(self, timestamp: int | None) -> None:
+        """Makes the position unknown until ListOffsets has found `timestamp`.
+
+        -2 is the earliest, -1 the latest, None what the reset policy says.
+        """
+        self._void()
+        self.phase = Phase.RESET
+        self.position = self.fetch_offset = UNKNOWN
+        self.position_epoch = UNKNOWN
+        self.reset_to = timestamp
+
+    def validate(self) -> None:
+        """Before going on, the new leader is asked whether its log still holds the position."""
+        self._void()
+        self.phase = Phase.VALIDATE
+        self.fetch_offset = self.position
+
+    def validated(self) -> None:
+        """The log holds the position: go on."""
+        self.phase = Phase.FETCH
+
+    def stop(self, error: KafkaError) -> None:
+        """Only the user can go on from here, by a seek: every poll raises `error` until then."""
+        self._void()
+        self.phase = Phase.STOPPED
+        self.fetch_offset = self.position
+        self.error = error
+
+    def _void(self) -> None:
+        self.version += 1
+        self.buffered = 0
+        self.retry_at = 0.0
+        self.error = None
+        self.preferred_replica = UNKNOWN
+
+    def lag(self, *, read_committed: bool = False) -> int | None:
+        """How many offsets lie between the position and the end; None while either is unknown."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        return None if end < 0 or self.position < 0 else max(0, end - self.position)
+
+
+class SubscriptionState:
+    """The subscription, and the partitions that are assigned through it.
+
+    Not thread-safe: its owner holds a lock around every call. `looks_up_committed` says whether a new partition begins
+    at the group's committed offset or straight at the reset policy.
+    """
+
+    def __init__(self, *, looks_up_committed: bool) -> None:
+        self.mode = Mode.NONE
+        self.topics: tuple[str, ...] = ()
+        self.pattern: re.Pattern[str] | None = None
+        self._first_phase = Phase.COMMITTED if looks_up_committed else Phase.RESET
+        self._assigned: dict[TopicPartition, AssignedPartition] = {}
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Replaces the subscription by a list of topics."""
+        self._refuse_mixing(Mode.TOPICS)
+        self.mode, self.topics, self.pattern = Mode.TOPICS, tuple(dict.fromkeys(topics)), None
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Replaces the subscription by all topics whose whole name matches; `match` finds them."""
+        self._refuse_mixing(Mode.PATTERN)
+        self.mode, self.topics, self.pattern = Mode.PATTERN, (), pattern
+
+    def match(self, names: Iterable[str]) -> bool:
+        """Takes the topics among `names` that the pattern matches; whether that changed the subscription."""
+        if self.pattern is None:
+            return False
+        matched = tuple(sorted(name for name in names if self.pattern.fullmatch(name)))
+        changed = matched != self.topics
+        self.topics = matched
+        return changed
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replaces the assignment by the user's own; partitions that stay keep their positions."""
+        self._refuse_mixing(Mode.MANUAL)
+        self.mode = Mode.MANUAL
+        self.set_assignment(partitions)
+
+    def unsubscribe(self) -> None:
+        """Forgets subscription and assignment."""
+        self.mode, self.topics, self.pattern = Mode.NONE, (), None
+        self.set_assignment(())
+
+    def set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replaces the assignment; partitions that stay keep position, paused state and fetched data."""
+        before = self._assigned
+        self._assigned = {
+            partition: before[partition] if partition in before else AssignedPartition(partition, self._first_phase)
+            for partition in partitions
+        }
+
+    def _refuse_mixing(self, mode: Mode) -> None:
+        by_hand = Mode.MANUAL in (mode, self.mode)
+        if by_hand and self.mode not in (Mode.NONE, mode):
+            raise ConfigError("subscribe() and assign() exclude each other: call unsubscribe() first")
+
+    # ---- looking
+
+    def __iter__(self) -> Iterator[AssignedPartition]:
+        return iter(self._assigned.values())
+
+    def __len__(self) -> int:
+        return len(self._assigned)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._assigned
+
+    def find(self, partition: TopicPartition) -> AssignedPartition | None:
+        """The partition's state, or None if it is not assigned."""
+        return self._assigned.get(partition)
+
+    def require(self, partition: TopicPartition) -> AssignedPartition:
+        """The partition's state; `NotAssigned` if it has none."""
+        state = self._assigned.get(partition)
+        if state is None:
+            raise NotAssigned(f"{partition} is not assigned to this consumer, which has {self.describe()}")
+        return state
+
+    def holds(self, state: AssignedPartition, version: int) -> bool:
+        """Whether an answer about `state`, asked for at `version`, still matters."""
+        return state.version == version and self._assigned.get(state.topic_partition) is state
+
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The assigned partitions."""
+        return tuple(self._assigned)
+
+    def waiting_for(self, phase: Phase, now: float) -> list[AssignedPartition]:
+        """Partitions in a phase whose backoff is over."""
+        return [state for state in self._assigned.values() if state.phase is phase and state.retry_at <= now]
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the user stands, as it would be committed; partitions without a position are left out."""
+        return {
+            partition: OffsetAndMetadata(state.position, "", state.position_epoch)
+            for partition, state in self._assigned.items()
+            if state.position >= 0
+        }
+
+    def first_error(self) -> KafkaError | None:
+        """The error of a partition that is stopped."""
+        return next((state.error for state in self._assigned.values() if state.error is not None), None)
+
+    def describe(self) -> str:
+        """In words, what is assigned."""
+        names = ", ".join(map(str, sorted(self._assigned)[:8]))
+        more = len(self._assigned) - 8
+        return f"{names}{f' and {more} more' if more > 0 else ''}" if names else "no partitions"
+
+    # ---- moving
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stops returning records of these; what is fetched already is kept. All or none: `NotAssigned`."""
+        for state in [self.require(partition) for partition in partitions]:
+            state.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Goes on where `pause` stopped."""
+        for state in [self.require(partition) for partition in partitions]:
+            state.paused = False
+
+    def served(self, state: AssignedPartition) -> None:
+        """Puts a partition that just brought data behind the others, so that none waits for ever."""
+        partition = state.topic_partition
+        if self._assigned.get(partition) is state:
+            del self._assigned[partition]
+            self._assigned[partition] = state
+
+    def note_leader(self, partition: TopicPartition, leader_epoch: int, topic_id: uuid.UUID) -> None:
+        """Takes what new metadata says about an assigned partition.
+
+        Another topic id: the topic was deleted and made anew, so the old offsets mean nothing and the policy decides.
+        A later leader epoch: the position is validated first, if it is known what epoch it belongs to (KIP-320).
+        """
+        state = self._assigned.get(partition)
+        if state is None:
+            return
+        known, state.topic_id = state.topic_id, topic_id if topic_id != _NO_TOPIC_ID else state.topic_id
+        if _NO_TOPIC_ID not in (known, topic_id) and known != topic_id:
+            state.leader_epoch = leader_epoch
+            state.reset(None)
+        elif leader_epoch > state.leader_epoch:
+            changed, state.leader_epoch = state.leader_epoch >= 0, leader_epoch
+            if changed and state.phase is Phase.FETCH and 0 <= state.position_epoch < leader_epoch:
+                state.validate()
+
+
+def split_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
+    """Partition numbers by topic, as requests want them."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return by_topic
