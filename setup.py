@@ -14,7 +14,7 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    extension = Extension("pyclient.records._speedups", [SOURCE], extra_compile_args=["-O3"], optional=True)
+    extension = Extension("pyclient.records._speedups", [SOURCE], extra_compile_args=["-O3", "-g0"], optional=True)
     built: list[Extension] = cythonize([extension], language_level=3)
     return built
 

@@ -1,1 +1,31 @@
-# cython: language_level=3
+# cython: language_level=3, wraparound=False, cdivision=True
+"""Records in C: what `_pure` does in Python, with the same names, arguments, errors and bytes."""
+
+import types
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from pyclient.errors import CorruptRecord
+from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
+from pyclient.records.checks import as_bytes, header_pair, rows_outside
+from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
+from pyclient.records.compression import MAX_DECOMPRESSED, Compression
+from pyclient.records.payload import MAX_OFFSET, bad_record, bytes_behind, open_batch
+from pyclient.records.restore import restore_record
+
+IMPLEMENTATION = "cython"
+
+include "_speedups_wire.pxi"
+include "_speedups_record.pxi"
+include "_speedups_reading.pxi"
+include "_speedups_column_rows.pxi"
+include "_speedups_building.pxi"
+include "_speedups_column_reading.pxi"
+include "_speedups_hashing.pxi"

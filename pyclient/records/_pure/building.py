@@ -9,6 +9,7 @@ from pyclient.records._pure.column_rows import ColumnRows
 from pyclient.records._pure.encoding import HeaderPairs, encode_record
 from pyclient.records._pure.record import RecordHandle
 from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
+from pyclient.records.checks import rows_outside
 from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns
 from pyclient.records.compression import Compression
 from pyclient.records.varints import wrap64
@@ -74,7 +75,7 @@ class BatchBuilder:
         if times is not None:
             shortest = min(shortest, len(times))
         if not 0 <= start <= stop <= shortest:
-            raise ValueError(f"rows {start} to {stop} are not in columns of {shortest} rows")
+            raise rows_outside(start, stop, shortest)
         row = start
         try:
             while row < stop and self._add(
@@ -108,7 +109,7 @@ class BatchBuilder:
         numbers = None if rows is None else memoryview(rows).cast("B").cast("i")
         available = values.length if numbers is None else len(numbers)
         if not 0 <= start <= stop <= available:
-            raise ValueError(f"rows {start} to {stop} are not in columns of {available} rows")
+            raise rows_outside(start, stop, available)
         at = start
         try:
             while at < stop and self._add(*column.row(at if numbers is None else numbers[at])):

@@ -42,7 +42,12 @@ class _Headers:
         begin, end = self.offsets[number], self.offsets[number + 1]
         if not 0 <= begin <= end <= min(self.names.length, self.values.length):
             raise ValueError(f"row {number} of the header column is not in its data")
-        return [((self.names.row(at) or b"").decode(), self.values.row(at)) for at in range(begin, end)]
+        try:
+            return [((self.names.row(at) or b"").decode(), self.values.row(at)) for at in range(begin, end)]
+        except UnicodeDecodeError:
+            raise ValueError(f"row {number} of the header column has a name that is not UTF-8") from None
+        except ValueError:
+            raise ValueError(f"row {number} of the header column is not in its data") from None
 
 
 class ColumnRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyclient.records._pure.encoding import as_bytes
+from pyclient.records.checks import as_bytes
 from pyclient.records.columns import Buffer
 
 

@@ -1,0 +1,196 @@
+# Records into a batch under construction.
+
+cdef enum:
+    ROOM_FOR_HEADER = 61
+    RECORD_OVERHEAD = 21  # length, attributes, timestamp delta and offset delta at their widest
+
+cdef tuple NO_ARGUMENTS = ()
+
+
+def record_size_bound(key, value, headers):
+    """The most bytes this record takes in a batch, the batch's header not counted."""
+    cdef Field field
+    cdef int64_t size = RECORD_OVERHEAD
+    cdef Scratch scratch
+    set_field(&field, key, "key")
+    size += field_size(&field)
+    set_field(&field, value, "value")
+    size += field_size(&field)
+    if not headers:
+        return size + 1
+    scratch = Scratch()
+    scratch.fill(headers)
+    return size + varint_size(scratch.count) + scratch.size
+
+
+@cython.final
+cdef class BatchBuilder:
+    """Writes records into the caller's buffer, behind room for the header, until one does not fit.
+
+    `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
+    length cannot describe. One thread at a time.
+    """
+
+    cdef object _memory  # a view, which also keeps the buffer's size as it is
+    cdef uint8_t* _data
+    cdef int64_t _capacity
+    cdef object _batch
+    cdef object _handle_type
+    cdef Scratch _scratch
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t size
+    cdef readonly int64_t base_timestamp
+    cdef readonly int64_t max_timestamp
+
+    def __cinit__(self, buffer, batch, handle_type=RecordHandle):
+        if not isinstance(buffer, bytearray) or not issubclass(handle_type, RecordHandle):
+            raise TypeError("a BatchBuilder needs a bytearray and a RecordHandle class")
+        if not HEADER_SIZE <= len(buffer) <= MAX_BATCH_SIZE:
+            raise ValueError(f"a buffer of {len(buffer)} bytes cannot hold a batch")
+        self._memory = memoryview(buffer)
+        self._data = <uint8_t*>PyMemoryView_GET_BUFFER(self._memory).buf
+        self._capacity = len(buffer)
+        self._batch = batch
+        self._handle_type = handle_type
+        self.count = 0
+        self.size = ROOM_FOR_HEADER
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+
+    def append(self, int64_t timestamp_ms, key, value, headers):
+        """Write one record; None when it does not fit. `headers` are (str, bytes-like or None) pairs.
+
+        Raises `TypeError` for anything else.
+        """
+        if not self.add(timestamp_ms, key, value, headers):
+            return None
+        cdef RecordHandle handle = <RecordHandle>(
+            (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
+        )
+        handle.batch = self._batch
+        handle.index = self.count - 1
+        return handle
+
+    def append_many(self, timestamp_ms, keys, values, headers, Py_ssize_t start, Py_ssize_t stop):
+        """Write `values[start:stop]` (and the keys, headers and timestamps beside them); says how many went in.
+
+        Raises `TypeError` only when `values[start]` itself is wrong; before a later wrong one it stops.
+        """
+        cdef object times = None if isinstance(timestamp_ms, int) else timestamp_ms
+        cdef int64_t timestamp = timestamp_ms if times is None else 0
+        cdef Py_ssize_t row = start
+        shortest = min([len(column) for column in (keys, values, headers, times) if column is not None])
+        if not 0 <= start <= stop <= shortest:
+            raise rows_outside(start, stop, shortest)
+        try:
+            while row < stop:
+                if times is not None:
+                    timestamp = times[row]
+                if not self.add(
+                    timestamp,
+                    None if keys is None else keys[row],
+                    values[row],
+                    None if headers is None else headers[row],
+                ):
+                    break
+                row += 1
+        except (TypeError, UnicodeEncodeError, OverflowError):
+            if row == start:
+                raise
+        return row - start
+
+    cdef bint add(self, int64_t timestamp_ms, object key, object value, object headers) except -1:
+        cdef Row row
+        cdef object key_held = set_field(&row.key, key, "key")
+        cdef object value_held = set_field(&row.value, value, "value")
+        row.header_count = 0
+        row.headers_size = 0
+        if headers is not None and headers:
+            if self._scratch is None:
+                self._scratch = Scratch()
+            self._scratch.fill(headers)
+            row.header_count = self._scratch.count
+            row.headers_size = self._scratch.size
+            row.headers = self._scratch.data
+        return self.write(timestamp_ms, &row)
+
+    cdef inline bint write(self, int64_t timestamp_ms, Row* row) noexcept nogil:
+        """Write the record at the end of the batch; 0 when it does not fit."""
+        cdef int64_t base = timestamp_ms if self.count == 0 else self.base_timestamp
+        cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>base)
+        cdef uint8_t* at
+        cdef int64_t size = (
+            1
+            + varint_size(timestamp_delta)
+            + varint_size(self.count)
+            + field_size(&row.key)
+            + field_size(&row.value)
+            + varint_size(row.header_count)
+            + row.headers_size
+        )
+        if size + varint_size(size) > self._capacity - self.size:
+            return 0
+        at = write_varint(self._data + self.size, size)
+        at[0] = 0
+        at = write_varint(at + 1, timestamp_delta)
+        at = write_varint(at, self.count)
+        at = write_field(at, &row.key)
+        at = write_field(at, &row.value)
+        at = write_varint(at, row.header_count)
+        if row.headers_size:
+            memcpy(at, row.headers, row.headers_size)
+            at += row.headers_size
+        self.size = at - self._data
+        if self.count == 0 or timestamp_ms > self.max_timestamp:
+            self.max_timestamp = timestamp_ms
+        self.base_timestamp = base
+        self.count += 1
+        return 1
+
+    def append_columns(
+        self, timestamps, keys, values, headers, Py_ssize_t start, Py_ssize_t stop, rows=None
+    ):
+        """Write rows `start` to `stop` of the columns, or the rows that `rows[start:stop]` (int32) name.
+
+        `timestamps` is one for all, or a buffer of int64 beside `values`. Says how many went in. Raises `ValueError`
+        for columns that contradict themselves; when that comes to light behind the first row, it stops before it.
+        """
+        cdef ColumnRows columns = ColumnRows(timestamps, keys, values, headers)
+        cdef Words numbers = None if rows is None else Words(rows, 4)
+        cdef int64_t available = columns.length if numbers is None else numbers.length
+        cdef int64_t number = 0, at = start
+        cdef int problem = 0
+        cdef Row row
+        if not 0 <= start <= stop <= available:
+            raise rows_outside(start, stop, available)
+        with nogil:
+            while at < stop:
+                number = at if numbers is None else numbers.int32(at)
+                problem = columns.read(number, &row)
+                if problem or not self.write(columns.timestamp(number), &row):
+                    break
+                at += 1
+        if problem and at == start:
+            raise columns.error(number, problem)
+        return at - start
+
+    def seal(
+        self,
+        *,
+        compression=Compression.NONE,
+        level=None,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        transactional=False,
+        control=False,
+    ):
+        """The whole batch with its CRC: a writable view, of the buffer itself when not compressed.
+
+        May be called again. Raises `ValueError` when there are no records.
+        """
+        flags = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+        return seal_batch(
+            self._memory, self.size, self.count, self.base_timestamp, self.max_timestamp, compression, level,
+            producer_id, producer_epoch, base_sequence, flags,
+        )

@@ -1,0 +1,88 @@
+# A record as a consumer sees it, and the handle that a producer gets for one.
+
+
+cdef class Record:
+    """One record as a consumer sees it; it cannot be changed.
+
+    `timestamp_ms` is epoch milliseconds, `timestamp_type` one of `pyclient.types.TIMESTAMP_*`; `leader_epoch` is -1
+    where unknown; `headers` is a tuple of (name, value) pairs.
+    """
+
+    __match_args__ = (
+        "topic", "partition", "offset", "timestamp_ms", "timestamp_type", "leader_epoch", "key", "value", "headers",
+    )
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+    cdef readonly str topic
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly tuple headers
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp_ms
+    cdef readonly int32_t partition
+    cdef readonly int32_t leader_epoch
+    cdef readonly int32_t timestamp_type
+
+    def __init__(
+        self, topic, partition, offset, timestamp_ms, timestamp_type, leader_epoch, key, value, headers=()
+    ):
+        if not isinstance(topic, str) or not isinstance(headers, tuple):
+            raise TypeError("a record's topic is a str and its headers are a tuple")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.timestamp_type = timestamp_type
+        self.leader_epoch = leader_epoch
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    def replace(self, key, value):
+        """The same record with another key and value, as deserializers make them."""
+        cdef Record record = Record.__new__(Record)
+        record.topic = self.topic
+        record.partition = self.partition
+        record.offset = self.offset
+        record.timestamp_ms = self.timestamp_ms
+        record.timestamp_type = self.timestamp_type
+        record.leader_epoch = self.leader_epoch
+        record.key = key
+        record.value = value
+        record.headers = self.headers
+        return record
+
+    cdef tuple fields(self):
+        return (
+            self.topic, self.partition, self.offset, self.timestamp_ms, self.timestamp_type, self.leader_epoch,
+            self.key, self.value, self.headers,
+        )
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return self.fields() == (<Record>other).fields()
+
+    def __hash__(self):
+        return hash(self.fields())
+
+    def __repr__(self):
+        fields = zip(self.__match_args__, self.fields(), strict=True)
+        return f"Record({', '.join([f'{name}={value!r}' for name, value in fields])})"
+
+    def __reduce__(self):
+        return restore_record, self.fields()
+
+
+cdef class RecordHandle:
+    """Which record of which batch `append` wrote: the base of the producer's futures.
+
+    A subclass has `__slots__ = ()`; its `__init__` is not called.
+    """
+
+    cdef public object batch
+    cdef public Py_ssize_t index
+
+    def __init__(self, batch, Py_ssize_t index):
+        self.batch = batch
+        self.index = index

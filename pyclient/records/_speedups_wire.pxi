@@ -1,0 +1,213 @@
+# Varints and records as bytes. Nothing here needs the GIL, and every read is checked against the end first.
+
+# Numbers of `payload.py`.
+cdef enum:
+    EARLY = 1
+    VARINT = 2
+    LENGTH = 3
+    OFFSET = 4
+    HEADERS = 5
+    NAME = 6
+    LEFTOVER = 7
+
+# The last shift of a varint of 32 and of 64 bits.
+cdef enum:
+    BITS_32 = 28
+    BITS_64 = 63
+
+cdef extern from "Python.h":
+    str PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    void PyObject_GC_UnTrack(PyObject* object)
+
+
+cdef struct Field:
+    const uint8_t* data
+    int64_t size  # -1 for null
+
+
+cdef struct Row:
+    int64_t timestamp_delta
+    int64_t offset_delta
+    Field key
+    Field value
+    const uint8_t* headers  # behind their count
+    int64_t headers_size
+    int64_t header_count
+
+
+cdef inline int read_varint(const uint8_t** at, const uint8_t* end, int last_shift, int64_t* result) noexcept nogil:
+    cdef const uint8_t* position = at[0]
+    cdef uint64_t byte, value
+    cdef int shift = 0
+    if position >= end:
+        return EARLY
+    byte = position[0]
+    position += 1
+    value = byte & 0x7F
+    while byte > 0x7F:
+        shift += 7
+        if position >= end:
+            return EARLY
+        byte = position[0]
+        position += 1
+        if shift == last_shift and byte >> (4 if last_shift == BITS_32 else 1):
+            return VARINT
+        value |= (byte & 0x7F) << shift
+    result[0] = <int64_t>((value >> 1) ^ (0 - (value & 1)))
+    at[0] = position
+    return 0
+
+
+cdef inline int read_length(const uint8_t** at, const uint8_t* end, int smallest, int64_t* size) noexcept nogil:
+    cdef int problem = read_varint(at, end, BITS_32, size)
+    if problem:
+        return problem
+    if size[0] < smallest:
+        return LENGTH
+    if size[0] > end - at[0]:
+        return EARLY
+    return 0
+
+
+cdef inline int read_field(const uint8_t** at, const uint8_t* end, int smallest, Field* field) noexcept nogil:
+    cdef int problem = read_length(at, end, smallest, &field.size)
+    field.data = at[0]
+    if not problem and field.size > 0:
+        at[0] += field.size
+    return problem
+
+
+cdef int decodes(const uint8_t* data, int64_t size) noexcept with gil:
+    try:
+        PyUnicode_DecodeUTF8(<const char*>data, size, NULL)
+    except UnicodeDecodeError:
+        return 0
+    return 1
+
+
+cdef inline int is_utf8(const uint8_t* data, int64_t size) noexcept nogil:
+    cdef int64_t at
+    for at in range(size):
+        if data[at] > 0x7F:
+            return decodes(data, size)
+    return 1
+
+
+cdef inline int skip_headers(const uint8_t** at, const uint8_t* end, int64_t count) noexcept nogil:
+    cdef Field field
+    cdef int problem
+    cdef int64_t number
+    for number in range(count):
+        problem = read_field(at, end, 0, &field)
+        if problem:
+            return problem
+        if not is_utf8(field.data, field.size):
+            return NAME
+        problem = read_field(at, end, -1, &field)
+        if problem:
+            return problem
+    return 0
+
+
+cdef inline int read_row(
+    const uint8_t** at, const uint8_t* payload_end, int64_t previous, int64_t last, Row* row
+) noexcept nogil:
+    """One record and everything that can be wrong with it, in the order in which `_pure` finds it."""
+    cdef int64_t size
+    cdef const uint8_t* position
+    cdef const uint8_t* end
+    cdef int problem = read_length(at, payload_end, 0, &size)
+    if problem:
+        return problem
+    position = at[0]
+    end = position + size
+    if position == end:
+        return EARLY
+    position += 1
+    problem = read_varint(&position, end, BITS_64, &row.timestamp_delta)
+    if problem:
+        return problem
+    problem = read_varint(&position, end, BITS_32, &row.offset_delta)
+    if problem:
+        return problem
+    if row.offset_delta <= previous or row.offset_delta > last:
+        return OFFSET
+    problem = read_field(&position, end, -1, &row.key)
+    if problem:
+        return problem
+    problem = read_field(&position, end, -1, &row.value)
+    if problem:
+        return problem
+    problem = read_varint(&position, end, BITS_32, &row.header_count)
+    if problem:
+        return problem
+    row.headers = position
+    if row.header_count:
+        if row.header_count < 0 or row.header_count > (end - position) // 2:
+            return HEADERS
+        problem = skip_headers(&position, end, row.header_count)
+        if problem:
+            return problem
+    if position != end:
+        return LEFTOVER
+    row.headers_size = end - row.headers
+    at[0] = end
+    return 0
+
+
+cdef inline int64_t add64(int64_t left, int64_t right) noexcept nogil:
+    """Goes around instead of overflowing."""
+    return <int64_t>(<uint64_t>left + <uint64_t>right)
+
+
+cdef inline int varint_size(int64_t value) noexcept nogil:
+    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    cdef int size = 1
+    while rest > 0x7F:
+        rest >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t* write_varint(uint8_t* at, int64_t value) noexcept nogil:
+    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    while rest > 0x7F:
+        at[0] = <uint8_t>(rest | 0x80)
+        rest >>= 7
+        at += 1
+    at[0] = <uint8_t>rest
+    return at + 1
+
+
+cdef inline int64_t field_size(Field* field) noexcept nogil:
+    return 1 if field.size < 0 else varint_size(field.size) + field.size
+
+
+cdef inline uint8_t* write_field(uint8_t* at, Field* field) noexcept nogil:
+    at = write_varint(at, field.size)
+    if field.size > 0:
+        memcpy(at, field.data, field.size)
+        at += field.size
+    return at
+
+
+def encode_varint(int64_t value):
+    """`value` (64 bits, signed) as a zigzag varint. Raises `OverflowError` when it is wider."""
+    cdef uint8_t out[10]
+    return PyBytes_FromStringAndSize(<const char*>out, write_varint(out, value) - out)
+
+
+def decode_varint(data, Py_ssize_t position=0):
+    """The zigzag varint (up to 64 bits) at `position`, and the position behind it. Raises `CorruptRecord`."""
+    view = memoryview(data)
+    cdef const uint8_t* start = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
+    cdef const uint8_t* end = start + len(view)
+    cdef const uint8_t* at = start + position
+    cdef int64_t value = 0
+    if not 0 <= position <= len(view):
+        raise CorruptRecord("a varint ends early")
+    problem = read_varint(&at, end, BITS_64, &value)
+    if problem:
+        raise CorruptRecord("a varint ends early" if problem == EARLY else "a varint has more than 64 bits")
+    return value, at - start

@@ -1,0 +1,125 @@
+"""Columns of records to and from Arrow, without copying; the one module here that needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns, RecordColumns
+
+
+def to_table(parts: Sequence[RecordColumns]) -> Any:
+    """A `pyarrow.Table` of all records, a chunk for each part.
+
+    Columns: topic (dictionary of string), partition int32, offset int64, timestamp (ms, UTC), key binary, value
+    binary, headers list of (key string, value binary). Raises `ImportError` without pyarrow.
+    """
+    pa = _pyarrow()
+    batches = [_to_batch(pa, part) for part in parts]
+    table = pa.Table.from_batches(batches, schema=schema())
+    return table.unify_dictionaries() if len(batches) > 1 else table
+
+
+def schema() -> Any:
+    """The `pyarrow.Schema` of `to_table`."""
+    pa = _pyarrow()
+    return pa.schema(
+        [
+            ("topic", pa.dictionary(pa.int32(), pa.string())),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("ms", tz="UTC")),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", pa.list_(_header_type(pa))),
+        ]
+    )
+
+
+def from_array(array: Any) -> BinaryColumn:
+    """A binary, string or bytes-like Arrow array as a column; 32-bit layouts are not copied.
+
+    Raises `TypeError` for an array of anything else, `ValueError` when it holds more than 2 GiB.
+    """
+    pa = _pyarrow()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # it does not fit one array of its type
+            raise ValueError("the column holds more than 2 GiB: send it in slices")
+    if not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
+        array = _as_binary(pa, array)
+    validity, offsets, data = array.buffers()
+    return BinaryColumn(
+        memoryview(b"\0\0\0\0" if offsets is None else offsets),
+        memoryview(b"" if data is None else data),
+        None if validity is None else memoryview(validity),
+        len(array),
+        array.offset,
+    )
+
+
+def _as_binary(pa: ModuleType, array: Any) -> Any:
+    """Whatever else holds bytes or text, with one copy."""
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    tests = (
+        "null",
+        "binary",
+        "string",
+        "large_binary",
+        "large_string",
+        "fixed_size_binary",
+        "binary_view",
+        "string_view",
+    )
+    if not any(getattr(pa.types, f"is_{test}")(array.type) for test in tests):
+        raise TypeError(f"a column must be of binary or string type, not {array.type}")
+    try:
+        return array.cast(pa.binary())
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"the column does not fit 32-bit offsets, send it in slices: {error}") from error
+
+
+def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
+    count = part.count
+
+    def fixed(kind: Any, buffer: Buffer) -> Any:
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(buffer)])
+
+    topics = pa.DictionaryArray.from_arrays(fixed(pa.int32(), part.topic_ids), pa.array(part.topics, pa.string()))
+    columns = [
+        topics,
+        fixed(pa.int32(), part.partitions),
+        fixed(pa.int64(), part.offsets),
+        fixed(pa.timestamp("ms", tz="UTC"), part.timestamps),
+        _binary(pa, pa.binary(), part.keys),
+        _binary(pa, pa.binary(), part.values),
+        _headers(pa, part.headers, count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema())
+
+
+def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind, column.length, buffers, offset=column.start)
+
+
+def _headers(pa: ModuleType, headers: HeaderColumns, count: int) -> Any:
+    names, values = _binary(pa, pa.string(), headers.names), _binary(pa, pa.binary(), headers.values)
+    kind = _header_type(pa)
+    pairs = pa.StructArray.from_buffers(kind, len(names), [None], children=[names, values])
+    return pa.ListArray.from_buffers(pa.list_(kind), count, [None, pa.py_buffer(headers.offsets)], children=[pairs])
+
+
+def _header_type(pa: ModuleType) -> Any:
+    return pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+def _pyarrow() -> ModuleType:
+    try:
+        return import_module("pyarrow")
+    except ImportError as error:
+        raise ImportError("Arrow columns need pyarrow: pip install 'pyclient-kafka[arrow]'") from error
