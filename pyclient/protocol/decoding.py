@@ -289,7 +289,7 @@ def _tag_head(label: str, buf: Buffer, pos: int, size: int, last: int) -> tuple[
     if tag <= last:
         raise MalformedMessage(f"{label}: tagged field {tag} comes after {last} at byte {pos}; tags have to ascend")
     if length > size - pos:
-        raise IndexError(f"tagged field {tag}", length)
+        raise IndexError(f"tagged field {tag}", length, size - pos)
     return tag, length, pos
 
 
@@ -309,8 +309,9 @@ def _refusal(label: str, size: int, pos: int, error: Exception) -> ProtocolError
     if isinstance(error, OverflowError):
         return MalformedMessage(f"{label}: {error} at byte {pos}")
     match error.args:
-        case (str(path), int(count)):
-            return TruncatedMessage(f"{label} ends early: {path} claims {count}, and {size - pos} bytes are left")
+        case (str(path), int(count), *known):
+            left = known[0] if known else size - pos
+            return TruncatedMessage(f"{label} ends early: {path} claims {count}, and {left} bytes are left")
     return TruncatedMessage(f"{label} ends early: more is needed at byte {min(pos, size)} of {size}")
 
 

@@ -67,9 +67,9 @@ class _Encoder(Source):
                 with self.block(f"if {self.differs(each, f'{var}.{each.name}')}:"):
                     self.line(f"raise absent({self.layout.label!r}, {path + each.name!r}, {var}.{each.name})")
         for each in self.layout.plain(cls):
-            self.field(each, f"{var}.{each.name}")
+            self.field(each, f"{var}.{each.name}", path + each.name)
         if self.layout.flexible:
-            self.tags(self.layout.tagged(cls), var)
+            self.tags(self.layout.tagged(cls), var, path)
 
     def differs(self, each: Field, value: str) -> str:
         """A condition: the value is not the field's default."""
@@ -92,30 +92,30 @@ class _Encoder(Source):
             return f"{value} is not ZERO_UUID and {value} != ZERO_UUID"
         return f"{value} != {literal(each.default, self.names)}"
 
-    def field(self, each: Field, value: str) -> None:
+    def field(self, each: Field, value: str, path: str) -> None:
         nullable = self.layout.nullable(each)
         if isinstance(each.kind, Nested):
-            self.nested(each.kind, value, nullable)
+            self.nested(each.kind, value, path, nullable)
         else:
-            self.value(each.kind, value, nullable, compact=self.layout.flexible and each.flexible)
+            self.value(each.kind, value, path, nullable, compact=self.layout.flexible and each.flexible)
 
-    def nested(self, kind: Nested, value: str, nullable: bool) -> None:
+    def nested(self, kind: Nested, value: str, path: str, nullable: bool) -> None:
         var = self.fresh("o")
         self.line(f"{var} = {value}")
         if not nullable:
-            self.part(kind.cls, var, "")
+            self.part(kind.cls, var, f"{path}.")
             return
         with self.block(f"if {var} is None:"):
             self.line("out.append(b'\\xff')")
         with self.block("else:"):
             self.run.append(("b", "1"))
-            self.part(kind.cls, var, "")
+            self.part(kind.cls, var, f"{path}.")
 
-    def value(self, kind: Kind, value: str, nullable: bool, *, compact: bool) -> None:
+    def value(self, kind: Kind, value: str, path: str, nullable: bool, *, compact: bool) -> None:
         if isinstance(kind, Fixed):
             self.fixed(kind, value)
         elif isinstance(kind, ArrayOf):
-            self.array(kind.item, value, nullable, compact)
+            self.array(kind.item, value, path, nullable, compact)
         elif isinstance(kind, Text):
             self.text(value, nullable, compact)
         elif isinstance(kind, RecordData):
@@ -188,7 +188,7 @@ class _Encoder(Source):
         else:
             self.line(f"out.append(one_byte[{count}] if {count} < 128 else uvarint({count}))")
 
-    def array(self, item: Kind, value: str, nullable: bool, compact: bool) -> None:
+    def array(self, item: Kind, value: str, path: str, nullable: bool, compact: bool) -> None:
         data, count = self.measured(value, nullable, "()")
         self.length("i", count, compact)
         if isinstance(item, Fixed) and item.name != "Uuid":
@@ -203,11 +203,11 @@ class _Encoder(Source):
         var = self.fresh("o")
         with self.block(f"for {var} in {data}:"):
             if isinstance(item, Nested):
-                self.part(item.cls, var, "")
+                self.part(item.cls, var, f"{path}.")
             else:
-                self.value(item, var, nullable=False, compact=self.layout.flexible)
+                self.value(item, var, path, nullable=False, compact=self.layout.flexible)
 
-    def tags(self, tagged: list[Field], var: str) -> None:
+    def tags(self, tagged: list[Field], var: str, path: str) -> None:
         if not tagged:
             self.run.append(("x", ""))
             return
@@ -218,7 +218,7 @@ class _Encoder(Source):
             for each, condition in zip(tagged, conditions, strict=True):
                 with self.block(f"if {condition}:"):
                     self.line("out = []")
-                    self.field(each, f"{var}.{each.name}")
+                    self.field(each, f"{var}.{each.name}", path + each.name)
                     self.flush()
                     self.line("data = join(out)")
                     self.line(f"{found} += ({encode_uvarint(each.tag or 0)!r}, uvarint(len(data)), data)")

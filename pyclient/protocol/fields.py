@@ -274,7 +274,8 @@ def shared_blank(cls: type[T]) -> T:
         raise AttributeError(f"this {cls.__name__} stands for one that was not sent; assign a new one instead")
 
     body: dict[str, Any] = {"__slots__": (), "__setattr__": refuse, "__hash__": None}
-    body |= {"__class__": property(lambda self: cls), "__reduce_ex__": lambda self, protocol: (blank, (cls,))}
+    body |= {"__new__": lambda _, **values: cls(**values), "__class__": property(lambda self: cls)}
+    body |= {"__reduce_ex__": lambda self, protocol: (blank, (cls,))}
     shared: T = object.__new__(type(cls.__name__, (cls,), body))
     for each in fields_of(cls):
         object.__setattr__(shared, each.name, each.fresh_default())
@@ -422,9 +423,13 @@ def _constructor(cls: type) -> Callable[..., None]:
 def _equal(self: Any, other: Any) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+    return all(getattr(self, name) == getattr(other, name) for name in _names(self))
 
 
 def _describe(self: Any) -> str:
-    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in _names(self))
     return f"{self.__class__.__name__}({values})"
+
+
+def _names(self: Any) -> list[str]:
+    return [each.name for each in self.__fields__]

@@ -1,0 +1,422 @@
+"""What the codec does with values, versions and bytes that do not fit, and what it never copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import traceback
+import uuid
+from typing import Any
+
+import pytest
+
+from pyclient.errors import FieldNotInVersion, MalformedMessage, TruncatedMessage, UnsupportedVersion
+from pyclient.protocol import codec
+from pyclient.protocol.fields import ZERO_UUID, Message, Request
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse
+from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from pyclient.protocol.messages.control_records import EndTxnMarker
+from pyclient.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pyclient.protocol.messages.group_log import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from pyclient.protocol.messages.heartbeat import HeartbeatRequest
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pyclient.protocol.messages.metadata_log import RegisterBrokerRecord, TopicRecord
+from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyclient.protocol.messages.push_telemetry import PushTelemetryRequest
+
+
+def fetch_request(**changes: Any) -> FetchRequest:
+    partition = FetchPartition(partition=3, fetch_offset=42, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic="orders", partitions=[partition])]
+    return FetchRequest(**{"max_wait_ms": 500, "min_bytes": 1, "topics": topics, **changes})
+
+
+def produce_request(*records: Any) -> ProduceRequest:
+    partitions = [PartitionProduceData(index=index, records=data) for index, data in enumerate(records)]
+    topics = [TopicProduceData(name="orders", partition_data=partitions)]
+    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+
+
+def heartbeat(**changes: Any) -> HeartbeatRequest:
+    return HeartbeatRequest(**{"group_id": "billing", "generation_id": 1, "member_id": "m", **changes})
+
+
+# --- versions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_version_outside_the_declared_range_is_refused_with_the_range() -> None:
+    with pytest.raises(UnsupportedVersion, match="FetchRequest has versions 4 to 18, not 3"):
+        codec.encode(fetch_request(), 3)
+    with pytest.raises(UnsupportedVersion, match="FetchResponse has versions 4 to 18, not 19"):
+        codec.decode(FetchResponse, 19, b"")
+
+
+def test_a_field_that_the_version_lacks_is_refused_when_it_is_set() -> None:
+    with pytest.raises(FieldNotInVersion, match=r"HeartbeatRequest v2 has no field group_instance_id.*'static-1'"):
+        codec.encode(heartbeat(group_instance_id="static-1"), 2)
+    assert codec.decode(HeartbeatRequest, 3, codec.encode(heartbeat(group_instance_id="x"), 3)).group_instance_id == "x"
+
+
+def test_a_field_that_the_version_lacks_may_be_at_its_default() -> None:
+    assert codec.decode(HeartbeatRequest, 2, codec.encode(heartbeat(), 2)) == heartbeat()
+
+
+def test_a_field_inside_a_part_that_the_version_lacks_is_refused_by_its_path() -> None:
+    request = fetch_request()
+    request.topics[0].partitions[0].last_fetched_epoch = 7
+    with pytest.raises(
+        FieldNotInVersion, match=r"FetchRequest v11 has no field topics\.partitions\.last_fetched_epoch"
+    ):
+        codec.encode(request, 11)
+
+
+def test_an_ignorable_field_is_dropped_where_the_version_lacks_it() -> None:
+    encoded = codec.encode(fetch_request(rack_id="rack-a"), 10)
+    assert encoded == codec.encode(fetch_request(), 10)
+    assert codec.decode(FetchRequest, 10, encoded).rack_id == ""
+
+
+def test_fields_the_version_lacks_have_their_defaults_after_decoding() -> None:
+    decoded = codec.decode(FetchRequest, 4, codec.encode(fetch_request(), 4))
+    assert (decoded.session_epoch, decoded.forgotten_topics_data, decoded.rack_id) == (-1, [], "")
+    assert decoded.topics[0].topic_id == ZERO_UUID
+
+
+# --- values that do not fit -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "fault"),
+    [
+        (fetch_request(max_wait_ms=1 << 31), 11, "FetchRequest v11: max_wait_ms is 2147483648, which is no Int32"),
+        (fetch_request(max_wait_ms=None), 11, "FetchRequest v11: max_wait_ms may not be None"),
+        (fetch_request(isolation_level=-129), 11, "FetchRequest v11: isolation_level is -129, which is no Int8"),
+        (fetch_request(topics=None), 11, "FetchRequest v11: topics may not be None"),
+        (fetch_request(topics=7), 11, "FetchRequest v11: topics has to be a list, not 7"),
+        (fetch_request(topics=[None]), 11, r"FetchRequest v11: topics\[0\] may not be None"),
+        (fetch_request(topics=["orders"]), 11, r"FetchRequest v11: topics\[0\] has to be a FetchTopic, not 'orders'"),
+        (heartbeat(group_id=b"billing"), 0, "HeartbeatRequest v0: group_id is b'billing', which is no String"),
+        (heartbeat(group_id="x" * 32_768), 0, "HeartbeatRequest v0: group_id is 'xxx.*, which is no String"),
+        (heartbeat(group_id="x" * 32_768), 4, "HeartbeatRequest v4: group_id is 'xxx.*, which is no String"),
+        (heartbeat(group_id="\ud800"), 4, "HeartbeatRequest v4: group_id is .*, which is no String"),
+        (MetadataRequest(topics=None), 0, "MetadataRequest v0: topics may not be None"),
+        (produce_request(5), 9, r"ProduceRequest v9: topic_data\[0\]\.partition_data\[0\]\.records is 5, which is no"),
+        (TopicRecord(name="t", topic_id="x"), 0, "TopicRecord v0: topic_id is 'x', which is no Uuid"),  # type: ignore[arg-type]
+        (
+            RegisterBrokerRecord(
+                broker_id=1,
+                incarnation_id=ZERO_UUID,
+                broker_epoch=1,
+                end_points=[],
+                features=[],
+                rack=None,
+                fenced=None,  # type: ignore[arg-type]
+            ),
+            0,
+            "RegisterBrokerRecord v0: fenced may not be None",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_message_version_and_field(
+    message: Message, version: int, fault: str
+) -> None:
+    with pytest.raises(MalformedMessage, match=fault):
+        codec.encode(message, version)
+
+
+def test_the_path_of_a_fault_counts_the_items() -> None:
+    request = fetch_request()
+    request.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=1 << 63, partition_max_bytes=1))
+    with pytest.raises(MalformedMessage, match=r"topics\[0\]\.partitions\[1\]\.fetch_offset is 9223372036854775808"):
+        codec.encode(request, 11)
+
+
+def test_null_is_accepted_from_the_version_on_that_allows_it() -> None:
+    assert codec.encode(MetadataRequest(topics=None), 1) == b"\xff\xff\xff\xff"
+    nameless = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=5))])
+    assert codec.decode(MetadataRequest, 10, codec.encode(nameless, 10)) == nameless
+    with pytest.raises(MalformedMessage, match=r"MetadataRequest v9: topics\[0\]\.name may not be None"):
+        codec.encode(nameless, 9)
+
+
+# --- constructors and values ------------------------------------------------------------------------------------
+
+
+def test_a_constructor_wants_its_required_fields_by_name_and_knows_no_others() -> None:
+    with pytest.raises(TypeError, match="topics"):
+        FetchRequest(max_wait_ms=1, min_bytes=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="max_wait"):
+        FetchRequest(max_wait=1, min_bytes=1, topics=[])  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        FetchTopic("orders", [])  # type: ignore[misc,call-arg]
+
+
+def test_default_lists_are_not_shared() -> None:
+    one, other = fetch_request(), fetch_request()
+    one.forgotten_topics_data.append("x")  # type: ignore[arg-type]
+    assert other.forgotten_topics_data == []
+
+
+def test_a_misspelt_attribute_is_an_error() -> None:
+    with pytest.raises(AttributeError):
+        fetch_request().max_wait = 5  # type: ignore[attr-defined]
+
+
+def test_messages_compare_by_value_and_tell_what_is_in_them() -> None:
+    assert heartbeat() == heartbeat()
+    assert heartbeat() != heartbeat(member_id="other")
+    assert heartbeat() != "heartbeat"
+    assert repr(heartbeat()) == (
+        "HeartbeatRequest(group_id='billing', generation_id=1, member_id='m', group_instance_id=None)"
+    )
+
+
+def test_messages_can_be_copied_and_pickled() -> None:
+    for version in (11, 12):
+        message = codec.decode(FetchResponse, version, codec.encode(fetch_response(b"batch"), version))
+        message.responses[0].partitions[0].records = b"batch"
+        for twin in (copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
+            assert twin == message
+            twin.responses[0].partitions[0].current_leader.leader_id = 5
+            assert twin != message
+
+
+def test_a_part_that_was_not_sent_cannot_be_changed_by_accident() -> None:
+    partition = codec.decode(FetchResponse, 12, codec.encode(fetch_response(b""), 12)).responses[0].partitions[0]
+    assert partition.diverging_epoch == EpochEndOffset()
+    assert isinstance(partition.diverging_epoch, EpochEndOffset)
+    assert repr(partition.diverging_epoch) == "EpochEndOffset(epoch=-1, end_offset=-1)"
+    with pytest.raises(AttributeError, match="assign a new one"):
+        partition.diverging_epoch.epoch = 3
+    partition.diverging_epoch = EpochEndOffset(epoch=3)
+    assert partition.diverging_epoch.epoch == 3
+    assert partition.diverging_epoch != EpochEndOffset()
+    assert EpochEndOffset() != partition.diverging_epoch != partition.current_leader
+
+
+# --- record data ------------------------------------------------------------------------------------------------
+
+
+class Region:
+    """Something with a length that only a stream can send."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def fetch_response(*records: Any) -> FetchResponse:
+    partitions = [
+        PartitionData(partition_index=index, error_code=0, high_watermark=9, records=data)
+        for index, data in enumerate(records)
+    ]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=partitions)])
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_record_data_is_a_part_of_its_own_and_the_very_object_given(version: int) -> None:
+    first, second = Region(1000), memoryview(bytearray(7))
+    parts = codec.encode_parts(fetch_response(first, b"", None, second), version)
+    assert [type(part) for part in parts][:4] == [bytes, Region, bytes, memoryview]
+    assert parts[1] is first
+    assert parts[3] is second
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_a_request_that_ends_with_record_data_has_no_empty_part_behind_it(version: int) -> None:
+    parts = codec.encode_parts(produce_request(b"batch"), version)
+    assert all(len(part) for part in parts)
+    assert b"".join(parts) == codec.encode(produce_request(b"batch"), version)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_decoded_record_data_is_a_view_of_the_frame(version: int) -> None:
+    frame = bytearray(codec.encode(produce_request(b"batch-1", None, b"", b"batch-2"), version))
+    partitions = codec.decode(ProduceRequest, version, frame).topic_data[0].partition_data
+    assert [each.records for each in partitions] == [b"batch-1", None, b"", b"batch-2"]
+    records = partitions[3].records
+    assert isinstance(records, memoryview)
+    frame[frame.index(b"batch-2")] = ord("B")
+    assert bytes(records) == b"Batch-2"
+
+
+def test_other_bytes_are_copied_out_of_the_frame() -> None:
+    request = PushTelemetryRequest(
+        client_instance_id=ZERO_UUID, subscription_id=1, terminating=False, compression_type=0, metrics=b"metrics"
+    )
+    frame = bytearray(codec.encode(request, 0))
+    decoded = codec.decode(PushTelemetryRequest, 0, memoryview(frame))
+    assert type(decoded.metrics) is bytes
+
+
+# --- bytes that make no sense -----------------------------------------------------------------------------------
+
+
+def test_a_short_message_tells_how_much_was_claimed_and_how_much_is_there() -> None:
+    encoded = codec.encode(heartbeat(), 0)
+    with pytest.raises(
+        TruncatedMessage, match="HeartbeatRequest v0 ends early: group_id claims 7, and 3 bytes are left"
+    ):
+        codec.decode(HeartbeatRequest, 0, encoded[:5])
+    with pytest.raises(TruncatedMessage, match="HeartbeatRequest v0 ends early: more is needed at byte 9 of 11"):
+        codec.decode(HeartbeatRequest, 0, encoded[:11])
+
+
+def test_a_null_that_is_not_allowed_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match="HeartbeatRequest v0: group_id: a length of -1 is not possible"):
+        codec.decode(HeartbeatRequest, 0, b"\xff\xff" + bytes(20))
+    with pytest.raises(MalformedMessage, match="HeartbeatRequest v4: group_id: a length of -1 is not possible"):
+        codec.decode(HeartbeatRequest, 4, bytes(20))
+
+
+def test_a_negative_length_other_than_null_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match="MetadataRequest v1: topics: a length of -2 is not possible"):
+        codec.decode(MetadataRequest, 1, b"\xff\xff\xff\xfe")
+
+
+def test_a_string_longer_than_kafka_writes_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match=r"HeartbeatRequest v4: group_id: a length of 3.* is not possible"):
+        codec.decode(HeartbeatRequest, 4, b"\x82\x80\x02" + bytes(40_000))
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe\xfd", b"\xed\xa0\x80", b"\xc0\x80\x80"])
+def test_a_string_that_is_not_strict_utf_8_is_refused(raw: bytes) -> None:
+    encoded = codec.encode(heartbeat(group_id="abc"), 0).replace(b"abc", raw)
+    with pytest.raises(MalformedMessage, match="HeartbeatRequest v0: the string at byte 2 is not UTF-8"):
+        codec.decode(HeartbeatRequest, 0, encoded)
+
+
+def test_a_length_of_six_bytes_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match="HeartbeatRequest v4: a variable-length number goes on past five bytes"):
+        codec.decode(HeartbeatRequest, 4, b"\xff\xff\xff\xff\xff\x01" + bytes(20))
+
+
+# --- tagged fields ----------------------------------------------------------------------------------------------
+
+
+def tagged(*fields: bytes) -> bytes:
+    """A v3 ApiVersions request with the given tagged fields behind its two empty strings."""
+    return b"\x01\x01" + bytes([len(fields)]) + b"".join(fields)
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    expected = ApiVersionsRequest(client_software_name="", client_software_version="")
+    assert codec.decode(ApiVersionsRequest, 3, tagged(b"\x00\x02ab", b"\x85\x01\x00")) == expected
+
+
+@pytest.mark.parametrize("fields", [(b"\x05\x00", b"\x04\x00"), (b"\x05\x00", b"\x05\x00")])
+def test_tags_have_to_ascend(fields: tuple[bytes, ...]) -> None:
+    with pytest.raises(MalformedMessage, match=r"ApiVersionsRequest v3: tagged field . comes after 5"):
+        codec.decode(ApiVersionsRequest, 3, tagged(*fields))
+
+
+def test_a_tagged_field_longer_than_the_message_is_refused() -> None:
+    with pytest.raises(TruncatedMessage, match="tagged field 5 claims 9, and 1 bytes are left"):
+        codec.decode(ApiVersionsRequest, 3, tagged(b"\x05\x09x"))
+
+
+def test_more_tagged_fields_than_anybody_sends_are_refused() -> None:
+    with pytest.raises(MalformedMessage, match="ApiVersionsRequest v3: 257 tagged fields"):
+        codec.decode(ApiVersionsRequest, 3, b"\x01\x01\x81\x02" + bytes(600))
+
+
+def test_a_tagged_field_whose_content_has_another_length_is_refused() -> None:
+    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=2, topic_id=uuid.UUID(int=7))
+    encoded = codec.encode(value, 4)
+    start = encoded.rindex(b"\x01\x00\x10")
+    longer = encoded[:start] + b"\x01\x00\x11" + encoded[start + 3 :] + b"x"
+    with pytest.raises(MalformedMessage, match=r"OffsetCommitValue v4: topic_id: .* the 17 bytes it claims"):
+        codec.decode(OffsetCommitValue, 4, longer)
+
+
+def test_tagged_fields_at_their_defaults_are_not_sent_and_others_in_order_of_tags() -> None:
+    assert codec.encode(fetch_request(topics=[]), 15)[-1:] == b"\0"
+    request = fetch_request(topics=[], cluster_id="c")
+    request.replica_state = type(request.replica_state)(replica_id=2)
+    assert codec.encode(request, 15).endswith(
+        b"\x02"  # two tagged fields
+        b"\x00\x02\x02c"  # 0: cluster id
+        b"\x01\x0d\x00\x00\x00\x02\xff\xff\xff\xff\xff\xff\xff\xff\x00"  # 1: replica state
+    )
+
+
+def test_a_part_may_be_null_where_kafka_allows_it() -> None:
+    without = ConsumerGroupHeartbeatResponse(throttle_time_ms=0, error_code=0, member_epoch=1, heartbeat_interval_ms=5)
+    assert codec.encode(without, 0)[-2:] == b"\xff\0"
+    with_one = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        member_epoch=1,
+        heartbeat_interval_ms=5,
+        assignment=Assignment(topic_partitions=[]),
+    )
+    assert codec.encode(with_one, 0)[-4:] == b"\x01\x01\0\0"
+    for message in (without, with_one):
+        assert codec.decode(ConsumerGroupHeartbeatResponse, 0, codec.encode(message, 0)) == message
+
+
+# --- messages behind a version ----------------------------------------------------------------------------------
+
+
+def test_a_versioned_message_starts_with_its_version() -> None:
+    assert codec.encode_versioned(EndTxnMarker(coordinator_epoch=3), 0) == b"\0\0\0\0\0\3"
+    assert codec.decode_versioned(EndTxnMarker, b"\0\0\0\0\0\3") == EndTxnMarker(coordinator_epoch=3)
+    with pytest.raises(UnsupportedVersion, match="EndTxnMarker has versions 0 to 0, not 9"):
+        codec.decode_versioned(EndTxnMarker, b"\0\x09\0\0\0\3")
+    with pytest.raises(TruncatedMessage, match="2 bytes of version; there are 1"):
+        codec.decode_versioned(EndTxnMarker, b"\0")
+
+
+def test_a_coordinators_key_starts_with_its_record_type() -> None:
+    key = OffsetCommitKey(group="g", topic="t", partition=4)
+    encoded = codec.encode_versioned(key, 0)
+    assert encoded == b"\0\1\0\1g\0\1t\0\0\0\4"
+    assert codec.peek_version(encoded) == OffsetCommitKey.api_key == 1
+    assert codec.decode_versioned(OffsetCommitKey, encoded) == key
+    with pytest.raises(MalformedMessage, match="GroupMetadataKey has record type 2, not 1"):
+        codec.decode_versioned(GroupMetadataKey, encoded)
+
+
+def test_a_newer_subscription_is_read_as_the_newest_we_know() -> None:
+    subscription = ConsumerProtocolSubscription(topics=["a", "b"], generation_id=4, rack_id="r")
+    encoded = codec.encode_versioned(subscription, 3)
+    newer = b"\0\x63" + encoded[2:] + b"a field of the future"
+    assert codec.decode_versioned(ConsumerProtocolSubscription, newer) == subscription
+    with pytest.raises(UnsupportedVersion, match="versions 0 to 3, not -1"):
+        codec.decode_versioned(ConsumerProtocolSubscription, b"\xff\xff" + encoded[2:])
+
+
+# --- compiled functions -----------------------------------------------------------------------------------------
+
+
+def test_functions_are_compiled_once() -> None:
+    assert codec.encoder(FetchRequest, 11) is codec.encoder(FetchRequest, 11)
+    assert codec.decoder(FetchRequest, 11) is codec.decoder(FetchRequest, 11)
+    assert codec.decoder(FetchRequest, 11) is not codec.decoder(FetchRequest, 10)
+
+
+def test_a_traceback_shows_the_compiled_source() -> None:
+    with pytest.raises(MalformedMessage) as caught:
+        codec.encode(fetch_request(max_wait_ms="soon"), 11)
+    cause = caught.value.__cause__
+    assert cause is not None
+    shown = "".join(traceback.format_exception(cause))
+    assert "<pyclient encode_FetchRequest_v11>" in shown
+    assert "m.max_wait_ms" in shown
+
+
+def test_every_request_knows_its_response() -> None:
+    assert FetchRequest.response is FetchResponse
+    assert (FetchRequest.name, FetchResponse.name) == ("Fetch", "Fetch")
+    assert issubclass(FetchRequest, Request)
