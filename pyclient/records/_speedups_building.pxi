@@ -69,6 +69,7 @@ cdef class BatchBuilder:
         )
         handle.batch = self._batch
         handle.index = self.count - 1
+        handle.timestamp_ms = timestamp_ms
         return handle
 
     def append_many(self, timestamp_ms, keys, values, headers, Py_ssize_t start, Py_ssize_t stop):

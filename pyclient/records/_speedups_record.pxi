@@ -75,14 +75,16 @@ cdef class Record:
 
 
 cdef class RecordHandle:
-    """Which record of which batch `append` wrote: the base of the producer's futures.
+    """Which record of which batch `append` wrote, and its timestamp (epoch ms): the base of the producer's futures.
 
     A subclass has `__slots__ = ()`; its `__init__` is not called.
     """
 
     cdef public object batch
     cdef public Py_ssize_t index
+    cdef public int64_t timestamp_ms
 
-    def __init__(self, batch, Py_ssize_t index):
+    def __init__(self, batch, Py_ssize_t index, int64_t timestamp_ms=-1):
         self.batch = batch
         self.index = index
+        self.timestamp_ms = timestamp_ms

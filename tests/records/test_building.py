@@ -82,7 +82,7 @@ def test_a_builder_wants_a_bytearray_and_a_handle_class(twin: Any, arguments: An
         twin.BatchBuilder(*arguments)
 
 
-def test_a_handle_says_batch_and_index(twin: Any) -> None:
+def test_a_handle_says_batch_index_and_timestamp(twin: Any) -> None:
     class Future(twin.RecordHandle):  # type: ignore[misc]
         __slots__ = ()
 
@@ -91,12 +91,13 @@ def test_a_handle_says_batch_and_index(twin: Any) -> None:
 
     batch = object()
     builder = twin.BatchBuilder(bytearray(1000), batch, Future)
-    handles = [builder.append(0, None, b"v", None) for _ in range(5)]
+    handles = [builder.append(1000 - number, None, b"v", None) for number in range(5)]
+    assert [handle.timestamp_ms for handle in handles] == [1000, 999, 998, 997, 996]
     assert [type(handle) for handle in handles] == [Future] * 5
     assert [handle.index for handle in handles] == [0, 1, 2, 3, 4]
     assert all(handle.batch is batch for handle in handles)
     plain = twin.RecordHandle(batch, 9)
-    assert (plain.batch, plain.index) == (batch, 9)
+    assert (plain.batch, plain.index, plain.timestamp_ms) == (batch, 9, -1)
 
 
 def test_a_handle_costs_at_most_80_bytes(twin: Any) -> None:
