@@ -1,0 +1,233 @@
+"""Records that wait to be sent: batches per partition, and which of them are ready when."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from pyclient.clock import Rng
+from pyclient.producer.batch import ProducerBatch
+from pyclient.producer.buffer_pool import BufferPool
+from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue, TopicQueues, refuse
+from pyclient.producer.partitioner import StickyPartitioner
+from pyclient.records import HEADER_SIZE
+
+NEVER: Final = float("inf")
+_MIN_POOLED: Final = 1024  # a smaller batch_size means "every record alone": buffers are still worth keeping
+
+
+class RecordAccumulator:
+    """All batches of one producer.
+
+    It neither locks nor reads a clock: the caller holds the lock and says what time it is, in monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        desk: DeliveryDesk,
+        rng: Rng,
+        *,
+        batch_size: int,
+        buffer_memory: int,
+        linger: float,
+        delivery_timeout: float,
+        adaptive: bool = True,
+    ) -> None:
+        self.topics: dict[str, TopicQueues] = {}
+        self.batch_size = min(max(batch_size, HEADER_SIZE + 1), buffer_memory)
+        self.pool = BufferPool(buffer_memory, min(max(batch_size, _MIN_POOLED), buffer_memory))
+        self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
+        self.stalled_nodes: Callable[[], set[int]] = set
+        self._desk = desk
+        self._rng = rng
+        self._linger = linger
+        self._delivery_timeout = delivery_timeout
+        self._adaptive = adaptive
+        self._lingering: deque[ProducerBatch] = deque()  # by age; some are closed already
+        self._aging: deque[ProducerBatch] = deque()  # ready, and still open because their broker takes nothing
+        self._ready: dict[int, dict[PartitionQueue, None]] = {}  # by leader; a dict keeps the order of arrival
+
+    def __repr__(self) -> str:
+        return f"<RecordAccumulator {len(self.topics)} topics, {len(self.incomplete)} batches, {self.pool!r}>"
+
+    # -- topics
+
+    def update_topic(self, name: str, topic_id: uuid.UUID, leaders: Sequence[int], now: float) -> TopicQueues:
+        """Takes over what metadata says of a topic: the leader of each partition, -1 where there is none."""
+        topic = self.topics.get(name)
+        if topic is None:
+            partitioner = StickyPartitioner(self._rng, self.batch_size, adaptive=self._adaptive)
+            topic = self.topics[name] = TopicQueues(name, partitioner)
+            topic.last_used = now
+        if topic.topic_id != topic_id:
+            if topic.queues:
+                for queue in topic.queues:  # created anew: the log knows nothing of this producer
+                    queue.sequence.broke()
+            topic.topic_id = topic_id
+        topic.grow(len(leaders))
+        for queue in topic.queues:
+            self._move(queue, leaders[queue.partition] if queue.partition < len(leaders) else NO_LEADER)
+        topic.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
+        if topic.count and (topic.sticky.partition < 0 or topic.sticky.leader == NO_LEADER):
+            self._switch(topic)
+        return topic
+
+    def forget_idle(self, before: float) -> list[str]:
+        """Drops topics that nothing was sent to since `before`; says which."""
+        names = [name for name, topic in self.topics.items() if topic.last_used < before and topic.idle]
+        for name in names:
+            del self.topics[name]
+        return names
+
+    def _move(self, queue: PartitionQueue, leader: int) -> None:
+        if queue.leader != leader:
+            was_ready = queue in self._ready.get(queue.leader, ())
+            self.unmark(queue)
+            queue.leader = leader
+            if was_ready:
+                self.mark_ready(queue)
+
+    def _switch(self, topic: TopicQueues) -> None:
+        candidates = topic.available or list(range(topic.count))
+        stalled = self.stalled_nodes()
+        if stalled:
+            candidates = [number for number in candidates if topic.queues[number].leader not in stalled] or candidates
+        queued = None if topic.unused else [len(topic.queues[number].waiting) for number in candidates]
+        topic.sticky = topic.queues[topic.partitioner.switch(candidates, queued)]
+
+    # -- appending
+
+    def buffer_size(self, record_bound: int) -> int:
+        """How large the buffer for a new batch must be whose first record takes up to `record_bound` bytes."""
+        return max(self.batch_size, HEADER_SIZE + record_bound)
+
+    def open_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
+        """Begins a batch; the partition has none open."""
+        assert queue.open is None
+        delivery = Delivery(self._desk, queue.topic.name, queue.partition)
+        batch = ProducerBatch(
+            queue, delivery, buffer, position=queue.records, created=now, deadline=now + self._delivery_timeout
+        )
+        if not queue.records:
+            queue.topic.unused -= 1
+        queue.topic.last_used = now
+        queue.open = batch
+        queue.append = batch.builder.append
+        queue.waiting.append(batch)
+        self.incomplete[batch] = None
+        if self._linger == 0 or self.pool.waiting:
+            self.make_ready(batch)
+        else:
+            self._lingering.append(batch)
+        return batch
+
+    def close_open(self, queue: PartitionQueue) -> None:
+        """The partition's open batch takes no more records, and may be sent."""
+        batch = queue.open
+        if batch is None:
+            return
+        queue.append = refuse
+        queue.open = None
+        queue.records += batch.count
+        batch.closed = True
+        self.mark_ready(queue)
+        topic = queue.topic
+        if queue is topic.sticky and topic.partitioner.closed(batch.size):
+            self._switch(topic)
+
+    # -- readiness
+
+    def make_ready(self, batch: ProducerBatch) -> None:
+        """An open batch may be sent as it is; until then it still takes records."""
+        if not batch.ready and not batch.closed:
+            batch.ready = True
+            self._aging.append(batch)
+            self.mark_ready(batch.queue)
+
+    def make_all_ready(self) -> None:
+        """Nothing lingers any more: for a flush, a close, or when memory is short."""
+        for batch in self._lingering:
+            self.make_ready(batch)
+        self._lingering.clear()
+
+    def end_linger(self, now: float) -> None:
+        """Batches whose linger is over become ready.
+
+        Those that have been ready for long, as their broker takes nothing, are closed: a batch's deadline is that of
+        its first record, so it may not take records for ever.
+        """
+        while self._lingering and (self._lingering[0].closed or self._lingering[0].created + self._linger <= now):
+            self.make_ready(self._lingering.popleft())
+        patience = self._linger + self._delivery_timeout / 20
+        while self._aging and (self._aging[0].closed or self._aging[0].created + patience <= now):
+            batch = self._aging.popleft()
+            if not batch.closed:
+                self.close_open(batch.queue)
+
+    def next_change(self) -> float:
+        """When `end_linger` or a deadline is due next."""
+        linger = self._lingering[0].created + self._linger if self._lingering else NEVER
+        deadline = next(iter(self.incomplete)).deadline if self.incomplete else NEVER
+        return min(linger, deadline)
+
+    def mark_ready(self, queue: PartitionQueue) -> None:
+        """The partition's first batch may be sent; behind others that became ready before it."""
+        self._ready.setdefault(queue.leader, {})[queue] = None
+
+    def unmark(self, queue: PartitionQueue) -> None:
+        """The partition has nothing to send."""
+        self._ready.get(queue.leader, {}).pop(queue, None)
+
+    def ready_nodes(self) -> list[int]:
+        """Leaders of partitions that have something to send; -1 among them if some have no leader."""
+        return [node for node, queues in self._ready.items() if queues]
+
+    def ready_queues(self, node: int) -> list[PartitionQueue]:
+        """Partitions led by `node` that have something to send, first come first."""
+        return list(self._ready.get(node, ()))
+
+    # -- ends
+
+    def taken(self, batch: ProducerBatch) -> None:
+        """The partition's first batch was put into a request."""
+        queue = batch.queue
+        if queue.open is batch:
+            self.close_open(queue)
+        removed = queue.waiting.popleft()
+        assert removed is batch
+        self.unmark(queue)
+        if queue.head_is_ready:
+            self.mark_ready(queue)
+
+    def put_back(self, batches: Sequence[ProducerBatch]) -> None:
+        """Batches of one partition are to be sent (again), in their old place."""
+        queue = batches[0].queue
+        queue.put_back(batches)
+        self.mark_ready(queue)
+
+    def replace(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
+        """A batch goes on as its parts, which are as old as it was."""
+        for part in reversed(list(parts)):
+            self.incomplete[part] = None
+            self.incomplete.move_to_end(part, last=False)
+        self.incomplete.pop(batch, None)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """A batch that waits will not be sent."""
+        queue = batch.queue
+        if queue.open is batch:
+            self.close_open(queue)
+        queue.waiting.remove(batch)
+        if not queue.head_is_ready:
+            self.unmark(queue)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """The batch is over and no request holds its bytes: its buffer goes back."""
+        assert not batch.on_wire
+        self.incomplete.pop(batch, None)
+        buffer = batch.take_buffer()
+        if buffer is not None:
+            self.pool.release(buffer)

@@ -1,0 +1,222 @@
+"""What `send_many` returns: one future over a column of records, by their index in the call."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple, overload
+
+from pyclient.errors import DeliveryFailed, KafkaTimeout
+from pyclient.producer.delivery import (
+    Delivery,
+    DeliveryDesk,
+    DeliveryFuture,
+    State,
+    await_done,
+    to_concurrent,
+    wait_until_done,
+)
+from pyclient.types import RecordMetadata
+
+
+class Span(NamedTuple):
+    """Records of one call that went into one batch, side by side from index `first` there.
+
+    `positions` are their indexes in the call, `times` their timestamps, or the one they share.
+    """
+
+    delivery: Delivery
+    first: int
+    positions: Sequence[int]
+    times: Sequence[int] | int
+
+    def time(self, place: int) -> int:
+        """The timestamp of the span's record number `place`, in milliseconds since the epoch."""
+        return self.times if isinstance(self.times, int) else self.times[place]
+
+    def settled(self) -> Iterator[tuple[Delivery, int, range]]:
+        """Where the records are now, as batches may split: (delivery, first index there, which of the span's)."""
+        start, stop = 0, len(self.positions)
+        while start < stop:
+            delivery, index = self.delivery.locate(self.first + start)
+            count = min(stop - start, delivery.count - index) if delivery.count else stop - start
+            yield delivery, index, range(start, start + count)
+            start += count
+
+    def pending(self) -> tuple[Delivery, int] | None:
+        """The first batch, and index in it, whose outcome is not known yet."""
+        for delivery, index, _ in self.settled():
+            if delivery.state is State.PENDING:
+                return delivery, index
+        return None
+
+
+class BatchFuture:
+    """The outcome of a `send_many`.
+
+    `len(future)` records were given; `delivered` and `failed` count those whose outcome is known. `offsets`,
+    `partitions` and `failures` speak by index in the call. `future[3]` is the fourth record's own future.
+    A record that was refused while others were accepted (too large, not bytes) is a failure like any other.
+    """
+
+    def __init__(self, desk: DeliveryDesk, count: int, spans: Sequence[Span]) -> None:
+        self._desk = desk
+        self._count = count
+        self._spans = spans
+        self._span_of: array[int] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        delivered, failed = self.delivered, self.failed
+        pending = self._count - delivered - failed
+        return f"<BatchFuture {self._count} records: {delivered} delivered, {failed} failed, {pending} pending>"
+
+    def __getitem__(self, position: int) -> DeliveryFuture:
+        if not -self._count <= position < self._count:
+            raise IndexError(f"the call had {self._count} records, there is no record {position}")
+        position %= self._count
+        if self._span_of is None:
+            self._span_of = self._index_spans()
+        span = self._spans[self._span_of[position]]
+        place = bisect_left(span.positions, position)
+        return DeliveryFuture(span.delivery, span.first + place, span.time(place))
+
+    @property
+    def delivered(self) -> int:
+        """How many records are confirmed so far."""
+        return sum(len(places) for delivery, _, places in self._settled() if delivery.state is State.DELIVERED)
+
+    @property
+    def failed(self) -> int:
+        """How many records have failed so far."""
+        return sum(len(places) for delivery, _, places in self._settled() if delivery.state is State.FAILED)
+
+    @property
+    def offsets(self) -> list[int]:
+        """Each record's offset; -1 for one that failed, is not confirmed yet, or was sent with acks=0."""
+        offsets = [-1] * self._count
+        for span in self._spans:
+            for delivery, index, places in span.settled():
+                if delivery.state is State.DELIVERED and delivery.base_offset >= 0:
+                    for offset, place in enumerate(places, delivery.base_offset + index):
+                        offsets[span.positions[place]] = offset
+        return offsets
+
+    @property
+    def partitions(self) -> list[int]:
+        """Each record's partition; -1 for one that was refused before it had one."""
+        partitions = [-1] * self._count
+        for span in self._spans:
+            for position in span.positions:
+                partitions[position] = span.delivery.partition
+        return partitions
+
+    @property
+    def failures(self) -> dict[int, BaseException]:
+        """The errors of the records that failed so far, by index; the caller has then observed them."""
+        failures: dict[int, BaseException] = {}
+        for span in self._spans:
+            for delivery, index, places in span.settled():
+                for inner, place in enumerate(places, index):
+                    error = delivery.error_of(inner) if delivery.state is State.FAILED else None
+                    if error is not None:
+                        failures[span.positions[place]] = error
+        return dict(sorted(failures.items()))
+
+    def done(self) -> bool:
+        """Whether the outcome of every record is known."""
+        return all(delivery.state is not State.PENDING for delivery, _, _ in self._settled())
+
+    def result(self, timeout: float | None = None) -> BatchMetadata:
+        """Where the records are; waits up to `timeout` seconds (None: no limit).
+
+        Raises `DeliveryFailed` if any of them failed (`failures` says which), `KafkaTimeout` if the outcome is not
+        known in time.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return BatchMetadata(self)
+
+    def exception(self, timeout: float | None = None) -> DeliveryFailed | None:
+        """`DeliveryFailed` if any record failed, None if all were delivered; waits like `result`."""
+        now = self._desk.clock.monotonic
+        deadline = None if timeout is None else now() + timeout
+        for delivery, index in self._pending():
+            left = None if deadline is None else deadline - now()
+            try:
+                wait_until_done(self._desk, delivery, index, left)
+            except KafkaTimeout:
+                raise KafkaTimeout(f"{self!r}: not all were confirmed within {timeout:g} s") from None
+        return self._verdict()
+
+    def add_done_callback(self, callback: Callable[[BatchFuture], object]) -> None:
+        """Calls `callback(future)` when every outcome is known, where the client runs callbacks."""
+        pending = self._pending()
+
+        def go_on(_: object) -> None:
+            delivery, index = next(pending, (None, 0))
+            if delivery is not None:
+                delivery.add_callback(index, go_on, None)
+            else:
+                callback(self)
+
+        self._desk.callbacks.submit([(go_on, None)])
+
+    def to_concurrent(self) -> concurrent.futures.Future[BatchMetadata]:
+        """A `concurrent.futures.Future` with the same outcome."""
+        return to_concurrent(self, self.add_done_callback)
+
+    def __await__(self) -> Generator[Any, None, BatchMetadata]:
+        for delivery, index in self._pending():
+            yield from await_done(delivery, index).__await__()
+        return self.result(0)
+
+    def _settled(self) -> Iterator[tuple[Delivery, int, range]]:
+        for span in self._spans:
+            yield from span.settled()
+
+    def _pending(self) -> Iterator[tuple[Delivery, int]]:
+        """Records to wait for, one by one; a span is looked at again after each, as its batch may have split."""
+        for span in self._spans:
+            while (found := span.pending()) is not None:
+                yield found
+
+    def _index_spans(self) -> array[int]:
+        owners = array("q", bytes(8 * self._count))
+        for number, span in enumerate(self._spans):
+            for position in span.positions:
+                owners[position] = number
+        return owners
+
+    def _verdict(self) -> DeliveryFailed | None:
+        failures = self.failures
+        return DeliveryFailed(len(failures), next(iter(failures.values()))) if failures else None
+
+
+class BatchMetadata(Sequence[RecordMetadata]):
+    """Where the records of one `send_many` are, by index; each `RecordMetadata` is made when it is looked at."""
+
+    def __init__(self, future: BatchFuture) -> None:
+        self._future = future
+
+    def __len__(self) -> int:
+        return len(self._future)
+
+    def __repr__(self) -> str:
+        return f"<BatchMetadata of {len(self)} records>"
+
+    @overload
+    def __getitem__(self, position: int) -> RecordMetadata: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[RecordMetadata]: ...
+
+    def __getitem__(self, position: int | slice) -> RecordMetadata | list[RecordMetadata]:
+        if isinstance(position, slice):
+            return [self._future[one].result(0) for one in range(*position.indices(len(self)))]
+        return self._future[position].result(0)

@@ -1,0 +1,100 @@
+"""`buffer_memory`: the bytes that batches may take, handed out first come first served."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class Waiter:
+    """Somebody who waits for a buffer of `size` bytes; `wake` is called once `buffer` is set, or the pool closed."""
+
+    __slots__ = ("buffer", "size", "wake")
+
+    def __init__(self, size: int, wake: Callable[[], object]) -> None:
+        self.size = size
+        self.wake = wake
+        self.buffer: bytearray | None = None
+
+
+class BufferPool:
+    """Hands out buffers up to `total` bytes together; those of `pooled_size` bytes are kept and used again.
+
+    It neither locks nor waits: the caller holds the producer's lock, and waits outside it for its `Waiter` to be
+    woken. Waiters are served strictly in order, so that a large record is not starved by small ones.
+    """
+
+    def __init__(self, total: int, pooled_size: int) -> None:
+        self.total = total
+        self.pooled_size = pooled_size
+        self.available = total
+        self._free: list[bytearray] = []
+        self._waiters: deque[Waiter] = deque()
+
+    def __repr__(self) -> str:
+        used = self.total - self.available
+        return f"<BufferPool {used}/{self.total} bytes in use, {len(self._waiters)} waiting>"
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for memory."""
+        return len(self._waiters)
+
+    def try_acquire(self, size: int) -> bytearray | None:
+        """A buffer of at least `size` bytes, or None if there is not enough memory or others wait for it already."""
+        if self._waiters or self.available < self._charged(size):
+            return None
+        return self._allocate(size)
+
+    def force_acquire(self, size: int) -> bytearray:
+        """A buffer even if that exceeds the total, for records accepted before; it is charged all the same."""
+        return self._allocate(size)
+
+    def wait(self, size: int, wake: Callable[[], object]) -> Waiter:
+        """Queues for a buffer; `wake` is called, under the caller's lock, when it is granted."""
+        waiter = Waiter(size, wake)
+        self._waiters.append(waiter)
+        return waiter
+
+    def abandon(self, waiter: Waiter) -> None:
+        """The waiter gave up; a buffer that was granted meanwhile goes back."""
+        if waiter.buffer is not None:
+            buffer, waiter.buffer = waiter.buffer, None
+            self.release(buffer)
+        else:
+            try:
+                self._waiters.remove(waiter)
+            except ValueError:
+                return
+            self._grant()
+
+    def release(self, buffer: bytearray) -> None:
+        """Takes a buffer back. Only when nothing can read it any more: its request has ended, or it never had one."""
+        size = len(buffer)
+        self.available += size
+        if size == self.pooled_size:
+            self._free.append(buffer)
+        self._grant()
+
+    def wake_all(self) -> None:
+        """Wakes everybody without a buffer, because the producer closes."""
+        while self._waiters:
+            self._waiters.popleft().wake()
+
+    def _grant(self) -> None:
+        while self._waiters and self.available >= self._charged(self._waiters[0].size):
+            waiter = self._waiters.popleft()
+            waiter.buffer = self._allocate(waiter.size)
+            waiter.wake()
+
+    def _charged(self, size: int) -> int:
+        return max(size, self.pooled_size)
+
+    def _allocate(self, size: int) -> bytearray:
+        charged = self._charged(size)
+        self.available -= charged
+        if charged == self.pooled_size and self._free:
+            return self._free.pop()
+        if len(self._free) * self.pooled_size > self.available:
+            del self._free[: -(-(len(self._free) * self.pooled_size - self.available) // self.pooled_size)]
+        return bytearray(charged)

@@ -1,0 +1,102 @@
+"""Where users' delivery callbacks run: one thread of the client, or the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+logger: Final = logging.getLogger("pyclient.producer")
+
+Callback = Callable[[Any], object]
+Call = tuple[Callback, Any]
+
+
+class CallbackRunner(Protocol):
+    """Takes callbacks in completion order and runs them, later and somewhere else."""
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Runs these soon; returns at once."""
+        ...
+
+
+def run_callback(callback: Callback, argument: Any) -> None:
+    """Calls a user's function; what it raises is logged and hurts nothing."""
+    try:
+        callback(argument)
+    except Exception:
+        logger.exception("the delivery callback %r raised", callback)
+
+
+class CallbackThread:
+    """One daemon thread, started by the first callback. A slow callback delays only those behind it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Runs these after everything submitted before; once stopped, at once in the calling thread."""
+        with self._lock:
+            stopped = self._stopped
+            if not stopped:
+                self._start()
+                for call in calls:
+                    self._calls.put(call)
+        if stopped:
+            for callback, argument in calls:
+                run_callback(callback, argument)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until what was submitted before has run; `timeout` in seconds. False if it has not.
+
+        Returns at once when a callback itself calls, which would otherwise wait for its own end.
+        """
+        with self._lock:
+            if self._thread is None or self._stopped or threading.current_thread() is self._thread:
+                return True
+            reached = threading.Event()
+            self._calls.put((lambda _: reached.set(), None))
+        return reached.wait(timeout)
+
+    def stop(self, timeout: float | None) -> bool:
+        """Runs what is left and ends the thread; False if that took longer than `timeout` seconds."""
+        with self._lock:
+            thread, self._stopped = self._thread, True
+            if thread is None:
+                return True
+            self._calls.put(None)
+        if thread is threading.current_thread():
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            run_callback(*call)
+            del call  # a future must be able to die while the thread waits for the next
+
+
+class LoopCallbacks:
+    """Runs callbacks on an event loop, each in a turn of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Runs these in the loop's next turns; may be called from any thread."""
+        on_loop = asyncio._get_running_loop() is self._loop
+        schedule = self._loop.call_soon if on_loop else self._loop.call_soon_threadsafe
+        for callback, argument in calls:
+            schedule(run_callback, callback, argument)

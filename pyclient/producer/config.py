@@ -1,0 +1,200 @@
+"""A producer's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from pyclient.config import ClientConfig, ClientOptions, option
+from pyclient.errors import ConfigError
+from pyclient.producer.partitioner import Partitioner
+
+Serializer = Callable[[Any], bytes]
+
+ACKS_ALL: Final = -1
+MAX_IN_FLIGHT_IDEMPOTENT: Final = 5  # a broker remembers the last five batches of a producer (KIP-98)
+_NOT_YET: Final = "transactions are not supported yet"
+
+
+def _acks(value: Any) -> int:
+    text = str(value).strip().casefold()
+    if isinstance(value, bool) or text not in ("all", "-1", "0", "1"):
+        raise ValueError(f"{value!r} is none of them")
+    return ACKS_ALL if text in ("all", "-1") else int(text)
+
+
+def _callable(value: Any) -> Any:
+    if not callable(value):
+        raise ValueError(f"{value!r} cannot be called")
+    return value
+
+
+def _serializer(value: Any) -> Any:
+    return _callable(getattr(value, "serialize", value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """Options of `Producer` and `AsyncProducer`. Names, units and defaults are Kafka's, with `_` for `.`."""
+
+    not_supported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **ClientConfig.not_supported,
+            "transactional_id": _NOT_YET,
+            "transaction_timeout_ms": _NOT_YET,
+            "transaction_two_phase_commit_enable": _NOT_YET,
+            "partitioner_class": "give a callable as keyword argument: partitioner=lambda topic, key, count: ...",
+            "queue_buffering_max_messages": "records are bounded by their bytes: use buffer_memory",
+        }
+    )
+
+    acks: int = option(
+        ACKS_ALL,
+        doc="Who must have a record before it counts as delivered: 'all' replicas in sync, the leader (1), nobody (0).",
+        convert=_acks,
+        allowed="'all' (or -1), 1 or 0",
+        aliases=("request_required_acks",),
+    )
+    enable_idempotence: bool | None = option(
+        None,
+        doc="Retries neither duplicate nor reorder records. On by default, unless acks, retries or "
+        "max_in_flight_requests_per_connection are set to what rules it out.",
+    )
+    batch_size: int = option(16_384, doc="Bytes of one partition's batch; 0 sends every record alone.", minimum=0)
+    linger_ms: float = option(
+        5.0,
+        doc="How long a batch waits for more records before it is sent though not full.",
+        minimum=0,
+        aliases=("queue_buffering_max_ms",),
+    )
+    buffer_memory: int = option(
+        33_554_432, doc="Bytes that unconfirmed batches may take together; beyond it `send` waits.", minimum=1
+    )
+    max_block_ms: int = option(
+        60_000, doc="How long `send` waits for metadata and for buffer space, together.", minimum=0
+    )
+    max_request_size: int = option(
+        1_048_576,
+        doc="The largest record, and the most bytes of records in one request.",
+        minimum=1,
+        aliases=("message_max_bytes",),
+    )
+    compression_type: str = option(
+        "none",
+        doc="How batches are compressed.",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        aliases=("compression_codec",),
+    )
+    compression_gzip_level: int | None = option(None, doc="gzip's level.", minimum=-1, maximum=9)
+    compression_lz4_level: int | None = option(None, doc="lz4's level.", minimum=1, maximum=17)
+    compression_zstd_level: int | None = option(None, doc="zstd's level.", minimum=-131_072, maximum=22)
+    retries: int = option(
+        2_147_483_647,
+        doc="How often a batch is sent again; delivery_timeout_ms is the bound that counts.",
+        minimum=0,
+        maximum=2_147_483_647,
+        aliases=("message_send_max_retries",),
+    )
+    delivery_timeout_ms: int = option(
+        120_000,
+        doc="From `send` to the outcome, at most: after it a record's future fails.",
+        minimum=1,
+        aliases=("message_timeout_ms",),
+    )
+    max_in_flight_requests_per_connection: int = option(
+        5,
+        doc="How many requests may wait for their answers at one broker; at most 5 with idempotence.",
+        minimum=1,
+        aliases=("max_in_flight", "max_in_flight_requests"),
+    )
+    partitioner: Partitioner | None = option(
+        None,
+        doc="partitioner(topic, key, partition_count) -> partition, instead of murmur2 for keys and sticky without.",
+        convert=_callable,
+        allowed="a callable",
+    )
+    partitioner_ignore_keys: bool = option(False, doc="Spread records with keys like those without (KIP-794).")
+    partitioner_adaptive_partitioning_enable: bool = option(
+        True, doc="Give less to partitions whose queue is long, as their broker is slow (KIP-794)."
+    )
+    partitioner_availability_timeout_ms: int = option(
+        0, doc="Leave out partitions whose broker took nothing for so long; 0 leaves out none (KIP-794).", minimum=0
+    )
+    metadata_max_idle_ms: int = option(
+        300_000, doc="A topic not sent to for so long is asked about no more.", minimum=5_000
+    )
+    key_serializer: Serializer | None = option(
+        None, doc="Turns keys into bytes.", convert=_serializer, allowed="a callable that returns bytes"
+    )
+    value_serializer: Serializer | None = option(
+        None, doc="Turns values into bytes.", convert=_serializer, allowed="a callable that returns bytes"
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every option, then those that depend on each other."""
+        ClientConfig.__post_init__(self)
+        conflict = self._idempotence_conflict()
+        if self.enable_idempotence and conflict:
+            raise ConfigError(f"enable_idempotence=True is not possible with {conflict}: change one of them")
+        object.__setattr__(self, "enable_idempotence", self.enable_idempotence is not False and conflict is None)
+        least = self.linger_ms + self.request_timeout_ms
+        if self.delivery_timeout_ms < least:
+            raise ConfigError(
+                f"delivery_timeout_ms={self.delivery_timeout_ms} is not possible: it must be at least linger_ms + "
+                f"request_timeout_ms = {least:g}, or no request could be waited for; lower request_timeout_ms with it"
+            )
+
+    def _idempotence_conflict(self) -> str | None:
+        if self.acks != ACKS_ALL:
+            return f"acks={self.acks}, it needs acks='all'"
+        if self.retries == 0:
+            return "retries=0, it works by retrying"
+        if self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT_IDEMPOTENT:
+            return (
+                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection}, "
+                f"brokers remember {MAX_IN_FLIGHT_IDEMPOTENT} batches"
+            )
+        return None
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether batches carry a producer id and sequence numbers."""
+        return bool(self.enable_idempotence)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the chosen compression; None for its default."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """The keyword arguments of a producer; `ProducerConfig` documents them."""
+
+    acks: int | str
+    enable_idempotence: bool | None
+    batch_size: int
+    linger_ms: float
+    buffer_memory: int
+    max_block_ms: int
+    max_request_size: int
+    compression_type: str
+    compression_gzip_level: int | None
+    compression_lz4_level: int | None
+    compression_zstd_level: int | None
+    retries: int
+    delivery_timeout_ms: int
+    max_in_flight_requests_per_connection: int
+    partitioner: Partitioner | None
+    partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    metadata_max_idle_ms: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None

@@ -1,0 +1,146 @@
+"""Producer id, epoch and sequence numbers (KIP-98, KIP-360): what lets a broker drop duplicates and refuse gaps.
+
+The numbers of a partition move through four phases:
+
+    NEW       no producer id yet
+    PROBING   what the broker has is not certain: one batch at a time, in order
+    STEADY    the broker confirmed the last batch before those on their way: as many as may be in flight
+    BROKEN    a number is certainly missing at the broker: with nothing left on the wire, begin a new epoch at 0
+
+A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can slip in
+between, and it goes out alone first, because a broker that has no state of a producer takes any first sequence.
+Epochs are raised here, partition by partition: a broker compares them per partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+MAX_EPOCH: Final = 32_767
+MAX_SEQUENCE: Final = 2**31 - 1
+NO_PRODUCER_ID: Final = -1
+
+
+class Phase(Enum):
+    """See the module."""
+
+    NEW = "new"
+    PROBING = "probing"
+    STEADY = "steady"
+    BROKEN = "broken"
+
+
+class Numbered(Protocol):
+    """A batch as far as its numbers go."""
+
+    base_sequence: int
+
+    @property
+    def count(self) -> int:
+        """How many records it holds."""
+        ...
+
+    def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Takes its numbers."""
+        ...
+
+
+@dataclass(slots=True)
+class ProducerIdentity:
+    """The producer id that the cluster gave this producer; partitions take it when they first need one."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = -1
+    wanted: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a producer id."""
+        return self.producer_id != NO_PRODUCER_ID
+
+    def obtained(self, producer_id: int, epoch: int) -> None:
+        """InitProducerId was answered."""
+        self.producer_id, self.epoch, self.wanted = producer_id, epoch, False
+
+    def used_up(self, producer_id: int) -> None:
+        """No partition may begin with this producer id any more; a new one is wanted if it is the current one."""
+        if self.producer_id == producer_id:
+            self.producer_id, self.wanted = NO_PRODUCER_ID, True
+
+
+def add_sequence(sequence: int, count: int) -> int:
+    """The sequence number `count` records later; after 2147483647 comes 0."""
+    return (sequence + count) & MAX_SEQUENCE
+
+
+class PartitionSequence:
+    """The numbers of one partition."""
+
+    __slots__ = ("_replace_id", "epoch", "next", "phase", "producer_id")
+
+    def __init__(self) -> None:
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = -1
+        self.next = 0
+        self.phase = Phase.NEW
+        self._replace_id = False
+
+    def __repr__(self) -> str:
+        return f"<PartitionSequence {self.phase.name} id={self.producer_id} epoch={self.epoch} next={self.next}>"
+
+    def prepare(self, on_wire: int, identity: ProducerIdentity, outstanding: Iterable[Numbered]) -> bool:
+        """Whether a batch may be sent now, with `on_wire` others on their way; begins a new epoch if it is time.
+
+        `outstanding` are the batches that have numbers and no outcome, in order. False also if a producer id has to
+        be asked for first; then `identity.wanted` is set.
+        """
+        if self.phase is Phase.STEADY:
+            return True
+        if on_wire:
+            return False
+        if self.phase is Phase.PROBING:
+            return True
+        return self._begin(identity) and self._renumber(outstanding)
+
+    def assign(self, batch: Numbered) -> None:
+        """Numbers a batch that has no numbers yet."""
+        batch.number(self.producer_id, self.epoch, self.next)
+        self.next = add_sequence(self.next, batch.count)
+
+    def confirmed(self) -> None:
+        """The broker has the first outstanding batch."""
+        if self.phase is Phase.PROBING:
+            self.phase = Phase.STEADY
+
+    def doubted(self) -> None:
+        """A batch was not confirmed: those behind it may have been refused for it, or not."""
+        if self.phase is Phase.STEADY:
+            self.phase = Phase.PROBING
+
+    def broke(self, *, replace_id: bool = False) -> None:
+        """A number is certainly missing at the broker; `replace_id` if even a higher epoch would be refused."""
+        if self.phase is not Phase.NEW:
+            self.phase = Phase.BROKEN
+            self._replace_id = self._replace_id or replace_id
+
+    def _begin(self, identity: ProducerIdentity) -> bool:
+        if self.producer_id != NO_PRODUCER_ID and self.epoch < MAX_EPOCH and not self._replace_id:
+            self.epoch += 1
+            return True
+        if self.producer_id != NO_PRODUCER_ID:
+            identity.used_up(self.producer_id)
+        if not identity.known:
+            identity.wanted = True
+            return False
+        self.producer_id, self.epoch, self._replace_id = identity.producer_id, identity.epoch, False
+        return True
+
+    def _renumber(self, outstanding: Iterable[Numbered]) -> bool:
+        self.next = 0
+        for batch in outstanding:
+            self.assign(batch)
+        self.phase = Phase.PROBING
+        return True

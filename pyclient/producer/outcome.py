@@ -1,0 +1,118 @@
+"""What a broker's answer means for a batch: delivered, retry, split or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from pyclient import errors
+from pyclient.errors import BrokerError, KafkaError
+
+
+class Verdict(Enum):
+    """What to do with a batch after an attempt."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    SPLIT = "split"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """What a Produce response says of one batch; `record_errors` holds messages by the record's index (KIP-467)."""
+
+    code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    message: str | None = None
+    record_errors: Mapping[int, str | None] = field(default_factory=dict)
+
+
+TOO_LARGE: Final = frozenset({errors.MessageTooLarge.code, errors.RecordListTooLarge.code})
+LOST_ITS_PLACE: Final = frozenset({errors.OutOfOrderSequenceNumber.code, errors.UnknownProducerId.code})
+DUPLICATE: Final = errors.DuplicateSequenceNumber.code
+FENCED: Final = errors.InvalidProducerEpoch.code
+
+STALE_METADATA: Final = frozenset(
+    {
+        errors.NotLeaderOrFollower.code,
+        errors.UnknownTopicOrPartition.code,
+        errors.LeaderNotAvailable.code,
+        errors.FencedLeaderEpoch.code,
+        errors.ReplicaNotAvailable.code,
+        errors.KafkaStorageError.code,
+        errors.NetworkError.code,
+        errors.UnknownTopicId.code,
+        errors.InconsistentTopicId.code,
+    }
+)
+"""Codes after which the leaders are asked for again."""
+
+NOT_WRITTEN: Final = TOO_LARGE | LOST_ITS_PLACE | frozenset(
+    {
+        FENCED,
+        errors.CorruptMessage.code,
+        errors.UnknownTopicOrPartition.code,
+        errors.UnknownTopicId.code,
+        errors.LeaderNotAvailable.code,
+        errors.InvalidTopic.code,
+        errors.NotEnoughReplicas.code,
+        errors.InvalidRequiredAcks.code,
+        errors.TopicAuthorizationFailed.code,
+        errors.ClusterAuthorizationFailed.code,
+        errors.InvalidTimestamp.code,
+        errors.InvalidRecord.code,
+        errors.PolicyViolation.code,
+        errors.UnsupportedVersion.code,
+        errors.UnsupportedForMessageFormat.code,
+        errors.UnsupportedCompressionType.code,
+        errors.InvalidTxnState.code,
+        errors.ProducerFenced.code,
+    }
+)  # fmt: skip
+"""Codes that a broker gives before it writes. Others may come after the write: NotLeaderOrFollower, for one, also
+when a leader that has appended the batch loses its place while it waits for the replicas."""
+
+
+def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int) -> BrokerError:
+    """The answer's code as an error that says what was tried, and where."""
+    text = f"{partition}: broker {node} did not take the batch (attempt {attempts})"
+    if answer.message:
+        text = f"{text}: {answer.message}"
+    return errors.from_code(answer.code, text)
+
+
+def record_errors_of(answer: PartitionAnswer, partition: str) -> dict[int, BaseException]:
+    """The errors of the records that made the broker refuse their batch (KIP-467)."""
+    cls = errors.for_code(answer.code)
+    return {
+        index: cls(f"{partition}: the broker refused this record: {message or answer.message or cls.__name__}")
+        for index, message in answer.record_errors.items()
+    }
+
+
+def judge(code: int, *, count: int, attempts: int, retries: int, idempotent: bool, doubtful: bool) -> Verdict:
+    """What to do with a batch of `count` records after its attempt number `attempts` was answered with `code`.
+
+    `doubtful` says that an earlier attempt may have been written.
+    """
+    if code in (0, DUPLICATE):
+        return Verdict.DELIVERED
+    if code in TOO_LARGE:
+        return Verdict.SPLIT if count > 1 else Verdict.FAILED
+    if attempts > retries:
+        return Verdict.FAILED
+    if idempotent and code in LOST_ITS_PLACE:
+        return Verdict.RETRY
+    if idempotent and code == FENCED:
+        return Verdict.FAILED if doubtful else Verdict.RETRY
+    return Verdict.RETRY if errors.for_code(code).retriable else Verdict.FAILED
+
+
+def with_doubt(error: KafkaError, doubtful: bool) -> KafkaError:
+    """The error of a failed send, marked with whether the record may be in the log all the same."""
+    error.maybe_persisted = doubtful
+    return error

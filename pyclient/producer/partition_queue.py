@@ -1,0 +1,89 @@
+"""The batches of one partition in their order, and the partitions of one topic."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyclient.producer.batch import ProducerBatch
+from pyclient.producer.idempotence import PartitionSequence
+from pyclient.producer.partitioner import StickyPartitioner
+
+NO_LEADER = -1
+
+Append = Callable[[int, Any, Any, Any], Any]
+
+
+def refuse(timestamp_ms: int, key: object, value: object, headers: object) -> None:
+    """The `append` of a partition that has no open batch: the record does not fit."""
+    return
+
+
+class PartitionQueue:
+    """Batches that wait, oldest first; the last one may be open. `append` is the open batch's own."""
+
+    __slots__ = (
+        "append", "leader", "name", "on_wire", "open", "outstanding", "partition", "records", "sequence", "topic",
+        "waiting", "wire_node",
+    )  # fmt: skip
+
+    def __init__(self, topic: TopicQueues, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic.name}-{partition}"
+        self.leader = NO_LEADER
+        self.append: Append = refuse
+        self.open: ProducerBatch | None = None
+        self.waiting: deque[ProducerBatch] = deque()
+        self.records = 0
+        self.on_wire = 0  # batches in requests that have not ended
+        self.wire_node = NO_LEADER  # the node that those are at
+        self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
+        self.sequence = PartitionSequence()
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.name} leader={self.leader} waiting={len(self.waiting)} on_wire={self.on_wire}>"
+
+    def put_back(self, batches: Sequence[ProducerBatch]) -> None:
+        """Queues batches again, in front of all that come behind them in the partition's order."""
+        index = 0
+        while index < len(self.waiting) and self.waiting[index].position < batches[0].position:
+            index += 1
+        for offset, batch in enumerate(batches):
+            self.waiting.insert(index + offset, batch)
+
+    @property
+    def head_is_ready(self) -> bool:
+        """Whether the first waiting batch may be sent."""
+        return bool(self.waiting) and (self.waiting[0].closed or self.waiting[0].ready)
+
+
+class TopicQueues:
+    """A topic's partitions, as the last metadata had them, and the one that keyless records go to."""
+
+    __slots__ = ("available", "count", "last_used", "name", "partitioner", "queues", "sticky", "topic_id", "unused")
+
+    def __init__(self, name: str, partitioner: StickyPartitioner) -> None:
+        self.name = name
+        self.partitioner = partitioner
+        self.topic_id = uuid.UUID(int=0)
+        self.count = 0
+        self.queues: list[PartitionQueue] = []
+        self.available: list[int] = []  # partitions with a leader
+        self.unused = 0  # partitions that never had a batch
+        self.last_used = 0.0
+        self.sticky: PartitionQueue = PartitionQueue(self, -1)
+
+    def grow(self, count: int) -> None:
+        """The topic has `count` partitions now; queues of partitions that vanished stay for what they hold."""
+        for partition in range(len(self.queues), count):
+            self.queues.append(PartitionQueue(self, partition))
+            self.unused += 1
+        self.count = count
+
+    @property
+    def idle(self) -> bool:
+        """Whether no batch of the topic waits or is on its way."""
+        return not any(queue.waiting or queue.on_wire for queue in self.queues)

@@ -1,0 +1,54 @@
+"""Which partition a record goes to: by its key's murmur2, by a callable, or sticky (KIP-480, KIP-794) without a key."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from pyclient.clock import Rng
+
+Partitioner = Callable[[str, bytes | None, int], int]
+"""A user's own: `partitioner(topic, key, partition_count)` gives the partition number."""
+
+
+class StickyPartitioner:
+    """Keyless records of one topic stay on one partition until about `batch_size` bytes went there.
+
+    Bytes are counted when a batch is closed: at that moment no incomplete batch is queued, which is when KIP-794 lets
+    the partition change, and nothing has to be counted per record.
+    """
+
+    __slots__ = ("_batch_size", "_bytes", "_rng", "adaptive", "partition")
+
+    def __init__(self, rng: Rng, batch_size: int, *, adaptive: bool) -> None:
+        self._rng = rng
+        self._batch_size = batch_size
+        self._bytes = 0
+        self.adaptive = adaptive
+        self.partition = -1
+
+    def closed(self, size: int) -> bool:
+        """A batch of `size` bytes on the sticky partition was closed; True if it is time to `switch`."""
+        self._bytes += size
+        return self._bytes >= self._batch_size
+
+    def switch(self, candidates: Sequence[int], queued: Sequence[int] | None = None) -> int:
+        """Chooses the next partition among `candidates`, and starts counting anew.
+
+        `queued` holds each candidate's number of queued batches: with adaptive partitioning the shorter a queue, the
+        likelier its partition. None, or all equal, is a uniform choice.
+        """
+        self._bytes = 0
+        if queued is None or not self.adaptive:
+            self.partition = self._rng.choice(candidates)
+        else:
+            self.partition = candidates[pick_by_queue(queued, self._rng)]
+        return self.partition
+
+
+def pick_by_queue(queued: Sequence[int], rng: Rng) -> int:
+    """An index chosen with the weight "longest queue + 1 - own queue", so that slow brokers get less."""
+    longest = max(queued)
+    bounds = list(accumulate(longest + 1 - length for length in queued))
+    return bisect_right(bounds, rng.randrange(bounds[-1]))

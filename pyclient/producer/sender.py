@@ -1,0 +1,356 @@
+"""What goes into which Produce request, and what its answer means: the producer's decisions, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Rng
+from pyclient.errors import DeliveryTimeout, KafkaError, MalformedMessage
+from pyclient.producer.accumulator import NEVER, RecordAccumulator
+from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.idempotence import ProducerIdentity
+from pyclient.producer.outcome import (
+    DUPLICATE,
+    FENCED,
+    LOST_ITS_PLACE,
+    NOT_WRITTEN,
+    STALE_METADATA,
+    PartitionAnswer,
+    Verdict,
+    error_of,
+    judge,
+    record_errors_of,
+    with_doubt,
+)
+from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
+from pyclient.producer.splitting import split_batch
+
+MAX_THROTTLE: Final = 3_600.0  # seconds; a broker that asks for more is not believed
+
+
+@dataclass(slots=True)
+class ProduceWork:
+    """The batches of one Produce request: at most one of each partition, all led by `node`."""
+
+    node: int
+    batches: list[ProducerBatch]
+
+    def __repr__(self) -> str:
+        return f"<ProduceWork node={self.node} {', '.join(repr(batch) for batch in self.batches)}>"
+
+
+@dataclass(slots=True)
+class Settlement:
+    """A batch's outcome, decided under the producer's lock; `tell` is called outside it."""
+
+    delivery: Delivery
+    count: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: KafkaError | None = None
+    record_errors: Mapping[int, BaseException] = field(default_factory=dict)
+
+    def tell(self) -> bool:
+        """Completes the batch's futures; False if they were completed before."""
+        if self.error is not None:
+            return self.delivery.fail(self.count, self.error, self.record_errors)
+        return self.delivery.deliver(self.count, self.base_offset, self.log_append_time_ms)
+
+
+@dataclass(slots=True)
+class _Node:
+    in_flight: int = 0
+    throttled_until: float = 0.0
+    stalled_since: float = NEVER
+
+
+class Sender:
+    """Drains the accumulator into requests and settles what becomes of them.
+
+    The caller holds the producer's lock, and says what time it is (monotonic seconds). A batch's buffer goes back to
+    the pool only when no request holds it, however long ago its future failed.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        rng: Rng,
+        *,
+        idempotent: bool,
+        max_in_flight: int,
+        max_request_size: int,
+        retries: int,
+        backoff: Backoff,
+        delivery_timeout_ms: int,
+        availability_timeout: float = 0.0,
+    ) -> None:
+        self.accumulator = accumulator
+        self.identity = ProducerIdentity()
+        self.refresh_wanted = False  # metadata is stale
+        self._rng = rng
+        self._idempotent = idempotent
+        self._max_in_flight = max_in_flight
+        self._max_request_size = max_request_size
+        self._retries = retries
+        self._backoff = backoff
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._availability_timeout = availability_timeout
+        self._nodes: dict[int, _Node] = {}
+        self._look_again = NEVER
+        self._now = 0.0
+        if availability_timeout:
+            accumulator.stalled_nodes = self._stalled_nodes
+
+    # -- draining
+
+    def begin(self, now: float) -> list[Settlement]:
+        """A new look at everything: ends lingers, and fails what was not confirmed within the delivery timeout."""
+        self._now, self._look_again = now, NEVER
+        self.accumulator.end_linger(now)
+        return self._expire(now)
+
+    def drain(self, node: int, now: float) -> ProduceWork | None:
+        """The next request for a broker, None if there is nothing (more) that it may be sent now."""
+        state = self._nodes.setdefault(node, _Node())
+        if state.throttled_until > now:
+            self._look_again = min(self._look_again, state.throttled_until)
+            return None
+        if state.in_flight >= self._max_in_flight:
+            self.stalled(node, now)
+            return None
+        batches: list[ProducerBatch] = []
+        size = 0
+        for queue in self.accumulator.ready_queues(node):
+            batch = self._sendable(queue, node, now)
+            if batch is None:
+                continue
+            if batches and size + batch.size > self._max_request_size:
+                break
+            self._take(batch, node)
+            batches.append(batch)
+            size += batch.size
+        if not batches:
+            return None
+        state.in_flight += 1
+        state.stalled_since = NEVER
+        return ProduceWork(node, batches)
+
+    def stalled(self, node: int, now: float) -> None:
+        """A broker has something to be sent and takes nothing."""
+        state = self._nodes.setdefault(node, _Node())
+        state.stalled_since = min(state.stalled_since, now)
+
+    def next_look(self) -> float:
+        """When there is something to do even if nothing happens."""
+        return min(self._look_again, self.accumulator.next_change())
+
+    def in_flight(self, node: int) -> int:
+        """How many requests wait for this broker's answer."""
+        return self._nodes[node].in_flight if node in self._nodes else 0
+
+    def _sendable(self, queue: PartitionQueue, node: int, now: float) -> ProducerBatch | None:
+        if not queue.head_is_ready:
+            self.accumulator.unmark(queue)
+            return None
+        batch = queue.waiting[0]
+        if batch.retry_at > now:
+            self._look_again = min(self._look_again, batch.retry_at)
+            return None
+        if self._idempotent:
+            elsewhere = queue.on_wire and queue.wire_node != node
+            if elsewhere or not queue.sequence.prepare(queue.on_wire, self.identity, queue.outstanding):
+                return None
+        elif queue.on_wire and self._max_in_flight == 1:  # asked for, for the order's sake: one at a time everywhere
+            return None
+        return batch
+
+    def _take(self, batch: ProducerBatch, node: int) -> None:
+        queue = batch.queue
+        self.accumulator.taken(batch)
+        if self._idempotent and batch.base_sequence == NO_SEQUENCE:
+            queue.sequence.assign(batch)
+            queue.outstanding.append(batch)
+        batch.on_wire = True
+        batch.attempts += 1
+        queue.on_wire += 1
+        queue.wire_node = node
+
+    def _stalled_nodes(self) -> set[int]:
+        since = self._now - self._availability_timeout
+        return {node for node, state in self._nodes.items() if state.stalled_since < since}
+
+    # -- answers
+
+    def answered(
+        self, work: ProduceWork, answers: Mapping[tuple[str, int], PartitionAnswer], throttle_ms: int, now: float
+    ) -> list[Settlement]:
+        """A Produce request was answered."""
+        self._ended(work)
+        if throttle_ms > 0:
+            self._nodes[work.node].throttled_until = now + min(throttle_ms / 1000, MAX_THROTTLE)
+        settlements = []
+        for batch in work.batches:
+            queue = batch.queue
+            answer = answers.get((queue.topic.name, queue.partition))
+            if answer is None:
+                missing = MalformedMessage(f"broker {work.node} left {queue.name} out of its Produce response")
+                settlements.append(self._unknown(batch, missing, True, now))
+            else:
+                settlements.append(self._settle(batch, answer, work.node, now))
+        return [settlement for settlement in settlements if settlement is not None]
+
+    def lost(self, work: ProduceWork, error: KafkaError, *, written: bool, now: float) -> list[Settlement]:
+        """A Produce request ended without an answer; `written` says whether the broker may have seen it."""
+        self._ended(work)
+        self.refresh_wanted = True
+        settlements = [self._unknown(batch, error, written, now) for batch in work.batches]
+        return [settlement for settlement in settlements if settlement is not None]
+
+    def unanswered(self, work: ProduceWork) -> list[Settlement]:
+        """A Produce request with acks=0 was handed to the network: that is all that will ever be known."""
+        self._ended(work)
+        return [self._delivered(batch, PartitionAnswer(0)) for batch in work.batches]
+
+    def _ended(self, work: ProduceWork) -> None:
+        self._nodes[work.node].in_flight -= 1
+        for batch in work.batches:
+            batch.on_wire = False
+            batch.queue.on_wire -= 1
+
+    def _settle(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> Settlement | None:
+        code, queue = answer.code, batch.queue
+        verdict = judge(
+            code, count=batch.count, attempts=batch.attempts, retries=self._retries,
+            idempotent=self._idempotent, doubtful=batch.doubtful,
+        )  # fmt: skip
+        if verdict is Verdict.DELIVERED:
+            return self._delivered(batch, answer)
+        batch.last_error = error_of(answer, queue.name, node, batch.attempts)
+        batch.doubtful = batch.doubtful or code not in NOT_WRITTEN
+        self.refresh_wanted = self.refresh_wanted or code in STALE_METADATA
+        first = bool(queue.outstanding) and queue.outstanding[0] is batch
+        if code == FENCED:
+            queue.sequence.broke(replace_id=True)
+        elif code in LOST_ITS_PLACE and first:
+            batch.doubtful = False  # all before it has an outcome, so the broker has neither it nor those behind it
+            queue.sequence.broke()
+        else:
+            queue.sequence.doubted()
+        if batch.expired:
+            self._drop(batch)
+            return None
+        if verdict is Verdict.SPLIT:
+            self._split(batch)
+            return None
+        if verdict is Verdict.RETRY:
+            self._retry(batch, now)
+            return None
+        return self._failed(batch, batch.last_error, record_errors_of(answer, queue.name))
+
+    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer) -> Settlement:
+        queue = batch.queue
+        if self._idempotent:
+            if queue.outstanding and queue.outstanding[0] is batch:
+                queue.sequence.confirmed()
+            queue.outstanding.remove(batch)
+        base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
+        settlement = Settlement(batch.delivery, batch.count, base_offset, answer.log_append_time_ms)
+        self.accumulator.release(batch)
+        return settlement
+
+    def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> Settlement | None:
+        batch.doubtful = batch.doubtful or written
+        batch.last_error = error
+        batch.queue.sequence.doubted()
+        if batch.expired:
+            self._drop(batch)
+            return None
+        if batch.attempts > self._retries or not (written or error.retriable):
+            return self._failed(batch, error)
+        self._retry(batch, now)
+        return None
+
+    def _retry(self, batch: ProducerBatch, now: float) -> None:
+        batch.retry_at = now + self._backoff.delay(batch.attempts - 1, self._rng)
+        self.accumulator.put_back([batch])
+
+    def _split(self, batch: ProducerBatch) -> None:
+        parts = split_batch(batch, self.accumulator.pool)
+        if batch.base_sequence != NO_SEQUENCE:
+            at = batch.queue.outstanding.index(batch)
+            batch.queue.outstanding[at : at + 1] = parts
+        self.accumulator.replace(batch, parts)
+        self.accumulator.put_back(parts)
+        self.accumulator.release(batch)
+
+    # -- failures
+
+    def abort(self, error: KafkaError, *, on_wire: bool = True) -> list[Settlement]:
+        """Fails all batches, or with `on_wire=False` those that no request holds."""
+        batches = [batch for batch in self.accumulator.incomplete if on_wire or not batch.on_wire]
+        return [self._give_up(batch, error) for batch in batches]
+
+    def _expire(self, now: float) -> list[Settlement]:
+        expired = []
+        for batch in self.accumulator.incomplete:
+            if batch.deadline > now:
+                break
+            expired.append(batch)
+        return [self._give_up(batch, self._too_late(batch)) for batch in expired]
+
+    def _too_late(self, batch: ProducerBatch) -> KafkaError:
+        queue = batch.queue
+        if batch.last_error is not None:
+            detail = f"the last of {batch.attempts} attempts: {batch.last_error}"
+        elif batch.on_wire:
+            detail = f"broker {queue.wire_node} has not answered"
+        elif queue.leader == NO_LEADER:
+            detail = "the partition has no leader"
+        else:
+            detail = f"broker {queue.leader} could not be sent it"
+        timeout = f"delivery_timeout_ms={self._delivery_timeout_ms}"
+        error = DeliveryTimeout(f"{queue.name}: the record was not confirmed within {timeout}; {detail}")
+        error.__cause__ = batch.last_error
+        return error
+
+    def _give_up(self, batch: ProducerBatch, error: KafkaError) -> Settlement:
+        """Fails a batch wherever it is; one on the wire keeps its buffer until its request has ended."""
+        if not batch.on_wire:
+            self.accumulator.remove(batch)
+            return self._failed(batch, error)
+        batch.expired = True
+        self.accumulator.incomplete.pop(batch, None)
+        fresh = with_doubt(_copy(error), True)
+        return Settlement(batch.delivery, batch.count, error=fresh)
+
+    def _failed(
+        self, batch: ProducerBatch, error: KafkaError, record_errors: Mapping[int, BaseException] | None = None
+    ) -> Settlement:
+        fresh = with_doubt(_copy(error), batch.doubtful)
+        settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors or {})
+        self._drop(batch)
+        return settlement
+
+    def _drop(self, batch: ProducerBatch) -> None:
+        """A batch will not be sent again. If it was numbered, its numbers may be missing at the broker."""
+        queue = batch.queue
+        if batch.base_sequence != NO_SEQUENCE:
+            queue.outstanding.remove(batch)
+            if batch.doubtful:
+                queue.sequence.doubted()
+            else:
+                queue.sequence.broke()
+        self.accumulator.release(batch)
+
+
+def _copy(error: KafkaError) -> KafkaError:
+    """The same error for another batch, which may differ in its doubt."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.args = error.args
+    fresh.__dict__.update(error.__dict__)
+    fresh.__cause__ = error.__cause__
+    return fresh

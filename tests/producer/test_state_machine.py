@@ -1,0 +1,324 @@
+"""Accumulator, sender and idempotence together, against a model broker that loses, refuses and delays at random."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pyclient import errors
+from pyclient.backoff import Backoff
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.producer.accumulator import RecordAccumulator
+from pyclient.producer.delivery import DeliveryDesk, DeliveryFuture, State
+from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.sender import ProduceWork, Sender, Settlement
+from pyclient.records import Compression, check_crc, decode_batch, read_header
+
+PARTITIONS = 2
+BATCH_SIZE = 256
+TIMEOUT = 60.0
+
+
+class Immediately:
+    """Runs callbacks where they are."""
+
+    def submit(self, calls):
+        for callback, argument in calls:
+            callback(argument)
+
+
+@dataclass
+class Replica:
+    """What a broker knows of one partition: its records, and for the producer its epoch and last five batches."""
+
+    log: list[bytes] = field(default_factory=list)
+    epochs: dict[int, int] = field(default_factory=dict)
+    recent: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    max_bytes: int = 10**9
+
+    def append(self, data: bytes) -> PartitionAnswer:
+        header = read_header(data)
+        check_crc(data, 0, header)
+        records = decode_batch(data, 0, header, "t", 0)
+        if any(record.value.startswith(b"bad") for record in records):
+            bad = {index: "bad" for index, record in enumerate(records) if record.value.startswith(b"bad")}
+            return PartitionAnswer(errors.InvalidRecord.code, record_errors=bad)
+        if len(data) > self.max_bytes:
+            return PartitionAnswer(errors.MessageTooLarge.code)
+        if header.producer_id >= 0:
+            code, offset = self._check(header)
+            if code or offset >= 0:
+                return PartitionAnswer(code, offset)
+        offset = len(self.log)
+        self.log += [record.value for record in records]
+        if header.producer_id >= 0:
+            last = (header.base_sequence + header.count - 1) & (2**31 - 1)
+            self.recent[header.producer_id].append((header.base_sequence, last, offset))
+            del self.recent[header.producer_id][:-5]
+        return PartitionAnswer(0, offset)
+
+    def _check(self, header) -> tuple[int, int]:
+        known = self.epochs.get(header.producer_id)
+        recent = self.recent.setdefault(header.producer_id, [])
+        if known is not None and header.producer_epoch < known:
+            return errors.InvalidProducerEpoch.code, -1
+        if known is not None and header.producer_epoch > known:
+            if header.base_sequence != 0:
+                return errors.OutOfOrderSequenceNumber.code, -1
+            recent.clear()
+        elif known is not None and recent:
+            last_sequence = (header.base_sequence + header.count - 1) & (2**31 - 1)
+            for first, last, offset in recent:
+                if (first, last) == (header.base_sequence, last_sequence):
+                    return 0, offset
+            if header.base_sequence != (recent[-1][1] + 1) & (2**31 - 1):
+                return errors.OutOfOrderSequenceNumber.code, -1
+        self.epochs[header.producer_id] = header.producer_epoch
+        return 0, -1
+
+
+def make(desk, *, idempotent, max_in_flight=5, memory=4096):
+    accumulator = RecordAccumulator(
+        desk, random.Random(1), batch_size=BATCH_SIZE, buffer_memory=memory, linger=0.1, delivery_timeout=TIMEOUT
+    )
+    sender = Sender(
+        accumulator,
+        random.Random(2),
+        idempotent=idempotent,
+        max_in_flight=max_in_flight,
+        max_request_size=10**6,
+        retries=2**31 - 1,
+        backoff=Backoff(0.1, 1.0),
+        delivery_timeout_ms=int(TIMEOUT * 1000),
+    )
+    return accumulator, sender
+
+
+class ProducerMachine(RuleBasedStateMachine):
+    """Sends, answers, losses and the clock in any order; two brokers share the partitions' replicas."""
+
+    idempotent = True
+    max_in_flight = 5
+
+    @initialize(sequence=st.sampled_from([0, 2**31 - 3]), epoch=st.sampled_from([0, 32_766]))
+    def begin(self, sequence, epoch):
+        self.now = 100.0
+        self.desk = DeliveryDesk(Immediately(), None, SYSTEM_CLOCK)
+        self.accumulator, self.sender = make(self.desk, idempotent=self.idempotent, max_in_flight=self.max_in_flight)
+        self.total = self.accumulator.pool.available
+        self.replicas = [Replica() for _ in range(PARTITIONS)]
+        self.leaders = [0, 0]
+        self.topic_id = uuid.uuid4()
+        self._metadata()
+        self.sender.identity.obtained(7, epoch)
+        self.first_sequence = sequence
+        self.wire: dict[int, list[tuple[ProduceWork, dict[int, bytes]]]] = {0: [], 1: []}
+        self.sent: list[list[tuple[bytes, DeliveryFuture, float]]] = [[] for _ in range(PARTITIONS)]
+        self.completions: dict[int, int] = {}
+        self.counter = 0
+
+    def _metadata(self):
+        self.topic = self.accumulator.update_topic("t", self.topic_id, self.leaders, self.now)
+
+    # -- what the producer does
+
+    def _send(self, partition, value):
+        queue = self.topic.queues[partition]
+        future = queue.append(1000 + self.counter, None, value, None)
+        if future is None:
+            self.accumulator.close_open(queue)
+            buffer = self.accumulator.pool.try_acquire(BATCH_SIZE)
+            if buffer is None:
+                return
+            self.accumulator.open_batch(queue, buffer, self.now)
+            future = queue.append(1000 + self.counter, None, value, None)
+        number = self.counter
+        self.counter += 1
+        self.sent[partition].append((value, future, self.now))
+        self.completions[number] = 0
+        future.add_done_callback(lambda _: self.completions.__setitem__(number, self.completions[number] + 1))
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 20))
+    def send(self, partition, count):
+        for _ in range(count):
+            self._send(partition, b"%d" % self.counter)
+
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def send_what_the_broker_refuses(self, partition):
+        self._send(partition, b"bad %d" % self.counter)
+
+    def _tell(self, settlements: list[Settlement]):
+        for settlement in settlements:
+            settlement.tell()
+
+    def _step(self):
+        self._tell(self.sender.begin(self.now))
+        if self.sender.refresh_wanted:
+            self.sender.refresh_wanted = False
+            self._metadata()
+        if self.sender.identity.wanted:
+            self.sender.identity.obtained(self.counter + 1000, 0)
+        for node in self.accumulator.ready_nodes():
+            while (work := self.sender.drain(node, self.now)) is not None:
+                assert len(self.wire[node]) < self.max_in_flight
+                self.wire[node].append((work, {id(b): bytes(b.seal(Compression.NONE, None)) for b in work.batches}))
+                for batch in work.batches:
+                    self._check_on_wire(batch)
+
+    def _check_on_wire(self, batch):
+        if self.idempotent:
+            sequence = batch.queue.sequence
+            if sequence.next == batch.count and self.first_sequence and batch.base_sequence == 0 and not sequence.epoch:
+                sequence.next = self.first_sequence  # later batches of a first epoch come close to the wrap
+            nodes = [node for node, works in self.wire.items() for work, _ in works if batch in work.batches]
+            assert len(set(nodes)) == 1
+
+    @rule()
+    def step(self):
+        self._step()
+
+    @rule(seconds=st.sampled_from([0.05, 0.2, 1.0, 5.0, 40.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self._step()
+
+    @rule()
+    def flush(self):
+        self.accumulator.make_all_ready()
+        self._step()
+
+    # -- what brokers and networks do
+
+    def _bytes(self, work, copies, batch):
+        sealed = bytes(batch.seal(Compression.NONE, None))
+        assert sealed == copies[id(batch)], "the bytes of a request changed while it was on the wire"
+        return sealed
+
+    def _apply(self, node, work, copies, refuse=None):
+        answers = {}
+        for batch in work.batches:
+            data = self._bytes(work, copies, batch)
+            partition = batch.queue.partition
+            if self.leaders[partition] != node:
+                answer = PartitionAnswer(errors.NotLeaderOrFollower.code)
+            else:
+                answer = PartitionAnswer(refuse) if refuse else self.replicas[partition].append(data)
+            answers[("t", partition)] = answer
+        return answers
+
+    @precondition(lambda self: any(self.wire.values()))
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["ok", "ok", "ok", "refused", "written, answered with an error", "left out"]),
+    )
+    def a_broker_answers(self, data, how):
+        node = data.draw(st.sampled_from([node for node, works in self.wire.items() if works]))
+        work, copies = self.wire[node].pop(0)
+        before = errors.NotEnoughReplicas.code, errors.CorruptMessage.code, errors.LeaderNotAvailable.code
+        after = errors.NotEnoughReplicasAfterAppend.code, errors.RequestTimedOut.code, errors.NotLeaderOrFollower.code
+        answers = self._apply(node, work, copies, data.draw(st.sampled_from(before)) if how == "refused" else None)
+        if how == "written, answered with an error":
+            answers = {place: PartitionAnswer(data.draw(st.sampled_from(after))) for place in answers}
+        elif how == "left out":
+            answers.popitem()
+        self._tell(self.sender.answered(work, answers, 0, self.now))
+        self._step()
+
+    @precondition(lambda self: any(self.wire.values()))
+    @rule(data=st.data())
+    def a_connection_breaks(self, data):
+        node = data.draw(st.sampled_from([node for node, works in self.wire.items() if works]))
+        works, self.wire[node] = self.wire[node], []
+        reached = data.draw(st.integers(0, len(works)))
+        for number, (work, copies) in enumerate(works):
+            if number < reached:
+                self._apply(node, work, copies)
+        for work, _ in works:
+            self._tell(self.sender.lost(work, errors.ConnectionFailed("broken"), written=True, now=self.now))
+        self._step()
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), tell=st.booleans())
+    def a_leader_moves(self, partition, tell):
+        self.leaders[partition] = 1 - self.leaders[partition]
+        if tell:
+            self._metadata()
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), limit=st.sampled_from([100, 150, 10**9]))
+    def the_topic_limits_batches(self, partition, limit):
+        self.replicas[partition].max_bytes = limit
+
+    # -- what must hold
+
+    @invariant()
+    def no_future_outlives_its_deadline(self):
+        if not hasattr(self, "sent"):
+            return
+        for sent in self.sent:
+            for _, future, at in sent:
+                delivery, _ = future.batch.locate(future.index)
+                assert delivery.state is not State.PENDING or self.now - at < TIMEOUT + 41
+
+    def teardown(self):
+        if not hasattr(self, "sent"):
+            return
+        for replica in self.replicas:
+            replica.max_bytes = 10**9
+        self.accumulator.make_all_ready()
+        for _ in range(10_000):
+            self._step()
+            for node, works in self.wire.items():
+                if works:
+                    work, copies = works.pop(0)
+                    self._tell(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
+            if not self.accumulator.incomplete and not any(self.wire.values()):
+                break
+            self.now += 0.01
+        self._judge()
+
+    def _judge(self):
+        assert all(count == 1 for count in self.completions.values()), "a future completes exactly once"
+        assert self.accumulator.pool.available == self.total, "every buffer went back"
+        assert not any(queue.waiting or queue.on_wire or queue.outstanding for queue in self.topic.queues)
+        for partition, sent in enumerate(self.sent):
+            log = self.replicas[partition].log
+            for value, future, _ in sent:
+                error = future.exception(0)
+                if error is None:
+                    assert log[future.result(0).offset] == value
+                elif not error.maybe_persisted:
+                    assert value not in log
+            if self.idempotent:
+                assert len(log) == len(set(log)), "no duplicates"
+            if self.idempotent or self.max_in_flight == 1:
+                order = {value: number for number, (value, _, _) in enumerate(sent)}
+                first_places = [order[value] for value in dict.fromkeys(log)]
+                assert first_places == sorted(first_places), "the log keeps the order of the calls"
+        self.desk.failures.take()
+
+
+class UnorderedMachine(ProducerMachine):
+    """Without idempotence there may be duplicates, but nothing is lost and no buffer is reused too early."""
+
+    idempotent = False
+
+
+class OneInFlightMachine(ProducerMachine):
+    """Without idempotence and with one request in flight the order of first appearance is kept."""
+
+    idempotent = False
+    max_in_flight = 1
+
+
+@pytest.mark.parametrize("machine", [ProducerMachine, UnorderedMachine, OneInFlightMachine])
+def test_every_record_ends_once_in_order_and_every_buffer_comes_back(machine):
+    case = machine.TestCase()
+    case.settings = settings(
+        max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    case.runTest()
