@@ -10,7 +10,9 @@ async def main(servers: str) -> None:
     async with AsyncProducer(servers) as producer:
         futures = [await producer.send("events", b"event %d" % number) for number in range(100)]
         print("last one at", await futures[-1])
-    async with AsyncConsumer("events", bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+    async with AsyncConsumer(
+        "events", bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest"
+    ) as consumer:
         seen = 0
         async for record in consumer:
             seen += 1

@@ -48,7 +48,9 @@ def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
 @click.option("--partitions", default=-1, help="How many; without it, the broker's default.")
 @click.option("--replication-factor", default=-1, help="Copies of each; without it, the broker's default.")
 @click.option("--config", "-c", "settings", multiple=True, metavar="KEY=VALUE", help="A topic option by Kafka's name.")
-def create(bootstrap_servers: str, name: str, partitions: int, replication_factor: int, settings: tuple[str, ...]) -> None:
+def create(
+    bootstrap_servers: str, name: str, partitions: int, replication_factor: int, settings: tuple[str, ...]
+) -> None:
     """Create a topic."""
     topic = NewTopic(name, partitions, replication_factor, configs=parse_settings(settings))
     with Admin(bootstrap_servers) as admin:

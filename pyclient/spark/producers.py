@@ -1,4 +1,4 @@
-"""One producer a Python worker and configuration, kept between tasks: workers are reused, connections should be too."""
+"""One producer for each Python worker and configuration, kept between tasks, since workers are reused."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class WriteFailed(ClientError):
 
 
 class PartitionWriter:
-    """What `write_partition` returns: a picklable callable that holds options only; the producer is made in the worker."""
+    """What `write_partition` returns: picklable, since it holds options only; the producer is made in the worker."""
 
     def __init__(self, topic: str | None, flush_timeout: float, options: dict[str, Any]) -> None:
         self._topic = topic
@@ -54,7 +54,9 @@ class PartitionWriter:
             producer.flush(self._flush_timeout)
         except DeliveryFailed as error:
             discard(self._options)
-            raise WriteFailed(f"{error.count} of {count} rows were not delivered; the first error: {error.first_error}") from error
+            raise WriteFailed(
+                f"{error.count} of {count} rows were not delivered; the first error: {error.first_error}"
+            ) from error
         except BaseException:
             discard(self._options)  # what it still holds belongs to this task, whose retry sends it again
             raise

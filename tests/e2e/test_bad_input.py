@@ -62,7 +62,9 @@ def everything_read(servers: str, topic: str) -> list[bytes | None]:
         return values
 
 
-@pytest.mark.parametrize("make", [Producer, Admin, lambda servers, **options: Consumer(bootstrap_servers=servers, **options)])
+@pytest.mark.parametrize(
+    "make", [Producer, Admin, lambda servers, **options: Consumer(bootstrap_servers=servers, **options)]
+)
 def test_an_unknown_option_is_named_with_the_nearest_known_one(make: Any) -> None:
     with pytest.raises(errors.ConfigError, match=r"request_timeout_m\b.*request_timeout_ms"):
         make("127.0.0.1:9", request_timeout_m=5)

@@ -163,9 +163,7 @@ class KafkaPython:
         compression = None if codec == "none" else codec
         producer = KafkaProducer(bootstrap_servers=servers, compression_type=compression, linger_ms=20)
         try:
-            futures = [
-                producer.send(topic, m.value, m.key, list(m.headers), 0, m.timestamp_ms) for m in messages
-            ]
+            futures = [producer.send(topic, m.value, m.key, list(m.headers), 0, m.timestamp_ms) for m in messages]
             for future in futures:
                 future.get(30)
         finally:
@@ -269,7 +267,9 @@ class Aiokafka:
         from aiokafka import AIOKafkaConsumer, TopicPartition
 
         async def run() -> int | None:
-            async with AIOKafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False) as consumer:
+            async with AIOKafkaConsumer(
+                bootstrap_servers=servers, group_id=group, enable_auto_commit=False
+            ) as consumer:
                 offset: int | None = await consumer.committed(TopicPartition(topic, 0))
                 return offset
 

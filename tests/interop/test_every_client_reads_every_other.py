@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.peers import CODECS, PEERS, Message, Peer
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.interop.peers import CODECS, PEERS, Message, Peer
 
 NOW = 1_790_000_000_000
 
@@ -14,7 +14,12 @@ MESSAGES = (
     Message(None, b"no key", (), NOW + 1),
     Message(b"no value", None, (), NOW + 2),
     Message(b"", b"", (), NOW + 3),
-    Message("schl\u00fcssel".encode(), "\u4f60\u597d".encode(), (("trace", b"1"), ("trace", b"2"), ("h\u00e9", b"")), NOW + 4),
+    Message(
+        "schl\u00fcssel".encode(),
+        "\u4f60\u597d".encode(),
+        (("trace", b"1"), ("trace", b"2"), ("h\u00e9", b"")),
+        NOW + 4,
+    ),
     Message(b"bytes", bytes(range(256)), (("raw", bytes(range(255, -1, -1))),), NOW + 5),
     Message(b"long", b"0123456789abcdef" * 8192, (), NOW + 6),
     *(Message(b"k%d" % n, b"value number %d" % n, (("n", b"%d" % n),), NOW + n) for n in range(7, 300)),

@@ -55,7 +55,9 @@ class TestWithSpark:
         written = sorted(int(record.key) for record in read_all(servers, topic, 3))
         assert written == list(range(20_000))
 
-    def test_all_columns_of_the_sink_are_used(self, spark: Any, kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+    def test_all_columns_of_the_sink_are_used(
+        self, spark: Any, kafka_cluster: EmbeddedCluster, kafka_topic: str
+    ) -> None:
         rows = spark.sql(
             f"""select '{kafka_topic}' as topic, 0 as partition, cast('k' as binary) as key, 'v' as value,
                 array(struct('h' as key, cast('1' as binary) as value)) as headers,

@@ -24,10 +24,14 @@ LINE_PARTITIONS = 6
 
 @click.command()
 @click.option(
-    "--input", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "--input",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Read the .py files below this folder; without it, the interpreter's standard library.",
 )
-@click.option("--bootstrap-servers", "-b", metavar="HOST:PORT[,...]", help="Use this cluster; without it, an embedded one.")
+@click.option(
+    "--bootstrap-servers", "-b", metavar="HOST:PORT[,...]", help="Use this cluster; without it, an embedded one."
+)
 @click.option("--no-spark", is_flag=True, help="Leave the Spark step out.")
 @click.option("--keep", is_flag=True, help="Leave the topics on the cluster afterwards.")
 def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, keep: bool) -> None:
@@ -47,7 +51,9 @@ def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, kee
         _create_topics(stack, servers, LINES, *(() if reason else (IDENTIFIERS,)), keep=keep)
         with report.console.status("counting the files directly"):
             expected = count_directly(files, identifiers=not reason)
-        report.step("input", records=expected.lines, note=f"{len(files):,} files, {expected.value_bytes / 1e6:,.1f} MB of lines")
+        report.step(
+            "input", records=expected.lines, note=f"{len(files):,} files, {expected.value_bytes / 1e6:,.1f} MB of lines"
+        )
         produce_lines(report, files, servers, LINES, expected)
         consume_lines(report, servers, LINES, f"pyclient-demo-{uuid.uuid4().hex[:8]}", expected)
         if not reason:

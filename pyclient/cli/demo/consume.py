@@ -99,7 +99,11 @@ def _watch(report: Report, tally: Tally, expected: DirectCount, done: threading.
 def _compare(report: Report, tally: Tally, expected: DirectCount) -> None:
     seen = sum(tally.seen)
     report.check(seen == expected.lines, f"{seen:,} records were read, {expected.lines:,} lines were sent")
-    for what, places in (("read twice", tally.repeated), ("skipped", tally.skipped), ("out of order", tally.disordered)):
+    for what, places in (
+        ("read twice", tally.repeated),
+        ("skipped", tally.skipped),
+        ("out of order", tally.disordered),
+    ):
         report.check(not places, f"{len(places):,} records {what}, the first: {places[:1]}")
     read, direct = lines_by_package(tally.files), expected.by_package()
     different = sorted(name for name in read.keys() | direct.keys() if read[name] != direct[name])

@@ -40,7 +40,9 @@ def write_identifiers(
     report.check(not repeated, f"identifiers written more than once: {repeated[:5]}")
     different = [name for name in counts.keys() | expected.keys() if counts[name] != expected[name]]
     report.check(not different, f"{len(different):,} identifiers have another count than in the files: {different[:5]}")
-    note = f"{len(counts):,} identifiers, {counts.total():,} uses, as in the files" if not different else "counts differ"
+    note = (
+        f"{len(counts):,} identifiers, {counts.total():,} uses, as in the files" if not different else "counts differ"
+    )
     report.step("spark", records=len(counts), seconds=seconds, note=note)
 
 
@@ -57,7 +59,9 @@ def _run_job(files: list[SourceFile], bootstrap_servers: str, topic: str) -> Non
         texts = spark.read.text([_GLOB.sub(r"\\\1", str(source.path)) for source in files], wholetext=True)
         found = texts.select(sql.explode(sql.regexp_extract_all("value", sql.lit(IDENTIFIER), sql.lit(0))).alias("key"))
         rows = found.groupBy("key").count().select("key", sql.col("count").cast("string").alias("value"))
-        rows.foreachPartition(pyclient.spark.write_partition(topic=topic, bootstrap_servers=bootstrap_servers, linger_ms=5))
+        rows.foreachPartition(
+            pyclient.spark.write_partition(topic=topic, bootstrap_servers=bootstrap_servers, linger_ms=5)
+        )
     finally:
         spark.stop()
 

@@ -16,7 +16,9 @@ def produce_lines(
     sent = payload = 0
     started = perf_counter()
     with (
-        Producer(bootstrap_servers, acks="all", enable_idempotence=True, compression_type="lz4", linger_ms=5) as producer,
+        Producer(
+            bootstrap_servers, acks="all", enable_idempotence=True, compression_type="lz4", linger_ms=5
+        ) as producer,
         progress_bar(report.console) as progress,
     ):
         bar = progress.add_task("produce", total=expected.lines, rates="")

@@ -36,7 +36,9 @@ class Report:
     steps: list[Step] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
-    def step(self, name: str, *, records: int = 0, payload_bytes: int = 0, seconds: float = 0.0, note: str = "") -> None:
+    def step(
+        self, name: str, *, records: int = 0, payload_bytes: int = 0, seconds: float = 0.0, note: str = ""
+    ) -> None:
         self.steps.append(Step(name, records, payload_bytes, seconds, note))
 
     def check(self, holds: bool, failure: str) -> None:
