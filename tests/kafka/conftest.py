@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,17 +43,32 @@ def kafka_tools() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture(scope="session", params=["given"] if GIVEN else list(VERSIONS))
-def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One node of each release."""
-    if GIVEN:
-        yield Cluster(GIVEN, VERSIONS[0])
-        return
-    reason = why_not(request.param)
-    if reason:
-        pytest.skip(reason)
-    with RealKafka(request.param, heap="512M") as kafka:
-        yield Cluster(kafka.bootstrap_servers, kafka.version)
+@pytest.fixture(scope="session")
+def started() -> Iterator[Callable[[str], Cluster]]:
+    """`started(version)`: one node of that release, started when first asked for."""
+    with ExitStack() as running:
+
+        @cache
+        def start(version: str) -> Cluster:
+            reason = why_not(version)
+            if reason:
+                pytest.skip(reason)
+            kafka = running.enter_context(RealKafka(version, heap="512M"))
+            return Cluster(kafka.bootstrap_servers, version)
+
+        yield start
+
+
+@pytest.fixture(params=["given"] if GIVEN else list(VERSIONS))
+def kafka(request: pytest.FixtureRequest, started: Callable[[str], Cluster]) -> Cluster:
+    """One node of each release, or the cluster that was given."""
+    return Cluster(GIVEN, VERSIONS[0]) if GIVEN else started(request.param)
+
+
+@pytest.fixture
+def newest(started: Callable[[str], Cluster]) -> Cluster:
+    """One node of the newest release, with the settings of `RealKafka`."""
+    return started(VERSIONS[0])
 
 
 @pytest.fixture(scope="module")

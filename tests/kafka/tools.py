@@ -67,7 +67,7 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], *, stdin: str = "", timeout: float = 60, check: bool = True) -> Output:
-    """Wait for a tool's end; an AssertionError with all it said when it failed (or, with `check`, returned an error)."""
+    """Wait for a tool's end; an AssertionError with all it said if it takes too long or (with `check`) fails."""
     try:
         out, err = process.communicate(stdin, timeout)
     except subprocess.TimeoutExpired:

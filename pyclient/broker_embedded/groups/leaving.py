@@ -33,7 +33,7 @@ def _leave_one(group: ClassicGroup, identity: MemberIdentity) -> tuple[int, list
     member_id = identity.member_id
     if not member_id and identity.instance_id is not None:  # an administrator removes a static member by its name
         member_id = group.static_ids.get(identity.instance_id, "")
-    elif identity.instance_id is None and group.pending.pop(member_id, None) is not None:
+    elif group.pending.pop(member_id, None) is not None:
         return NONE, []
     error = group.check(member_id, identity.instance_id)
     return (error, []) if error else (NONE, _remove(group, member_id))

@@ -74,7 +74,7 @@ def _described(
 
 
 def _members(group: ClassicGroup, *, stable: bool) -> list[DescribedGroupMember]:
-    """What the members said and were given is told only while it holds."""
+    """What the members said is told once the assignment that came of it is made."""
     return [
         DescribedGroupMember(
             member_id=member.member_id,
@@ -82,7 +82,7 @@ def _members(group: ClassicGroup, *, stable: bool) -> list[DescribedGroupMember]
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(group.protocol_name) if stable else b"",
-            member_assignment=member.assignment if stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]

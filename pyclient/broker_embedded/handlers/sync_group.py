@@ -1,23 +1,28 @@
 """SyncGroup 0-5: the leader hands in the assignment; every member's answer is its own part, once that is stored.
 
-3 has static members; 5 checks the protocol's type and name (KIP-559).
+3 has static members; 5 has to name the protocol and its type (KIP-559).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.events import Sync
+from pyclient.errors import InconsistentGroupProtocol
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
+_NAMES_PROTOCOL: Final = 5
+
 
 @handles(SyncGroupRequest, versions=(0, 5))
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Wait for the assignment (or for the reason why there is none)."""
+    if context.version >= _NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=InconsistentGroupProtocol.code, assignment=b"")
     event = Sync(
         member_id=request.member_id,
         generation=request.generation_id,
