@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.config import BrokerConfig
@@ -107,14 +106,14 @@ class EmbeddedCluster:
         if self.alive:
             return self
         if not self._config.data_dir:
-            self._config = replace(self._config, data_dir=tempfile.mkdtemp(prefix="pyclient-cluster-"))
+            self._config = self._config.at(data_dir=tempfile.mkdtemp(prefix="pyclient-cluster-"))
         _live.add(self)
         try:
             self._runner = ProcessRunner(self._config) if self._processes else ThreadRunner(self._config)
         except BaseException:
             self._remove_data()
             raise
-        self._config = replace(self._config, port=self._runner.port)
+        self._config = self._config.at(port=self._runner.port)
         return self
 
     def kill(self) -> None:

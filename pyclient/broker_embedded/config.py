@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES, WITHOUT_EFFECT
@@ -60,6 +60,12 @@ class BrokerConfig:
         values["log.dirs"] = data_dir
         _check_conflicts(values)
         return cls(data_dir, host, port, profile, explicit, values)
+
+    def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
+        """The same configuration with another data directory or port."""
+        directory = self.data_dir if data_dir is None else data_dir
+        values = {**self.values, "log.dirs": directory}
+        return replace(self, data_dir=directory, port=self.port if port is None else port, values=values)
 
     def integer(self, name: str) -> int:
         """The value of a whole-number option."""

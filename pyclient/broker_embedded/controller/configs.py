@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config import BrokerConfig
     from pyclient.broker_embedded.log.config import ConfigKey
+
+_HIDDEN: Final = "internal."  # options for tests, which Kafka does not list either
 
 
 class Source(IntEnum):
@@ -46,6 +48,8 @@ class Configs:
     def of_broker(self) -> Iterator[Entry]:
         """Every option of this broker."""
         for name, setting in BROKER_SETTINGS.items():
+            if name.startswith(_HIDDEN) and name not in self._config.explicit:
+                continue
             synonyms = tuple(self._broker_synonyms(name))
             value = render(self._config.values[name])
             source = synonyms[0][2] if synonyms else Source.DEFAULT
@@ -54,9 +58,11 @@ class Configs:
     def of_topic(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Every option of a topic that sets `own`."""
         for name, key in TOPIC_CONFIGS.items():
+            if name.startswith(_HIDDEN) and name not in own:
+                continue
             synonyms = tuple(self._topic_synonyms(name, key, own))
-            winner = synonyms[0]
-            yield Entry(name, self._in_topic_unit(key, winner), winner[2], SettingType[key.type.upper()], key.doc, synonyms)
+            value, source = self._in_topic_unit(key, synonyms[0]), synonyms[0][2]
+            yield Entry(name, value, source, SettingType[key.type.upper()], key.doc, synonyms)
 
     def _topic_synonyms(
         self, name: str, key: ConfigKey, own: Mapping[str, str]

@@ -1,0 +1,87 @@
+"""ApiVersions: what is advertised, and the traps around versions that are not known."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.protocol import codec
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.versions import API_KEYS
+
+
+def request(version: int, body: bytes = b"", *, api_key: int = 18, correlation_id: int = 7) -> bytes:
+    """A request whose header is as long as `version` wants it."""
+    tags = b"\0" if api_key == 18 and version >= 3 else b""
+    return struct.pack(">hhih", api_key, version, correlation_id, -1) + tags + body
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_each_served_version_is_answered(client: Any, version: int) -> None:
+    wanted = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
+    response = client.call(wanted, version)
+    assert response.error_code == 0
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+    assert ranges[API_KEYS["Produce"]] == (0, 11)  # librdkafka < 2.11.1 stops compressing when it starts above 0
+    assert ranges[API_KEYS["Fetch"]] == (4, 12)
+    assert ranges[18] == (0, 4)
+    assert all(0 <= low <= high for low, high in ranges.values())
+
+
+def test_every_other_version_is_answered_in_version_0(client: Any) -> None:
+    for version in range(5, 128):
+        client.send_frame(request(version, b"\x05what\x04ever\0"))
+        frame = client.receive_frame()
+        assert struct.unpack_from(">i", frame)[0] == 7
+        response = codec.decode(ApiVersionsResponse, 0, frame, 4)
+        assert response.error_code == errors.UnsupportedVersion.code
+        [entry] = response.api_keys
+        assert (entry.api_key, entry.min_version, entry.max_version) == (18, 0, 4)
+    assert client.call(ApiVersionsRequest(), 0).error_code == 0
+
+
+def test_a_negative_version_closes_the_connection(client: Any) -> None:
+    client.send_frame(struct.pack(">hhih", 18, -1, 7, -1))
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("raw", ""), ("a b", "1"), ("-raw", "1"), ("raw", "1.")])
+def test_an_impossible_software_name_is_an_invalid_request(client: Any, name: str, version: str) -> None:
+    wanted = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert client.call(wanted, 3).error_code == errors.InvalidRequest.code
+
+
+def test_features_name_the_level_of_the_metadata_log(client: Any) -> None:
+    wanted = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+    response = client.call(wanted, 4)
+    [feature] = response.finalized_features
+    assert (feature.name, feature.max_version_level) == ("metadata.version", 25)
+    assert response.finalized_features_epoch >= 0
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [
+        (API_KEYS["Metadata"], 13),
+        (API_KEYS["Produce"], 2),
+        (API_KEYS["Fetch"], 3),
+        (API_KEYS["Fetch"], 13),
+        (API_KEYS["AlterPartition"], 3),
+        (4, 0),
+        (999, 0),
+        (-1, 0),
+    ],
+)
+def test_an_api_or_version_that_is_not_served_closes_the_connection(client: Any, api_key: int, version: int) -> None:
+    client.send_frame(request(version, b"\0" * 32, api_key=api_key))
+    assert client.is_closed()
+
+
+def test_a_request_that_ends_early_closes_the_connection(client: Any, connect: Any, broker: Any) -> None:
+    client.send_frame(request(1, b"\0\0\0\5\0\3ab", api_key=API_KEYS["Metadata"]))
+    assert client.is_closed()
+    assert connect(broker).call(MetadataRequest(topics=[]), 1).controller_id == 1

@@ -1,0 +1,132 @@
+"""The broker's options: names, values, profiles, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES, WITHOUT_EFFECT
+from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.settings import BOOLEAN, DOUBLE, INT, LIST, STRING, Setting, render
+from pyclient.errors import ConfigError
+
+
+def build(settings: dict[str, Any] | None = None, **options: Any) -> BrokerConfig:
+    return BrokerConfig.build(settings, data_dir="/data", **options)
+
+
+def test_defaults_are_kafka_s() -> None:
+    config = build(profile="kafka")
+    assert config.integer("num.partitions") == 1
+    assert config.integer("group.initial.rebalance.delay.ms") == 3000
+    assert config.integer("offsets.topic.num.partitions") == 50
+    assert config.integer("log.segment.bytes") == 1 << 30
+    assert config.integer("log.retention.hours") == 168
+    assert config.boolean("auto.create.topics.enable") is True
+    assert config.text("log.dirs") == "/data"
+
+
+def test_the_test_profile_is_quick() -> None:
+    config = build()
+    assert config.profile == "test"
+    assert config.seconds("group.initial.rebalance.delay.ms") == 0
+    assert config.integer("offsets.topic.num.partitions") <= 4
+
+
+def test_a_setting_wins_over_the_profile() -> None:
+    assert build({"group.initial.rebalance.delay.ms": "50"}).seconds("group.initial.rebalance.delay.ms") == 0.05
+
+
+def test_settings_are_texts_or_values() -> None:
+    config = build({"num.partitions": 3, "auto.create.topics.enable": False, "log.cleaner.min.cleanable.ratio": "0.25"})
+    assert config.integer("num.partitions") == 3
+    assert config.boolean("auto.create.topics.enable") is False
+    assert config.explicit["auto.create.topics.enable"] == "false"
+
+
+def test_the_finest_unit_sets_a_topic_s_default() -> None:
+    config = build({"log.retention.hours": 2, "log.retention.minutes": 7, "log.roll.hours": 1})
+    assert config.log_defaults().retention_ms == 7 * 60_000
+    assert config.log_defaults().segment_ms == 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num.partition", 1, "did you mean num.partitions"),
+        ("nonsense", 1, "unknown broker option"),
+        ("num.partitions", 0, "at least 1"),
+        ("num.partitions", "three", "whole number"),
+        ("num.partitions", 2**31, "fit Kafka's type int"),
+        ("num.partitions", None, "must be a text, a number or a bool"),
+        ("num.partitions", [1], "must be a text, a number or a bool"),
+        ("auto.create.topics.enable", "ja", "true or false"),
+        ("compression.type", "zip", "zstd"),
+        ("log.cleanup.policy", "delete,never", "delete or compact"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
+        ("log.dirs", "/elsewhere", "data_dir"),
+        ("listeners", "PLAINTEXT://:9092", "host and port"),
+        ("sasl.enabled.mechanisms", "PLAIN", "no authentication"),
+        ("ssl.keystore.location", "x", "no TLS"),
+        ("zookeeper.connect", "x", "KRaft"),
+        ("controller.quorum.voters", "1@h:1", "one voter"),
+    ],
+)
+def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build({name: value})
+    assert name in str(raised.value)
+    assert expected in str(raised.value)
+
+
+def test_settings_of_kafka_s_machinery_are_taken() -> None:
+    build(dict.fromkeys(WITHOUT_EFFECT, "1"))
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="group.min.session.timeout.ms"):
+        build({"group.min.session.timeout.ms": 5000, "group.max.session.timeout.ms": 4000})
+
+
+@pytest.mark.parametrize("options", [{"profile": "production"}, {"port": -1}, {"port": 65536}])
+def test_impossible_places_and_profiles_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        build(**options)
+
+
+def test_every_profile_is_possible() -> None:
+    for profile in PROFILES:
+        build(profile=profile)
+
+
+def test_no_option_is_in_two_lists() -> None:
+    assert not WITHOUT_EFFECT & set(BROKER_SETTINGS)
+    assert not {name for name in NOT_SERVED if name in BROKER_SETTINGS} - {"log.dirs"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "value"),
+    [
+        (Setting("a", BOOLEAN, None, ""), " TRUE ", True),
+        (Setting("a", INT, None, "", 0), "12", 12),
+        (Setting("a", DOUBLE, None, "", 0, 1), "0.5", 0.5),
+        (Setting("a", STRING, None, ""), "x", "x"),
+        (Setting("a", LIST, None, "", choices=("x", "y")), "x, y", "x,y"),
+    ],
+)
+def test_a_text_becomes_a_value_and_a_text_again(setting: Setting, text: str, value: Any) -> None:
+    assert setting.parse(text) == value
+    assert setting.parse(render(value) or "") == value
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-0.1", "1.1", ""])
+def test_a_number_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a is"):
+        Setting("a", DOUBLE, None, "", 0, 1).parse(text)
+
+
+def test_every_default_is_a_possible_value() -> None:
+    for setting in BROKER_SETTINGS.values():
+        if setting.default is not None:
+            assert setting.parse(render(setting.default) or "") == setting.default

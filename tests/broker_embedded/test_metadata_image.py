@@ -1,0 +1,184 @@
+"""Metadata records: their framing, and what replaying them makes."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient.broker_embedded.controller import records
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from pyclient.errors import MalformedMessage, ProtocolError, UnsupportedVersion
+from pyclient.protocol.messages.metadata_log import (
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+ID = uuid.UUID(int=77)
+
+
+def partition(index: int, **options: Any) -> PartitionRecord:
+    values: dict[str, Any] = {
+        "topic_id": ID,
+        "replicas": [1],
+        "isr": [1],
+        "removing_replicas": [],
+        "adding_replicas": [],
+        "leader": 1,
+        "leader_epoch": 0,
+        "partition_epoch": 0,
+    }
+    return PartitionRecord(partition_id=index, **(values | options))
+
+
+def registration(**options: Any) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=1,
+        incarnation_id=ID,
+        broker_epoch=9,
+        end_points=[BrokerEndpoint(name="PLAINTEXT", host="h", port=9092, security_protocol=0)],
+        features=[],
+        rack="r",
+        **options,
+    )
+
+
+RECORDS = [
+    TopicRecord(name="t", topic_id=ID),
+    partition(0),
+    ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="retention.ms", value="5"),
+    PartitionChangeRecord(partition_id=0, topic_id=ID, leader=-1, isr=[]),
+    ProducerIdsRecord(broker_id=1, broker_epoch=4, next_producer_id=1000),
+    FeatureLevelRecord(name="metadata.version", feature_level=25),
+    registration(),
+    BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, fenced=-1),
+    UnregisterBrokerRecord(broker_id=1, broker_epoch=9),
+    RemoveTopicRecord(topic_id=ID),
+]
+
+
+def image_of(*applied: Any) -> MetadataImage:
+    image = MetadataImage()
+    for record in applied:
+        image.apply(record)
+    return image
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back_from_its_bytes(record: Any) -> None:
+    assert records.decode(records.encode(record)) == record
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_every_prefix_of_a_record_is_refused(record: Any) -> None:
+    data = records.encode(record)
+    for size in range(len(data)):
+        with pytest.raises(ProtocolError):
+            records.decode(data[:size])
+
+
+def test_the_frame_is_version_type_version_body() -> None:
+    assert records.encode(TopicRecord(name="ab", topic_id=uuid.UUID(int=1))) == (
+        b"\x01\x02\x00" + b"\x03ab" + b"\0" * 15 + b"\x01" + b"\0"
+    )
+
+
+def test_a_record_that_is_not_interpreted_is_no_error() -> None:
+    assert records.decode(b"\x01\x14\x00\x00") is None
+    assert records.decode(b"\x01\xff\x01\x07whatever") is None
+    assert image_of(NoOpRecord()).version == 1
+
+
+def test_another_frame_version_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match="frame version 2"):
+        records.decode(b"\x02\x02\x00")
+
+
+def test_a_record_of_a_later_version_is_refused() -> None:
+    with pytest.raises(UnsupportedVersion, match="TopicRecord"):
+        records.decode(b"\x01\x02\x07\x03ab")
+
+
+@given(st.integers(0, 30), st.integers(0, 5), st.binary(max_size=64))
+def test_any_bytes_are_a_record_or_an_error(kind: int, version: int, data: bytes) -> None:
+    try:
+        records.decode(bytes([1, kind, version]) + data)
+    except (ProtocolError, UnsupportedVersion):
+        return
+
+
+def test_topics_are_found_by_name_and_id() -> None:
+    image = image_of(TopicRecord(name="t", topic_id=ID), partition(0), partition(1, leader=-1))
+    assert image.topics["t"] is image.topics_by_id[ID]
+    assert image.partition("t", 0) is not None
+    assert image.partition("t", 2) is None
+    assert image.partition("u", 0) is None
+
+
+def test_a_removed_topic_takes_its_partitions_and_options_along() -> None:
+    image = image_of(*RECORDS[:3], RemoveTopicRecord(topic_id=ID))
+    assert image.topics == image.topics_by_id == {}
+    assert image.configs == {}
+
+
+def test_a_change_of_leader_is_a_new_leader_epoch() -> None:
+    change = PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2], replicas=[2, 1])
+    image = image_of(TopicRecord(name="t", topic_id=ID), partition(0), change)
+    changed = image.partition("t", 0)
+    assert changed is not None
+    assert (changed.leader, changed.leader_epoch, changed.partition_epoch) == (2, 1, 1)
+    assert (changed.isr, changed.replicas) == ([2], [2, 1])
+
+
+def test_a_change_of_isr_keeps_the_leader_epoch() -> None:
+    change = PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[])
+    changed = image_of(TopicRecord(name="t", topic_id=ID), partition(0), change).partition("t", 0)
+    assert changed is not None
+    assert (changed.leader, changed.leader_epoch, changed.partition_epoch) == (1, 0, 1)
+
+
+def test_an_option_without_value_is_unset() -> None:
+    setting = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "name": "a"}
+    image = image_of(ConfigRecord(**setting, value="1"))
+    assert image.configs == {(BROKER_RESOURCE, "1"): {"a": "1"}}
+    image.apply(ConfigRecord(**setting, value=None))
+    assert image.configs == {}
+
+
+def test_brokers_come_are_fenced_and_go() -> None:
+    image = image_of(registration(fenced=True))
+    assert image.brokers[1].fenced
+    image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, fenced=-1))
+    assert not image.brokers[1].fenced
+    assert image.brokers[1].endpoints == [("PLAINTEXT", "h", 9092)]
+    image.apply(UnregisterBrokerRecord(broker_id=1, broker_epoch=9))
+    assert image.brokers == {}
+
+
+def test_a_feature_of_level_0_is_gone() -> None:
+    image = image_of(FeatureLevelRecord(name="group.version", feature_level=1))
+    assert image.features == {"group.version": 1}
+    image.apply(FeatureLevelRecord(name="group.version", feature_level=0))
+    assert image.features == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c"), ("..", "__")], ids=str
+)
+def test_names_that_differ_in_a_dot_collide(name: str, other: str) -> None:
+    image = image_of(TopicRecord(name=other, topic_id=ID))
+    assert image.colliding_topic(name) == other
+    assert image.colliding_topic(other) is None

@@ -1,0 +1,193 @@
+"""What a restart keeps, cleanly or after a crash: topics, options, records, offsets, producer ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pyclient.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyclient.records import decode_key_values, iter_batches
+
+ENDS = pytest.mark.parametrize("end", ["restart", "kill", "kill the process"])
+
+
+def bring_back(cluster: EmbeddedCluster, end: str) -> None:
+    if end == "restart":
+        cluster.restart()
+    else:
+        cluster.kill()
+        cluster.start()
+
+
+def create(client: Any, name: str, partitions: int = 2, **configs: str) -> Any:
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+    [made] = client.call(CreateTopicsRequest(topics=[wanted]), 7).topics
+    assert made.error_code == 0, made
+    return made
+
+
+def describe(client: Any, name: str) -> Any:
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    return client.call(wanted, 12).topics[0]
+
+
+def end_offset(client: Any, name: str, partition: int = 0) -> int:
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[wanted])])
+    [answer] = client.call(request, 5).topics[0].partitions
+    assert answer.error_code == 0, answer
+    offset: int = answer.offset
+    return offset
+
+
+@ENDS
+def test_topics_options_and_records_survive(
+    connect: Any, produce: Any, batch: Any, fetch_request: Any, end: str
+) -> None:
+    with EmbeddedCluster(processes=end == "kill the process") as cluster:
+        client = connect(cluster)
+        before = create(client, "kept", retention_ms="3600000000")
+        for value in (b"a", b"b", b"c"):
+            assert produce(client, "kept", batch(value), partition=1).error_code == 0
+        bring_back(cluster, end)
+
+        client = connect(cluster)
+        after = describe(client, "kept")
+        assert (after.topic_id, len(after.partitions)) == (before.topic_id, 2)
+        response = client.call(fetch_request("kept", {1: 0}), 11)
+        data = response.responses[0].partitions[0].records
+        values = [
+            value
+            for position, header in iter_batches(data)
+            for _, _, _, value in decode_key_values(data, position, header)
+        ]
+        assert values == [b"a", b"b", b"c"]
+        assert produce(client, "kept", batch(b"d"), partition=1).base_offset == 3
+        resource = DescribeConfigsResource(resource_type=2, resource_name="kept", configuration_keys=["retention.ms"])
+        [told] = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
+        assert [config.value for config in told.configs] == ["3600000000"]
+
+
+@ENDS
+def test_a_deleted_topic_stays_deleted(connect: Any, produce: Any, batch: Any, end: str) -> None:
+    with EmbeddedCluster(processes=end == "kill the process") as cluster:
+        client = connect(cluster)
+        create(client, "gone")
+        produce(client, "gone", batch(b"a", b"b"))
+        client.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 5)
+        bring_back(cluster, end)
+
+        client = connect(cluster)
+        assert describe(client, "gone").error_code == errors.UnknownTopicOrPartition.code
+        create(client, "gone")
+        assert end_offset(client, "gone") == 0
+
+
+@ENDS
+def test_producer_ids_go_on_behind_those_that_were_given(connect: Any, end: str) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    with EmbeddedCluster(processes=end == "kill the process") as cluster:
+        before = connect(cluster).call(request, 4).producer_id
+        bring_back(cluster, end)
+        assert connect(cluster).call(request, 4).producer_id > before
+
+
+@ENDS
+def test_a_producer_s_last_batch_is_known_again(connect: Any, produce: Any, batch: Any, end: str) -> None:
+    with EmbeddedCluster(processes=end == "kill the process") as cluster:
+        client = connect(cluster)
+        create(client, "idempotent", message_timestamp_before_max_ms=str(2**62))
+        first = batch(b"a", b"b", producer_id=4, producer_epoch=0, base_sequence=0)
+        assert produce(client, "idempotent", first).base_offset == 0
+        bring_back(cluster, end)
+
+        client = connect(cluster)
+        second = batch(b"c", producer_id=4, producer_epoch=0, base_sequence=2)
+        assert produce(client, "idempotent", second).base_offset == 2
+        assert produce(client, "idempotent", second).base_offset == 2
+        assert end_offset(client, "idempotent") == 3
+
+
+@ENDS
+def test_committed_offsets_survive(connect: Any, end: str) -> None:
+    with EmbeddedCluster(processes=end == "kill the process") as cluster:
+        client = connect(cluster)
+        create(client, "read")
+        while client.call(FindCoordinatorRequest(key="group", key_type=0), 2).error_code:
+            pass
+        partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=42, committed_metadata="note")
+        commit = OffsetCommitRequest(
+            group_id="group", topics=[OffsetCommitRequestTopic(name="read", partitions=[partition])]
+        )
+        assert client.call(commit, 7).topics[0].partitions[0].error_code == 0
+        bring_back(cluster, end)
+
+        client = connect(cluster)
+        wanted = OffsetFetchRequest(
+            group_id="group", topics=[OffsetFetchRequestTopic(name="read", partition_indexes=[1])]
+        )
+        [found] = client.call(wanted, 5).topics[0].partitions
+        assert (found.error_code, found.committed_offset, found.metadata) == (0, 42, "note")
+
+
+def test_a_torn_tail_is_cut_off_after_a_crash(connect: Any, produce: Any, batch: Any, data_dir: str) -> None:
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        create(client, "torn", 1)
+        for value in (b"a", b"b", b"c"):
+            produce(client, "torn", batch(value))
+        cluster.kill()
+        segment = Path(data_dir, "torn-0", f"{0:020}.log")
+        segment.write_bytes(segment.read_bytes()[:-3])
+        cluster.start()
+        client = connect(cluster)
+        assert end_offset(client, "torn") == 2
+        assert produce(client, "torn", batch(b"d")).base_offset == 2
+
+
+def test_a_torn_metadata_log_keeps_what_was_whole(connect: Any, data_dir: str) -> None:
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        create(client, "first")
+        create(client, "second")
+        cluster.kill()
+        segment = Path(data_dir, "__cluster_metadata-0", f"{0:020}.log")
+        segment.write_bytes(segment.read_bytes()[:-1])
+        cluster.start()
+        client = connect(cluster)
+        assert describe(client, "first").error_code == 0
+        assert describe(client, "second").error_code == errors.UnknownTopicOrPartition.code
+        create(client, "second")
+
+
+def test_every_start_is_a_new_epoch_of_the_quorum(connect: Any, data_dir: str) -> None:
+    epochs = []
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        for _ in range(3):
+            state = Path(data_dir, "__cluster_metadata-0", "quorum-state").read_text()
+            epochs.append(int(state.partition('"leaderEpoch":')[2].partition(",")[0]))
+            cluster.restart()
+            assert connect(cluster).call(MetadataRequest(topics=[]), 1).controller_id == 1
+    assert epochs == [1, 2, 3]

@@ -1,0 +1,122 @@
+"""Connections: order, partial and hostile frames, slow readers, and a good client beside all of it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import Any
+
+import pytest
+
+from pyclient.protocol import framing
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.fetch import FetchRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+
+ASK = MetadataRequest(topics=[])
+
+
+def frame_of(request: Any, version: int, correlation_id: int) -> bytes:
+    return b"".join(framing.encode_request(request, version, correlation_id, "raw"))
+
+
+def test_pipelined_requests_are_answered_in_order(client: Any) -> None:
+    client.send_bytes(b"".join(frame_of(ASK, 1, number) for number in range(500)))
+    assert [client.receive(MetadataRequest, 1)[1] for _ in range(500)] == list(range(500))
+
+
+def test_a_frame_may_come_byte_by_byte(client: Any) -> None:
+    for byte in frame_of(ASK, 9, 3):
+        client.send_bytes(bytes([byte]))
+    response, correlation_id = client.receive(MetadataRequest, 9)
+    assert correlation_id == 3
+    assert response.controller_id == 1
+
+
+def test_what_comes_behind_a_waiting_request_is_answered_behind_it(
+    client: Any, topic: str, fetch_request: Any
+) -> None:
+    first = client.send(fetch_request(topic, {0: 0}, max_wait_ms=200), 11)
+    second = client.send(ASK, 1)
+    assert client.receive(FetchRequest, 11)[1] == first
+    assert client.receive(MetadataRequest, 1)[1] == second
+
+
+def test_acks_0_is_not_answered_and_what_follows_is(client: Any, topic: str, produce: Any, batch: Any) -> None:
+    for number in range(10):
+        assert produce(client, topic, batch(b"value %d" % number), acks=0) is None
+    assert client.call(ASK, 1).controller_id == 1
+
+
+def test_an_error_with_acks_0_closes_the_connection(client: Any, produce: Any, batch: Any) -> None:
+    produce(client, "no-such-topic", batch(b"value"), acks=0)
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 0),
+        struct.pack(">i", 3) + b"\0\0\0",
+        struct.pack(">i", (100 << 20) + 1),
+        struct.pack(">i", 2**31 - 1),
+        b"\x16\x03\x01\x02\x00",  # a TLS hello
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_a_frame_that_makes_no_sense_closes_that_connection_only(
+    client: Any, connect: Any, broker: Any, head: bytes
+) -> None:
+    good = connect(broker)
+    client.send_bytes(head)
+    assert client.is_closed()
+    assert good.call(ASK, 1).controller_id == 1
+
+
+def test_a_client_that_does_not_read_is_not_read_from(client: Any, connect: Any, broker: Any) -> None:
+    """Ten thousand answers to a small request would be megabytes: the broker stops taking requests instead."""
+    client.socket.settimeout(0.2)
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    request = frame_of(ApiVersionsRequest(), 0, 1) * 1000
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while sent < 200 << 20:
+            sent += client.socket.send(request)
+    assert sent < 100 << 20
+    assert connect(broker).call(ASK, 1).controller_id == 1
+
+
+def test_many_connections_are_served_at_once(connect: Any, broker: Any) -> None:
+    clients = [connect(broker) for _ in range(200)]
+    for client in clients:
+        client.send(ASK, 1)
+    assert all(client.receive(MetadataRequest, 1)[0].controller_id == 1 for client in clients)
+
+
+def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing_behind(
+    connect: Any, broker: Any, topic: str, fetch_request: Any, client: Any
+) -> None:
+    waiting = connect(broker)
+    waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=300), 11)
+    waiting.close()
+    assert client.call(fetch_request(topic, {0: 0}, max_wait_ms=400), 11).error_code == 0
+    assert len(broker._runner.node.purgatory) == 0
+
+
+def test_clients_in_threads_each_get_their_own_answers(connect: Any, broker: Any) -> None:
+    wrong: list[int] = []
+
+    def ask(client: Any) -> None:
+        for _ in range(200):
+            sent = client.send(ASK, 5)
+            if client.receive(MetadataRequest, 5)[1] != sent:
+                wrong.append(sent)
+
+    threads = [threading.Thread(target=ask, args=(connect(broker),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
