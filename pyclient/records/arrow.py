@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns, RecordColumns
+
+_BYTES_OR_TEXT: Final = (
+    "null", "binary", "string", "large_binary", "large_string", "fixed_size_binary", "binary_view", "string_view",
+)  # fmt: skip
 
 
 def to_table(parts: Sequence[RecordColumns]) -> Any:

@@ -209,7 +209,8 @@ def _decompress_zstd(data: Buffer, max_size: int) -> Buffer:
                 raise _too_large(Compression.ZSTD, max_size)
             if size > _ZSTD_RATIO * len(data):
                 raise _damaged(Compression.ZSTD, "it states more than it can hold")
-            return _zstd_at_once(data, size)
+            # Of a frame that states 0 bytes the library reads no more than that.
+            return _zstd_at_once(data, size) if size else _zstd_by_slices(data, 0)
         try:
             return _zstd_at_once(data, min(max_size, _FIRST_GUESS * len(data)))
         except zstandard.ZstdError:

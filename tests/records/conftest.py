@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -52,14 +55,26 @@ class Twin:
         return columns
 
 
-def compiled() -> ModuleType:
+def required(name: str, how: str) -> ModuleType:
+    """A module that a test cannot do without: it skips, or fails where everything must run."""
     try:
-        from pyclient.records import _speedups
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's, while they are imported
+            return import_module(name)
     except ImportError:
         if os.environ.get("PYCLIENT_REQUIRE_ALL") == "1":
-            pytest.fail("the compiled codec is missing: python setup.py build_ext --inplace", pytrace=False)
-        pytest.skip("the compiled codec was not built")
-    return _speedups  # type: ignore[no-any-return]
+            pytest.fail(f"{name} is missing: {how}", pytrace=False)
+        pytest.skip(f"{name} is not there")
+
+
+def compiled() -> ModuleType:
+    return required("pyclient.records._speedups", "python setup.py build_ext --inplace")
+
+
+@pytest.fixture(scope="session")
+def peer() -> Callable[[str], ModuleType]:
+    """Imports a module of another client."""
+    return lambda name: required(name, "pip install 'pyclient-kafka[test]'")
 
 
 @pytest.fixture(scope="session", params=["c", "py"])

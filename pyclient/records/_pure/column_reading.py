@@ -48,6 +48,11 @@ class _Binary:
 class ColumnsBuilder:
     """Collects the records of many batches, of any topics and partitions, as columns."""
 
+    __slots__ = (
+        "_header_offsets", "_header_values", "_keys", "_kinds", "_names", "_offsets", "_partitions", "_timestamps",
+        "_topic_ids", "_topics", "_values", "count",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self._reset()
 

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyclient.records
+from pyclient.records import _pure, implementation
+
+ROOT = Path(__file__).parents[2]
+SHARED = sorted(set(_pure.__all__) - {"IMPLEMENTATION"})
+
+
+def run(code: str, **environment: str) -> str:
+    env = {**os.environ, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env, cwd=ROOT, timeout=60
+    )
+    return done.stdout.strip()
+
+
+def test_every_name_comes_from_the_chosen_twin(twins: tuple[Any, Any]) -> None:
+    chosen = next(twin.module for twin in twins if twin.module.IMPLEMENTATION == pyclient.records.IMPLEMENTATION)
+    for name in SHARED:
+        assert getattr(implementation, name) is getattr(chosen, name)
+        assert getattr(pyclient.records, name) is getattr(chosen, name)
+
+
+def test_the_environment_forces_the_python_twin(twins: tuple[Any, Any]) -> None:
+    code = "import sys, pyclient.records as r; print(r.IMPLEMENTATION, 'pyclient.records._speedups' in sys.modules)"
+    assert run(code, PYCLIENT_PURE="1") == "pure False"
+    assert run(code, PYCLIENT_PURE="0") == "cython True"
+
+
+@pytest.mark.parametrize("broken", ["sys.modules['pyclient.records._speedups'] = None", "OLD"])
+def test_without_a_usable_compiled_twin_the_python_one_serves(broken: str) -> None:
+    old = "import types; sys.modules['pyclient.records._speedups'] = types.ModuleType('pyclient.records._speedups')"
+    code = f"import sys; {old if broken == 'OLD' else broken}; import pyclient.records as r; print(r.IMPLEMENTATION)"
+    assert run(code, PYCLIENT_PURE="0") == "pure"
+
+
+def members(kind: Any) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_both_twins_have_the_same_names_and_arguments(twins: tuple[Any, Any], name: str) -> None:
+    compiled, pure = (getattr(twin.module, name) for twin in twins)
+    if not inspect.isclass(pure):
+        assert arguments(compiled) == arguments(pure)
+        return
+    assert members(compiled) == members(pure)
+    for member in members(pure) | {"__init__"}:
+        if inspect.isfunction(getattr(pure, member)) and member != "__init__":
+            assert arguments(getattr(compiled, member)) == arguments(getattr(pure, member)), member
+
+
+def arguments(function: Any) -> list[tuple[str, Any, Any]]:
+    """Names, kinds and defaults; the compiled ones state theirs in the first line of what `help` shows."""
+    parameters = inspect.signature(getattr(function, "__wrapped__", function)).parameters.values()
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
+
+
+def test_importing_records_loads_no_codec_library() -> None:
+    code = "import sys, pyclient.records; print(sorted({'lz4', 'snappy', 'zstandard', 'cramjam'} & set(sys.modules)))"
+    assert run(code) == "[]"
+
+
+def test_setup_leaves_the_extension_out_where_it_is_not_wanted() -> None:
+    code = (
+        "import setuptools; found = []; setuptools.setup = lambda **options: found.append(options['ext_modules'])\n"
+        "exec(compile(open('setup.py').read(), 'setup.py', 'exec')); print(found)"
+    )
+    assert run(code, PYCLIENT_PURE="1") == "[[]]"
+    hide = "import sys; sys.modules['Cython.Build'] = None\n"
+    assert run(hide + code, PYCLIENT_PURE="0") == "[[]]"
