@@ -104,7 +104,7 @@ class Connection:
         try:
             await connection._agree_on_versions()
         except BaseException:
-            connection._end(ConnectionFailed("given up while connecting"))
+            connection.end("given up while connecting")
             raise
         return connection
 
@@ -192,9 +192,23 @@ class Connection:
             raise self._failure(request, version)
         self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
 
+    async def drain(self) -> None:
+        """Waits until the network has taken all that was sent, so that its buffers are free again.
+
+        `ConnectionFailed` if the connection ends before.
+        """
+        while self._held and self._cause is None:  # noqa: ASYNC110  # until a moment, in one step but for rounding
+            await asyncio.sleep(self.throttled_for)
+        assert self._stream is not None
+        await self._stream.drain()
+
     async def close(self) -> None:
         """Ends the connection; who still waits gets `ConnectionFailed`."""
-        self._end(ConnectionFailed("closed by this client"))
+        self.end("closed by this client")
+
+    def end(self, reason: str) -> None:
+        """Ends the connection at once; who still waits gets `ConnectionFailed` with the reason."""
+        self._end(ConnectionFailed(reason))
 
     def _next_correlation_id(self) -> int:
         self._correlation_id = correlation_id = (self._correlation_id + 1) & _MAX_CORRELATION_ID

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from pyclient.config import format_address
 from pyclient.errors import ConnectionFailed
 from pyclient.net.frames import FrameAssembler
 from pyclient.protocol.fields import Part
@@ -386,4 +385,7 @@ def _peername(sock: socket.socket) -> str:
         name = sock.getpeername()
     except OSError:
         return "a peer that is gone"
-    return format_address(str(name[0]), name[1]) if isinstance(name, tuple) else "a local socket"
+    if not isinstance(name, tuple):
+        return "a local socket"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

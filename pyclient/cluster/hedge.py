@@ -1,0 +1,40 @@
+"""The first of several attempts that succeeds: the next one begins when one fails or takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from pyclient.errors import KafkaError
+
+T = TypeVar("T")
+
+
+async def first_success(attempts: Iterable[Callable[[], Awaitable[T]]], patience: float) -> T:
+    """The result of the first attempt that succeeds; the others are cancelled.
+
+    Attempts start in order, each when one before it failed or `patience` seconds have passed, so that a broker which
+    hangs costs that long and not a whole timeout. If all fail with a `KafkaError`, the last of them is raised.
+    """
+    waiting = list(attempts)[::-1]
+    running: set[asyncio.Future[T]] = set()
+    last: BaseException = ValueError("there is nothing to attempt")
+    try:
+        while waiting or running:
+            if waiting:
+                running.add(asyncio.ensure_future(waiting.pop()()))
+            timeout = patience if waiting else None
+            done, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                error = attempt.exception()
+                if error is None:
+                    return attempt.result()
+                if not isinstance(error, KafkaError):
+                    raise error
+                last = error
+        raise last
+    finally:
+        for attempt in running:
+            attempt.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,112 @@
+"""One broker as a client sees it: a connection that is opened when wanted and backs off when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Clock, Rng
+from pyclient.cluster.metadata import Node
+from pyclient.errors import ConnectionFailed
+from pyclient.net.connection import Connection
+
+
+class Link:
+    """Holds at most one connection to `node`. Attempts are at least the reconnect backoff apart, however many ask."""
+
+    def __init__(
+        self, node: Node, connect: Callable[[Node], Awaitable[Connection]], backoff: Backoff, clock: Clock, rng: Rng
+    ) -> None:
+        self.node = node
+        self.failures = 0
+        self._connect = connect
+        self._backoff = backoff
+        self._clock = clock
+        self._rng = rng
+        self._connection: Connection | None = None
+        self._attempt: asyncio.Task[Connection] | None = None
+        self._not_before = float("-inf")
+        self._closed = False
+
+    @property
+    def ready(self) -> Connection | None:
+        """The connection, if it is open."""
+        connection = self._connection
+        return connection if connection is not None and not connection.closed else None
+
+    def wake(self) -> None:
+        """Begins to connect in the background, unless a connection is open or being opened."""
+        if self.ready is None and self._attempt is None and not self._closed:
+            self._attempt = asyncio.create_task(self._open())
+            self._attempt.add_done_callback(self._attempted)
+
+    async def connection(self) -> Connection:
+        """The open connection, after waiting for one if need be; `ConnectionFailed` if this attempt fails."""
+        connection = self.ready
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise ConnectionFailed(f"{self.node.address}: the client is closed")
+        self.wake()
+        attempt = self._attempt
+        assert attempt is not None
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if attempt.cancelled() and task is not None and not task.cancelling():  # by close()
+                raise ConnectionFailed(f"{self.node.address}: the client was closed") from None
+            raise
+
+    def adopt(self, node: Node) -> None:
+        """Keeps the connection under the node id that its broker turned out to have."""
+        self.node = node
+        if self._connection is not None:
+            self._connection.node_id = node.node_id
+
+    def close_if_idle(self, idle_seconds: float) -> None:
+        """Closes a connection that nobody used for so long."""
+        connection = self.ready
+        if connection is None or connection.in_flight:
+            return
+        if self._clock.monotonic() - connection.last_used >= idle_seconds:
+            _put_away(connection, "it was idle")
+
+    def close(self) -> None:
+        """Gives up an attempt and closes the connection."""
+        self._closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self._connection is not None:
+            _put_away(self._connection, "closed by this client")
+
+    async def _open(self) -> Connection:
+        pause = self._not_before - self._clock.monotonic()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
+        try:
+            connection = await self._connect(self.node)
+        except ConnectionFailed:
+            self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
+            self.failures += 1
+            raise
+        self.failures = 0
+        self._connection = connection
+        connection.node_id = self.node.node_id  # it may have been learnt meanwhile
+        return connection
+
+    def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
+        self._attempt = None
+        if not attempt.cancelled():
+            attempt.exception()  # noted where connections are made; nobody has to wait for it
+
+    def __repr__(self) -> str:
+        state = "ready" if self.ready else "connecting" if self._attempt else "idle"
+        return f"<Link {self.node.address} {state} failures={self.failures}>"
+
+
+def _put_away(connection: Connection, reason: str) -> None:
+    connection.on_closed.clear()  # we know
+    connection.end(reason)

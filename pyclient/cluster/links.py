@@ -1,0 +1,147 @@
+"""Every broker a client knows, and the connections to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Clock, Rng
+from pyclient.cluster.link import Link
+from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node
+from pyclient.config import ClientConfig, parse_address
+from pyclient.errors import ConnectionFailed
+from pyclient.net.connect import Connector, TcpConnector
+from pyclient.net.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+class Links:
+    """One link for each node and purpose, bootstrap addresses included (as nodes with ids below 0).
+
+    `failures` has, by address, why the last attempt to use it failed. `on_failed(address)` is called when a connection
+    cannot be made, `on_lost(connection)` when one ends that we did not close.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        clock: Clock,
+        rng: Rng,
+        connector: Connector | None,
+        on_failed: Callable[[str], Any],
+        on_lost: Callable[[Connection], Any],
+    ) -> None:
+        self.failures: dict[str, str] = {}
+        self.closed = False
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._connector = connector or TcpConnector(config)
+        self._on_failed = on_failed
+        self._on_lost = on_lost
+        self._backoff = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
+        self._metadata: ClusterMetadata = EMPTY
+        self._learnt: dict[int, Node] = {}
+        self._links: dict[tuple[int, str], Link] = {}
+        self._bootstrap = [
+            Node(-1 - index, *parse_address(address)) for index, address in enumerate(config.bootstrap_servers)
+        ]
+
+    def to(self, node_id: int, purpose: str = "") -> Link:
+        """The link to a node; `ConnectionFailed` if no such node is known."""
+        node = self._metadata.nodes.get(node_id) or self._learnt.get(node_id)
+        if self.closed:
+            raise ConnectionFailed("the client is closed")
+        if node is None:
+            raise ConnectionFailed(f"node {node_id} is not in the cluster, which has {sorted(self._metadata.nodes)}")
+        return self._link(node, purpose)
+
+    def candidates(self) -> list[Link]:
+        """Whom to ask when any node will do: open connections, the least busy first, then nodes, then bootstrap."""
+        nodes = [self._link(node) for node in self._metadata.nodes.values()]
+        known = {link.node.address for link in nodes}
+        bootstrap = [self._link(node) for node in self._bootstrap if node.address not in known]
+        self._rng.shuffle(nodes)
+        self._rng.shuffle(bootstrap)
+        return sorted(nodes + bootstrap, key=_business)
+
+    def addresses(self) -> set[str]:
+        """The addresses of every node that is known, and of bootstrap."""
+        nodes = (*self._metadata.nodes.values(), *self._learnt.values(), *self._bootstrap)
+        return {node.address for node in nodes}
+
+    def connected(self) -> tuple[str, ...]:
+        """The addresses with an open connection."""
+        return tuple(dict.fromkeys(link.node.address for link in self._links.values() if link.ready is not None))
+
+    def learn(self, node: Node) -> None:
+        """Notes a node that a response named; metadata has the last word."""
+        self._learnt[node.node_id] = node
+
+    def fit(self, metadata: ClusterMetadata) -> None:
+        """Follows new metadata.
+
+        A bootstrap connection gets the id its broker turned out to have; links to nodes that are gone are closed.
+        """
+        self._metadata = metadata
+        by_address = {node.address: node for node in metadata.nodes.values()}
+        for (node_id, purpose), link in list(self._links.items()):
+            if node_id < 0:
+                node = by_address.get(link.node.address)
+                if node is not None and (node.node_id, purpose) not in self._links:
+                    link.adopt(node)
+                    self._links[node.node_id, purpose] = self._links.pop((node_id, purpose))
+            elif node_id not in metadata.nodes and node_id not in self._learnt:
+                self._links.pop((node_id, purpose)).close()
+        for address in self.failures.keys() - self.addresses():
+            del self.failures[address]
+
+    def close_idle(self, seconds: float) -> None:
+        """Closes connections that nobody used for so long."""
+        for link in self._links.values():
+            link.close_if_idle(seconds)
+
+    def close(self) -> None:
+        """Closes every connection and makes no new ones."""
+        self.closed = True
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def _link(self, node: Node, purpose: str = "") -> Link:
+        key = (node.node_id, purpose)
+        link = self._links.get(key)
+        if link is not None and link.node.address != node.address:
+            link.close()
+            link = None
+        if link is None:
+            link = self._links[key] = Link(node, self._connect, self._backoff, self._clock, self._rng)
+        return link
+
+    async def _connect(self, node: Node) -> Connection:
+        try:
+            connection = await Connection.open(
+                node.host,
+                node.port,
+                config=self._config,
+                clock=self._clock,
+                node_id=node.node_id,
+                connector=self._connector,
+            )
+        except ConnectionFailed as error:
+            log.debug("%s", error)
+            self.failures[node.address] = str(error)
+            self._on_failed(node.address)
+            raise
+        self.failures.pop(node.address, None)
+        connection.on_closed.append(self._on_lost)
+        return connection
+
+
+def _business(link: Link) -> tuple[bool, int]:
+    ready = link.ready
+    return ready is None, 0 if ready is None else ready.in_flight

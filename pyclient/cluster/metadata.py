@@ -1,0 +1,157 @@
+"""The picture of a cluster at one moment: nodes, topics, leaders. Immutable; what a broker tells is checked here."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from pyclient.config import format_address
+from pyclient.errors import LeaderNotAvailable
+from pyclient.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+NO_LEADER: Final = -1
+_NO_ID: Final = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker and where it listens. Ids below 0 are bootstrap addresses, whose broker is not known yet."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port, with brackets around an IPv6 address."""
+        return format_address(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition and who has it. `leader` is -1 while there is none; epochs grow with each new leader."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic; `partitions` are in order of their number. Without partitions, `error_code` says why."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionInfo, ...]
+    internal: bool = False
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """One snapshot. `fetched_at` is the clock's monotonic seconds; `controller_id` is -1 while there is none."""
+
+    cluster_id: str | None
+    controller_id: int
+    nodes: Mapping[int, Node]
+    topics: Mapping[str, TopicInfo]
+    fetched_at: float
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node id of a partition's leader; -1 if it is not known."""
+        info = self.partition(topic, partition)
+        return NO_LEADER if info is None else info.leader
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """A partition's entry; None if it is not known."""
+        info = self.topics.get(topic)
+        if info is None or not 0 <= partition < len(info.partitions):
+            return None
+        return info.partitions[partition]
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None if it is not known."""
+        info = self.topics.get(topic)
+        return len(info.partitions) if info is not None and info.partitions else None
+
+
+EMPTY: Final = ClusterMetadata(None, -1, MappingProxyType({}), MappingProxyType({}), float("-inf"))
+"""What is known before the first answer."""
+
+
+def snapshot(previous: ClusterMetadata, response: MetadataResponse, now: float) -> ClusterMetadata:
+    """The picture after a broker's answer.
+
+    Nodes with an impossible id, host or port are left out, and so are leaders that are no such node. A partition whose
+    leader epoch is older than the one known is kept as known: the broker that answered lags behind (KIP-320).
+    """
+    nodes: dict[int, Node] = {}
+    for broker in response.brokers:
+        if _is_possible(broker) and broker.node_id not in nodes:
+            nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port, broker.rack)
+    topics: dict[str, TopicInfo] = {}
+    for topic in response.topics:
+        if topic.name and topic.name not in topics:
+            topics[topic.name] = _topic(topic, topic.name, nodes, previous.topics.get(topic.name))
+    controller = response.controller_id if response.controller_id in nodes else -1
+    return ClusterMetadata(response.cluster_id, controller, MappingProxyType(nodes), MappingProxyType(topics), now)
+
+
+def _is_possible(broker: MetadataResponseBroker) -> bool:
+    return broker.node_id >= 0 and 0 < broker.port <= 65535 and bool(broker.host.strip())
+
+
+def _topic(topic: MetadataResponseTopic, name: str, nodes: Mapping[int, Node], known: TopicInfo | None) -> TopicInfo:
+    partitions = {partition.partition_index: partition for partition in reversed(topic.partitions)}
+    error_code = topic.error_code
+    if set(partitions) != set(range(len(partitions))):
+        # The number of partitions decides where keys go, so a list with holes is not guessed at but asked for again.
+        partitions = {}
+        error_code = error_code or LeaderNotAvailable.code
+    comparable = known is not None and known.topic_id == topic.topic_id != _NO_ID
+    earlier = known.partitions if known is not None and comparable else ()
+    return TopicInfo(
+        name,
+        topic.topic_id,
+        tuple(_partition(partitions[number], nodes, earlier) for number in range(len(partitions))),
+        topic.is_internal,
+        error_code,
+    )
+
+
+def _partition(
+    partition: MetadataResponsePartition, nodes: Mapping[int, Node], earlier: tuple[PartitionInfo, ...]
+) -> PartitionInfo:
+    number = partition.partition_index
+    if number < len(earlier) and 0 <= partition.leader_epoch < earlier[number].leader_epoch:
+        known = earlier[number]
+        return known if known.leader in nodes else replace(known, leader=NO_LEADER)
+    return PartitionInfo(
+        number,
+        partition.leader_id if partition.leader_id in nodes else NO_LEADER,
+        partition.leader_epoch,
+        tuple(partition.replica_nodes),
+        tuple(partition.isr_nodes),
+        tuple(partition.offline_replicas),
+        partition.error_code,
+    )
+
+
+def describe_topics(topics: Iterable[str], limit: int = 5) -> str:
+    """Topic names for a message; a long list is cut."""
+    names = sorted(topics)
+    shown = ", ".join(names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

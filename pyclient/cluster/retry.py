@@ -1,0 +1,71 @@
+"""Trying again: tenacity's loop on the client's own backoff and random generator, bounded by a timeout."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Rng
+from pyclient.errors import KafkaError, KafkaTimeout
+
+T = TypeVar("T")
+
+
+class RetryPolicy:
+    """How one kind of call is tried again: after any retriable `KafkaError`, with growing pauses, until its timeout.
+
+    `before_retry(error)` is told each failure that will be followed by another attempt.
+    """
+
+    def __init__(
+        self, backoff: Backoff, rng: Rng, *, before_retry: Callable[[BaseException], None] | None = None
+    ) -> None:
+        self._before_retry = before_retry
+        self._loop = AsyncRetrying(
+            sleep=asyncio.sleep,
+            wait=lambda state: backoff.delay(state.attempt_number - 1, rng),
+            retry=retry_if_exception(is_retriable),
+            reraise=True,
+        )
+
+    async def call(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        timeout: float | None,
+        what: str,
+        details: Callable[[], str] = str,
+    ) -> T:
+        """The result of the first attempt that succeeds.
+
+        An error that is not retriable is raised as it is. After `timeout` seconds (None: never) `KafkaTimeout` says
+        `what` was tried, the last failure and the `details` known by then.
+        """
+        last: BaseException | None = None
+
+        def note(state: RetryCallState) -> None:
+            nonlocal last
+            last = state.outcome.exception() if state.outcome is not None else None
+            if last is not None and self._before_retry is not None:
+                self._before_retry(last)
+
+        async def once() -> T:  # tenacity asks for a coroutine function
+            return await attempt()
+
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await self._loop.copy(before_sleep=note)(once)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            facts = "; ".join(filter(None, [str(last) if last is not None else "", details()]))
+            raise KafkaTimeout(f"{what}: not done within {timeout:g} s{': ' + facts if facts else ''}") from last
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether the same call may succeed later: what the error's class says (`KafkaError.retriable`)."""
+    return isinstance(error, KafkaError) and error.retriable

@@ -1,0 +1,132 @@
+import pytest
+
+from pyclient.cluster.client import ClusterClient
+from pyclient.errors import GroupAuthorizationFailed, KafkaTimeout, MalformedMessage
+from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.cluster.scripts import broker, config, metadata, run
+from tests.net.scripted import CLOSE, RANGES, ScriptedBroker
+
+
+def found(key, node_id=1, host="127.0.0.1", port=1, error_code=0, message=None):
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error_code, error_message=message)
+        ]
+    )
+
+
+def asking(answers, scenario, **options):
+    """Runs the scenario with a client of a broker that gives these answers to FindCoordinator, the last for ever."""
+    answers = list(answers)
+
+    async def wrapped():
+        only = ScriptedBroker(
+            {FindCoordinatorRequest: lambda *_: answers.pop(0) if len(answers) > 1 else answers[0]}, **options
+        )
+        only.answers[MetadataRequest] = metadata([broker(1, only.port)])
+        client = ClusterClient(config(only.address))
+        await client.start()
+        await scenario(client, only)
+        await client.close()
+        only.stop()
+
+    run(wrapped())
+
+
+def test_a_coordinator_is_looked_up_once_and_again_when_forgotten():
+    async def scenario(client, only):
+        for _ in range(3):
+            assert await client.find_coordinator("g", timeout=10) == 4
+        assert only.count(FindCoordinatorRequest) == 1
+        [request] = [each for each in only.requests if isinstance(each, FindCoordinatorRequest)]
+        assert (request.coordinator_keys, request.key_type) == (["g"], 0)
+        client.forget_coordinator("g", kind=1)
+        await client.find_coordinator("g", timeout=10)
+        assert only.count(FindCoordinatorRequest) == 1
+        client.forget_coordinator("g")
+        await client.find_coordinator("g", timeout=10)
+        assert only.count(FindCoordinatorRequest) == 2
+
+    asking([found("g", node_id=4)], scenario)
+
+
+def test_a_coordinator_that_metadata_does_not_name_can_be_connected_to():
+    async def scenario(client, only):
+        only.answers[FindCoordinatorRequest] = found("g", node_id=9, port=only.port)
+        node_id = await client.find_coordinator("g", timeout=10)
+        connection = await client.connection(node_id, purpose="coordinator")
+        assert (connection.node_id, connection.address) == (9, only.address)
+
+    asking([CLOSE], scenario)
+
+
+def test_older_brokers_are_asked_for_one_key():
+    async def scenario(client, only):
+        assert await client.find_coordinator("tx", kind=1, timeout=10) == 1
+        [request] = [each for each in only.requests if isinstance(each, FindCoordinatorRequest)]
+        assert (request.key, request.key_type) == ("tx", 1)
+
+    old = FindCoordinatorResponse(node_id=1, host="h", port=1)
+    asking([old], scenario, ranges={**RANGES, 10: (0, 3)})
+
+
+@pytest.mark.parametrize(
+    "unavailable",
+    [
+        found("g", error_code=15),
+        found("g", error_code=14),
+        found("g", node_id=-1),
+        found("g", port=0),
+        found("g", port=70_000),
+        found("g", host=""),
+        CLOSE,
+    ],
+)
+def test_a_coordinator_that_is_not_available_is_asked_for_again(unavailable):
+    async def scenario(client, only):
+        assert await client.find_coordinator("g", timeout=10) == 1
+        assert only.count(FindCoordinatorRequest) == 3
+
+    asking([unavailable, unavailable, found("g")], scenario)
+
+
+def test_a_coordinator_that_stays_away_is_a_timeout_that_tells_why():
+    async def scenario(client, only):
+        with pytest.raises(KafkaTimeout) as error:
+            await client.find_coordinator("g", timeout=0.1)
+        text = str(error.value)
+        assert text.startswith("finding the coordinator of group 'g': not done within 0.1 s: ")
+        assert f"{only.address} says (none yet)" in text
+
+    asking([found("g", error_code=15, message="none yet")], scenario)
+
+
+def test_a_refusal_is_raised_at_once():
+    async def scenario(client, only):
+        with pytest.raises(GroupAuthorizationFailed, match=r"group 'g'.*not you"):
+            await client.find_coordinator("g", timeout=10)
+        assert only.count(FindCoordinatorRequest) == 1
+
+    asking([found("g", error_code=30, message="not you")], scenario)
+
+
+def test_an_answer_about_something_else_is_an_error():
+    async def scenario(client, only):
+        with pytest.raises(MalformedMessage, match="says nothing about 'g'"):
+            await client.find_coordinator("g", timeout=10)
+
+    asking([found("another")], scenario)
+
+
+def test_coordinators_at_a_node_that_was_lost_are_forgotten():
+    async def scenario(client, only):
+        assert await client.find_coordinator("g", timeout=10) == 1
+        await client.connection(1)
+        before = only.count(MetadataRequest)
+        only.drop()
+        await only.until(lambda: only.count(MetadataRequest) > before)
+        await client.find_coordinator("g", timeout=10)
+        assert only.count(FindCoordinatorRequest) == 2
+
+    asking([found("g")], scenario)

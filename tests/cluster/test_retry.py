@@ -1,0 +1,176 @@
+import asyncio
+import random
+
+import pytest
+
+from pyclient.backoff import Backoff
+from pyclient.cluster.hedge import first_success
+from pyclient.cluster.refresh import RefreshGate
+from pyclient.cluster.retry import RetryPolicy
+from pyclient.errors import ConnectionFailed, InvalidTopic, KafkaTimeout, LeaderNotAvailable
+from pyclient.testing.clock import ManualClock
+from tests.cluster.scripts import run
+
+
+def attempts_of(*outcomes):
+    """An attempt that gives the outcomes one after the other, the last for ever, and how often it was made."""
+    made = []
+
+    async def attempt():
+        outcome = outcomes[min(len(made), len(outcomes) - 1)]
+        made.append(outcome)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return attempt, made
+
+
+QUICK = Backoff(0.001, 0.002)
+
+
+def test_retriable_errors_are_tried_again():
+    told = []
+    policy = RetryPolicy(QUICK, random.Random(1), before_retry=told.append)
+    failure = LeaderNotAvailable("wait")
+    attempt, made = attempts_of(failure, failure, "done")
+    assert run(policy.call(attempt, timeout=10, what="It")) == "done"
+    assert len(made) == 3
+    assert told == [failure, failure]
+
+
+@pytest.mark.parametrize("error", [InvalidTopic("no"), ValueError("bug"), TimeoutError("its own")])
+def test_other_errors_are_raised_as_they_are(error):
+    attempt, made = attempts_of(error)
+    with pytest.raises(type(error)) as caught:
+        run(RetryPolicy(QUICK, random.Random(1)).call(attempt, timeout=10, what="It"))
+    assert caught.value is error
+    assert len(made) == 1
+
+
+def test_the_timeout_tells_the_last_failure():
+    attempt, _ = attempts_of(LeaderNotAvailable("no leader"))
+    with pytest.raises(KafkaTimeout) as caught:
+        run(RetryPolicy(QUICK, random.Random(1)).call(attempt, timeout=0.02, what="It", details=lambda: "and more"))
+    assert str(caught.value) == "It: not done within 0.02 s: no leader; and more"
+    assert isinstance(caught.value.__cause__, LeaderNotAvailable)
+
+
+def test_an_attempt_that_hangs_is_ended_by_the_timeout():
+    with pytest.raises(KafkaTimeout, match=r"^It: not done within 0\.01 s$"):
+        run(RetryPolicy(QUICK, random.Random(1)).call(lambda: asyncio.sleep(60), timeout=0.01, what="It"))
+
+
+def test_the_first_success_wins_and_the_others_are_cancelled():
+    cancelled = []
+
+    async def hang():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.append(True)
+
+    fails, _ = attempts_of(ConnectionFailed("down"))
+    works, _ = attempts_of("result")
+    never, made = attempts_of("not needed")
+    assert run(first_success([fails, hang, works, never], 0.01)) == "result"
+    assert cancelled == [True]
+    assert made == []
+
+
+def test_when_all_fail_the_last_failure_is_raised():
+    first, _ = attempts_of(ConnectionFailed("one"))
+    second, _ = attempts_of(ConnectionFailed("two"))
+    with pytest.raises(ConnectionFailed, match="two"):
+        run(first_success([first, second], 0.01))
+    with pytest.raises(ValueError, match="nothing to attempt"):
+        run(first_success([], 0.01))
+
+
+def test_an_error_that_is_no_failure_is_raised_at_once():
+    bug, _ = attempts_of(ZeroDivisionError("bug"))
+    works, made = attempts_of("not reached")
+    with pytest.raises(ZeroDivisionError):
+        run(first_success([bug, works], 10))
+    assert made == []
+
+
+def gate(clock):
+    return RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 300.0, clock, random.Random(1))
+
+
+async def is_due(gate):
+    """Whether the gate opens before much else has happened; pauses are up to 0.08 s."""
+    try:
+        async with asyncio.timeout(0.2):
+            await gate.wait_until_due()
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_a_refresh_is_due_on_request_or_by_age():
+    async def scenario():
+        clock = ManualClock()
+        each = gate(clock)
+        each.begin()
+        each.end()
+        assert not await is_due(each)
+        each.request()
+        assert await is_due(each)
+        each.begin()
+        each.end()
+        assert not await is_due(each)
+        clock.advance(300)
+        assert await is_due(each)
+
+    run(scenario())
+
+
+def test_a_request_during_a_refresh_is_served_by_it_unless_it_is_for_something_new():
+    async def scenario():
+        each = gate(ManualClock())
+        each.begin()
+        each.request()
+        each.end()
+        assert not await is_due(each)
+        each.begin()
+        each.request_at_once()
+        each.end()
+        assert await is_due(each)
+
+    run(scenario())
+
+
+def test_refreshes_in_a_row_are_kept_further_and_further_apart():
+    clock = ManualClock()
+    each = gate(clock)
+    pauses = []
+
+    async def note(event, seconds, wait=each._wait):
+        if event is each._at_once:
+            pauses.append(round(seconds, 3))
+
+    each._wait = note
+
+    async def refreshes(count):
+        for _ in range(count):
+            each.begin()
+            each.end()
+            each.request()
+            await each.wait_until_due()
+
+    run(refreshes(6))
+    clock.advance(1)
+    run(refreshes(1))
+    assert pauses == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01]
+
+
+def test_a_refresh_that_failed_is_wanted_again():
+    async def scenario():
+        each = gate(ManualClock())
+        each.begin()
+        each.failed()
+        assert await is_due(each)
+
+    run(scenario())
