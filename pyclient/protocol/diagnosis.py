@@ -9,7 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from pyclient.errors import MalformedMessage
-from pyclient.protocol.fields import ArrayOf, Blob, Field, Fixed, Kind, Message, Nested, Text, fields_of
+from pyclient.protocol.fields import Message
+from pyclient.protocol.kinds import ArrayOf, Blob, Fixed, Kind, Nested, Text
+from pyclient.protocol.parts import Field, fields_of
 
 
 def explain(message: Message, version: int, error: Exception) -> MalformedMessage:

@@ -8,24 +8,12 @@ from struct import pack
 from typing import Any, Final
 
 from pyclient.errors import FieldNotInVersion
-from pyclient.protocol.decoding import MAX_STRING
 from pyclient.protocol.diagnosis import explain
-from pyclient.protocol.fields import (
-    BLANK,
-    ZERO_UUID,
-    ArrayOf,
-    Field,
-    Fixed,
-    Kind,
-    Message,
-    Nested,
-    Part,
-    RecordData,
-    Text,
-    fields_of,
-    shared_blank,
-)
+from pyclient.protocol.fields import Message, Part
+from pyclient.protocol.kinds import BLANK, ZERO_UUID, ArrayOf, Fixed, Kind, Nested, RecordData, Text
 from pyclient.protocol.layout import Layout, literal
+from pyclient.protocol.parts import Field, fields_of, shared_blank
+from pyclient.protocol.reading import MAX_STRING
 from pyclient.protocol.source import FEW, Source, few_packers
 from pyclient.varint import encode_uvarint
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pyclient.errors import MalformedMessage, TruncatedMessage
 from pyclient.protocol.codec import decode, encode_parts
-from pyclient.protocol.decoding import skip_tags
 from pyclient.protocol.fields import Part, Request, Response
+from pyclient.protocol.reading import skip_tags
 from pyclient.protocol.versions import api_name, is_flexible
 from pyclient.varint import Buffer
 

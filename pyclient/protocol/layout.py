@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyclient.errors import UnsupportedVersion
-from pyclient.protocol.fields import (
-    ArrayOf,
-    Field,
-    Fixed,
-    Kind,
-    Message,
-    Nested,
-    RecordData,
-    fields_of,
-)
+from pyclient.protocol.fields import Message
+from pyclient.protocol.kinds import ArrayOf, Fixed, Kind, Nested, RecordData
+from pyclient.protocol.parts import Field, fields_of
 
 
 class Layout:

@@ -7,24 +7,15 @@ import pkgutil
 import uuid
 from collections.abc import Iterator
 from importlib import import_module
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
 from pyclient.protocol import messages
-from pyclient.protocol.fields import (
-    ArrayOf,
-    CoordinatorKey,
-    Field,
-    Fixed,
-    Kind,
-    Message,
-    Nested,
-    Request,
-    Response,
-    Text,
-    fields_of,
-)
+from pyclient.protocol.fields import CoordinatorKey, Message, Request, Response
+from pyclient.protocol.kinds import ArrayOf, Fixed, Kind, Nested, Text
+from pyclient.protocol.parts import Field, fields_of
 
 BASES = (Message, Request, Response, CoordinatorKey)
 
@@ -118,5 +109,38 @@ def filled(cls: type[Any], version: int) -> Any:
         if kind.name == "Bool":
             return True
         return next(numbers) % integer_range(kind)[1]
+
+    return instance(cls)
+
+
+def sprinkled(cls: type[Any], version: int, rng: Random) -> Any:
+    """An instance with some fields null, empty or at their defaults and others not; much faster than `drawn`."""
+
+    def instance(one: type[Any]) -> Any:
+        given = {}
+        for each in fields_of(one):
+            if each.present_in(version) and (each.required or rng.random() < 0.7):
+                given[each.name] = None if each.nullable_in(version) and rng.random() < 0.2 else value(each.kind)
+        return one(**given)
+
+    def value(kind: Kind) -> Any:
+        if isinstance(kind, Nested):
+            return instance(kind.cls)
+        if isinstance(kind, ArrayOf):
+            return [
+                value(kind.item) for _ in range(rng.choice((0, 1, 1, 2, 17)) if isinstance(kind.item, Fixed) else 1)
+            ]
+        if isinstance(kind, Text):
+            return "é" * rng.choice((0, 1, 5, 64))
+        if not isinstance(kind, Fixed):
+            return rng.randbytes(rng.choice((0, 3, 127, 128)))
+        match kind.name:
+            case "Bool":
+                return rng.random() < 0.5
+            case "Uuid":
+                return uuid.UUID(int=rng.getrandbits(128))
+            case "Float64":
+                return rng.uniform(-1e9, 1e9)
+        return rng.randint(*integer_range(kind))
 
     return instance(cls)

@@ -10,19 +10,9 @@ import pytest
 from kafka_definitions import FOLDER, JARS, from_folder, from_jars, kafka_jars, skip_or_fail
 from protocol_samples import all_messages
 
-from pyclient.protocol.fields import (
-    BLANK,
-    ZERO_UUID,
-    ArrayOf,
-    CoordinatorKey,
-    Field,
-    Kind,
-    Message,
-    Nested,
-    Request,
-    Response,
-    fields_of,
-)
+from pyclient.protocol.fields import CoordinatorKey, Message, Request, Response
+from pyclient.protocol.kinds import BLANK, ZERO_UUID, ArrayOf, Kind, Nested
+from pyclient.protocol.parts import Field, fields_of
 
 FOREVER = 10**6
 Range = tuple[int, int]

@@ -1,0 +1,117 @@
+"""Wire types: how a value of each kind is laid out, and which one an annotation means."""
+
+from __future__ import annotations
+
+import types
+import uuid
+from typing import Any, Final, Union, get_args
+
+ZERO_UUID: Final = uuid.UUID(int=0)
+
+
+class _Blank:
+    """The default of a nested part: every field of it at Kafka's default."""
+
+    def __repr__(self) -> str:
+        return "BLANK"
+
+
+BLANK: Final[Any] = _Blank()
+
+
+class Kind:
+    """How a value is laid out on the wire."""
+
+    __slots__ = ("name", "zero")
+
+    def __init__(self, name: str, zero: object) -> None:
+        self.name = name
+        self.zero = zero
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Fixed(Kind):
+    """A value of fixed width: `code` is its letter in a `struct` format."""
+
+    __slots__ = ("code", "size")
+
+    def __init__(self, name: str, code: str, size: int, zero: object = 0) -> None:
+        super().__init__(name, zero)
+        self.code = code
+        self.size = size
+
+
+class Text(Kind):
+    """UTF-8 behind its length: 16 bits, or a compact varint in flexible versions."""
+
+    __slots__ = ()
+
+
+class Blob(Kind):
+    """Bytes behind their length: 32 bits, or a compact varint in flexible versions."""
+
+    __slots__ = ()
+
+
+class RecordData(Kind):
+    """Record batches: laid out as bytes, but never copied."""
+
+    __slots__ = ()
+
+
+class ArrayOf(Kind):
+    """A count (as a blob's length) and that many items."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Kind) -> None:
+        super().__init__(f"list[{item.name}]", ())
+        self.item = item
+
+
+class Nested(Kind):
+    """The fields of another part, one after the other."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type) -> None:
+        super().__init__(cls.__name__, BLANK)
+        self.cls = cls
+
+    def is_plain(self) -> bool:
+        """Whether the part has neither lists nor parts in it."""
+        return not any(isinstance(each.kind, ArrayOf | Nested) for each in self.cls.__fields__)  # type: ignore[attr-defined]
+
+
+BOOL: Final = Fixed("Bool", "?", 1, False)
+UUID: Final = Fixed("Uuid", "16s", 16, ZERO_UUID)
+TEXT: Final = Text("String", "")
+BLOB: Final = Blob("Bytes", b"")
+RECORD_DATA: Final = RecordData("Records", b"")
+
+_BUILT_IN: Final[dict[Any, Kind]] = {bool: BOOL, str: TEXT, bytes: BLOB, uuid.UUID: UUID}
+
+
+def kind_of(annotation: Any) -> Kind:
+    """The wire type that an annotation in a declaration stands for; TypeError if none."""
+    built_in = _BUILT_IN.get(annotation)
+    if built_in is not None:
+        return built_in
+    metadata = getattr(annotation, "__metadata__", None)
+    if metadata is not None:
+        return metadata[0]  # type: ignore[no-any-return]
+    if getattr(annotation, "__origin__", None) is list:
+        return ArrayOf(kind_of(annotation.__args__[0]))
+    if hasattr(annotation, "__fields__"):
+        return Nested(annotation)
+    raise TypeError(f"{annotation!r} is not a type of the protocol")
+
+
+def split_optional(annotation: Any) -> tuple[Any, bool]:
+    """An annotation without its `| None`, and whether it had one."""
+    if isinstance(annotation, types.UnionType) or getattr(annotation, "__origin__", None) is Union:
+        [plain] = [arg for arg in get_args(annotation) if arg is not type(None)]
+        return plain, True
+    return annotation, False

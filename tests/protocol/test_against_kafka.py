@@ -1,0 +1,70 @@
+"""Kafka's own message classes read what we wrote, and write the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka_definitions import JARS, kafka_jars, skip_or_fail
+from protocol_samples import all_versions, filled, label, sprinkled
+
+from pyclient.protocol import codec
+
+pytestmark = pytest.mark.kafka
+
+SOURCE = Path(__file__).parent / "KafkaBytes.java"
+SAMPLES = 4
+
+
+def java_classes() -> dict[str, str]:
+    """Class name -> the name with its package, of every generated message class in Kafka's jars."""
+    found = {}
+    for jar in kafka_jars():
+        with zipfile.ZipFile(jar) as archive:
+            for name in archive.namelist():
+                if re.search(r"/(message|metadata|generated)/[A-Z]\w*\.class$", name):
+                    found[Path(name).stem] = name.removesuffix(".class").replace("/", ".")
+    return found
+
+
+def lines() -> Iterator[tuple[str, str, str, str]]:
+    """(label, java class, version, hex) for every version of every message, several samples each."""
+    classes, rng = java_classes(), random.Random(4)
+    for cls, version in all_versions():
+        java_class = classes.get(cls.__name__) or classes[f"{cls.__name__}Data"]
+        samples = [filled(cls, version), *(sprinkled(cls, version, rng) for _ in range(SAMPLES))]
+        for sample in samples:
+            yield label(cls, version), java_class, str(version), codec.encode(sample, version).hex()
+
+
+def test_kafka_reads_every_version_of_every_message_and_writes_it_alike() -> None:
+    java = shutil.which("java")
+    if java is None or not kafka_jars():
+        skip_or_fail(f"this needs a JDK and Kafka's jars in {JARS}")
+    sent = list(lines())
+    done = subprocess.run(
+        [java, "-cp", os.pathsep.join(str(jar) for jar in JARS.glob("*.jar")), str(SOURCE)],
+        input="".join(f"{java_class} {version} {data}\n" for _, java_class, version, data in sent),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    if "jdk.compiler" in done.stderr:
+        skip_or_fail("this needs a JDK, and only a Java runtime is installed")
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(sent)
+    wrong = [
+        (name, data, answer)
+        for (name, _, _, data), answer in zip(sent, answers, strict=True)
+        if answer.strip() != f"bytes {data}".strip()
+    ]
+    assert not wrong, wrong[:3]
