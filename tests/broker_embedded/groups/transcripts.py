@@ -1,9 +1,14 @@
-"""What clients say to a group coordinator, scene by scene: a real Kafka and ours must answer alike."""
+"""What clients say to a group coordinator, scene by scene: a real Kafka and ours must answer alike.
+
+`kafka_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
+PYCLIENT_RECORD=1 writes the file anew.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyclient.protocol import codec
@@ -33,9 +38,10 @@ from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.kafka.raw import Names, RawConnection
+from tests.broker_embedded.groups.raw import Names, RawConnection
 
-Record = list[tuple[str, Any]]
+Record = list[list[Any]]
+ANSWERS = Path(__file__).with_name("kafka_answers.json")
 
 
 class Talk:
@@ -60,7 +66,7 @@ class Talk:
             connection.close()
 
     def note(self, label: str, answer: Any) -> Any:
-        self.record.append((label, self._names.plain(answer)))
+        self.record.append([label, self._names.plain(answer)])
         return answer
 
     def prepare(self) -> None:

@@ -62,14 +62,14 @@ class Names:
         self._inside = {value.encode(): name.encode().ljust(len(value), b"_") for name, value in known.items()}
 
     def plain(self, value: Any) -> Any:
-        """A message as dicts and lists, each list in an order of its own: a broker may answer in any."""
+        """A message as JSON has it, each list in an order of its own: a broker may answer in any."""
         if isinstance(value, str):
             return self._name(value)
         if isinstance(value, (bytes, memoryview)):
             data = bytes(value)
             for name, same in self._inside.items():
                 data = data.replace(name, same)
-            return data
+            return data.decode("latin-1")
         if isinstance(value, list):
             return sorted((self.plain(item) for item in value), key=str)
         if hasattr(value, "__slots__"):
