@@ -53,16 +53,17 @@ class FetchedBatch:
                 raise self._corrupt(error) from error
         return self._records
 
-    def take(self, from_offset: int, limit: int) -> BatchSlice:
-        """At most `limit` records from `from_offset` on; the slice's `stop` says where to go on."""
+    def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
+        """At most `limit` records with from_offset <= offset < to_offset; its `stop` says where to go on."""
         if self.dense:
             start = max(from_offset, self.header.base_offset)
-            count = min(limit, self.header.next_offset - start)
+            count = min(limit, to_offset - start)
             return BatchSlice(self, start, start + count, count)
         records = self.records()
         first = bisect_left(records, from_offset, key=_offset_of)
-        last = min(first + limit, len(records))
-        stop = records[last].offset if last < len(records) else self.header.next_offset
+        behind = bisect_left(records, to_offset, key=_offset_of)
+        last = min(first + limit, behind)
+        stop = records[last].offset if last < behind else to_offset
         return BatchSlice(self, from_offset, stop, last - first)
 
     def _corrupt(self, error: CorruptRecord) -> CorruptBatch:

@@ -1,0 +1,173 @@
+"""What a poll returns: a lazy sequence of records, decoded when looked at, or turned into columns as it is."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any, Generic, NoReturn, TypeVar, cast, overload
+
+from pyclient.consumer.batches import BatchSlice, RawRecord
+from pyclient.errors import CorruptBatch, CorruptRecord, DeserializationError
+from pyclient.records import ColumnsBuilder, Record
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+Deserializer = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Deserializers:
+    """What turns a record's bytes into the user's key and value; a missing key or value stays None."""
+
+    key: Deserializer | None = None
+    value: Deserializer | None = None
+
+    def __bool__(self) -> bool:
+        return self.key is not None or self.value is not None
+
+    def apply(self, raw: RawRecord) -> Record[Any, Any]:
+        """The record as the user sees it; `DeserializationError` names it if a deserializer fails."""
+        key, value = raw.key, raw.value
+        what = "key"
+        try:
+            if self.key is not None and key is not None:
+                key = self.key(key)
+            what = "value"
+            if self.value is not None and value is not None:
+                value = self.value(value)
+        except Exception as error:
+            raise DeserializationError(
+                f"{raw.topic}-{raw.partition} offset {raw.offset}: the {what} cannot be deserialized: {error!r}",
+                raw.topic,
+                raw.partition,
+                raw.offset,
+                raw.offset + 1,
+            ) from error
+        return raw.replace(key, value)
+
+
+class Records(Sequence[Record[K, V]], Generic[K, V]):
+    """Records in the order of their partitions, as a sequence.
+
+    Counting them decodes nothing; looking at one decodes its batch, once, and deserializes that record. A record that
+    a deserializer fails on raises `DeserializationError` each time it is looked at, and the next one comes after it:
+
+        iterator = iter(records)
+        while True:
+            try:
+                record = next(iterator)
+            except StopIteration:
+                break
+            except errors.DeserializationError as poison:
+                continue    # or keep poison.topic, poison.partition, poison.offset somewhere
+    """
+
+    __slots__ = ("_deserializers", "_ends", "_slices")
+
+    def __init__(self, slices: Sequence[BatchSlice] = (), deserializers: Deserializers | None = None) -> None:
+        self._slices = tuple(slices)
+        self._ends = list(accumulate(piece.count for piece in self._slices))
+        self._deserializers = deserializers if deserializers else None
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Record[K, V]]:
+        raw = chain.from_iterable(map(BatchSlice.records, self._slices))
+        if self._deserializers is None:
+            return cast("Iterator[Record[K, V]]", raw)
+        return map(self._deserializers.apply, raw)
+
+    @overload
+    def __getitem__(self, index: int) -> Record[K, V]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record[K, V]]: ...
+    def __getitem__(self, index: int | slice) -> Record[K, V] | Sequence[Record[K, V]]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        row = index + len(self) if index < 0 else index
+        if not 0 <= row < len(self):
+            raise IndexError(f"record {index} of {len(self)}")
+        number = bisect_right(self._ends, row)
+        piece = self._slices[number]
+        raw = piece.records()[row - self._ends[number] + piece.count]
+        return cast("Record[K, V]", raw if self._deserializers is None else self._deserializers.apply(raw))
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that have records here, in order."""
+        return tuple(dict.fromkeys(_partition_of(piece) for piece in self._slices))
+
+    def by_partition(self) -> dict[TopicPartition, Records[K, V]]:
+        """The records of each partition, as lazy as these."""
+        pieces: dict[TopicPartition, list[BatchSlice]] = {}
+        for piece in self._slices:
+            pieces.setdefault(_partition_of(piece), []).append(piece)
+        return {partition: Records(mine, self._deserializers) for partition, mine in pieces.items()}
+
+    def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What to commit when all of these are done: `consumer.commit(records.next_offsets())`."""
+        return {
+            _partition_of(piece): OffsetAndMetadata(piece.stop, "", piece.batch.header.leader_epoch)
+            for piece in self._slices
+        }
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`: topic, partition, offset, timestamp, key, value, headers; no Python object per record.
+
+        Key and value are the bytes as they are in the log, whatever the deserializers. Needs pyarrow. Raises
+        `CorruptBatch` for a batch that cannot be read.
+        """
+        from pyclient.records.arrow import to_table
+
+        builder, parts = ColumnsBuilder(), []
+        for piece in self._slices:
+            try:
+                _add(builder, piece)
+            except OverflowError:  # a column holds 2 GiB at most
+                parts.append(builder.finish())
+                _add(builder, piece)
+        parts.append(builder.finish())
+        return to_table(parts)
+
+    def to_pandas(self) -> Any:
+        """The same as a `pandas.DataFrame`. Needs pandas and pyarrow."""
+        return self.to_arrow().to_pandas()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, (str, bytes)):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Records hold network buffers and cannot be pickled: use list(records)")
+
+    def __repr__(self) -> str:
+        where = ", ".join(map(str, self.partitions()[:4]))
+        more = len(self.partitions()) - 4
+        return f"<Records {len(self)}{f' from {where}' if where else ''}{f' and {more} more' if more > 0 else ''}>"
+
+
+def _partition_of(piece: BatchSlice) -> TopicPartition:
+    return TopicPartition(piece.batch.topic, piece.batch.partition)
+
+
+def _add(builder: ColumnsBuilder, piece: BatchSlice) -> None:
+    batch = piece.batch
+    try:
+        builder.add(
+            batch.buffer,
+            batch.position,
+            batch.header,
+            batch.topic,
+            batch.partition,
+            from_offset=piece.start,
+            to_offset=piece.stop,
+        )
+    except CorruptRecord as error:
+        header = batch.header
+        raise CorruptBatch(str(error), batch.topic, batch.partition, header.base_offset, header.next_offset) from error

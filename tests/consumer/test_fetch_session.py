@@ -1,0 +1,125 @@
+"""Fetch sessions: what is sent is exactly what the broker does not know yet."""
+
+from __future__ import annotations
+
+import uuid
+
+from consumer_samples import T0, T1
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient.consumer.fetch_session import FetchPosition, FetchSession, SessionRequest
+from pyclient.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from pyclient.types import TopicPartition
+
+ID_1, ID_2 = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+def at(offset: int, topic_id: uuid.UUID = ID_1) -> FetchPosition:
+    return FetchPosition(topic_id, offset, 0, 1024)
+
+
+def parts(request: SessionRequest) -> tuple[int, int, list[TopicPartition], list[TopicPartition]]:
+    return request.session_id, request.epoch, list(request.send), list(request.forget)
+
+
+def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
+    session = FetchSession()
+    request = session.request({T1: at(0), T0: at(0)}, by_id=False)
+    assert parts(request) == (0, 0, [T1, T0], [])
+    assert request.full
+
+
+def test_later_requests_send_only_what_changed_and_forget_what_went() -> None:
+    session = FetchSession()
+    session.request({T0: at(0), T1: at(0)}, by_id=False)
+    session.answered(77)
+    assert parts(session.request({T0: at(5), T1: at(0)}, by_id=False)) == (77, 1, [T0], [])
+    session.answered(77)
+    assert parts(session.request({T1: at(0)}, by_id=False)) == (77, 2, [], [T0])
+    assert session.knows(T1)
+    assert not session.knows(T0)
+
+
+def test_a_broker_without_sessions_is_always_told_everything() -> None:
+    session = FetchSession()
+    for offset in range(3):
+        assert parts(session.request({T0: at(offset)}, by_id=False)) == (0, 0, [T0], [])
+        session.answered(0)
+
+
+def test_a_session_the_broker_does_not_know_is_begun_anew() -> None:
+    for error in (FetchSessionIdNotFound, FetchSessionTopicIdError):
+        session = FetchSession()
+        session.request({T0: at(0)}, by_id=False)
+        session.answered(77)
+        session.request({T0: at(1)}, by_id=False)
+        session.refused(error.code)
+        assert parts(session.request({T0: at(1)}, by_id=False)) == (0, 0, [T0], [])
+
+
+def test_after_a_wrong_epoch_or_a_lost_answer_the_old_session_is_closed_by_the_next_request() -> None:
+    for lose in (lambda s: s.refused(InvalidFetchSessionEpoch.code), lambda s: s.failed()):
+        session = FetchSession()
+        session.request({T0: at(0)}, by_id=False)
+        session.answered(77)
+        session.request({T0: at(1)}, by_id=False)
+        lose(session)
+        assert parts(session.request({T0: at(1)}, by_id=False)) == (77, 0, [T0], [])
+
+
+def test_changing_how_topics_are_named_begins_anew() -> None:
+    session = FetchSession()
+    session.request({T0: at(0)}, by_id=False)
+    session.answered(77)
+    assert session.request({T0: at(0)}, by_id=True).full
+
+
+def test_a_topic_made_anew_is_forgotten_by_its_old_id_and_sent_by_its_new_one() -> None:
+    session = FetchSession()
+    session.request({T0: at(9, ID_1)}, by_id=True)
+    session.answered(77)
+    request = session.request({T0: at(0, ID_2)}, by_id=True)
+    assert (dict(request.send), dict(request.forget)) == ({T0: at(0, ID_2)}, {T0: ID_1})
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    session = FetchSession()
+    session.request({}, by_id=False)
+    session.answered(77)
+    session.epoch = 2**31 - 1
+    session.request({}, by_id=False)
+    session.answered(77)
+    assert session.epoch == 1
+
+
+partitions = st.integers(0, 4).map(lambda number: TopicPartition("t", number))
+wanted = st.dictionaries(partitions, st.builds(at, st.integers(0, 3)))
+
+
+@given(st.lists(st.tuples(wanted, st.sampled_from(["ok", "ok", "ok", "lost", "declined", "unknown"]))))
+def test_a_broker_that_keeps_sessions_always_knows_exactly_what_is_wanted(
+    script: list[tuple[dict[TopicPartition, FetchPosition], str]],
+) -> None:
+    session, sessions, next_id = FetchSession(), dict[int, dict[TopicPartition, FetchPosition]](), 1
+    epochs: dict[int, int] = {}
+    for want, outcome in script:
+        request = session.request(want, by_id=False)
+        if request.full:
+            sessions.pop(request.session_id, None)
+            held, session_id = dict(request.send), 0 if outcome == "declined" else next_id
+            next_id += 1
+        else:
+            session_id = request.session_id
+            assert request.epoch == epochs[session_id] + 1
+            held = {p: position for p, position in sessions[session_id].items() if p not in request.forget}
+            held.update(request.send)
+        assert held == want
+        if session_id:
+            sessions[session_id], epochs[session_id] = held, request.epoch
+        if outcome == "lost":
+            session.failed()
+        elif outcome == "unknown":
+            session.refused(FetchSessionIdNotFound.code)
+        else:
+            session.answered(session_id)

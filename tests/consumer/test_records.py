@@ -1,0 +1,165 @@
+"""Records: a sequence that decodes late, deserializes what is looked at, and turns into columns."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from consumer_samples import batch_of, compacted, fetched
+
+from pyclient import serialization
+from pyclient.consumer.records import Deserializers, Records
+from pyclient.errors import CorruptBatch, DeserializationError, PoisonRecord, SerializationError
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+
+def records_of(
+    *pieces: tuple[bytes, str, int, int, int], deserializers: Deserializers | None = None
+) -> Records[Any, Any]:
+    """From (batch, topic, partition, from offset, limit)."""
+    slices = []
+    for data, topic, partition, start, limit in pieces:
+        batch = fetched(data, topic, partition)
+        slices.append(batch.take(start, batch.header.next_offset, limit))
+    return Records(slices, deserializers)
+
+
+def two_partitions() -> Records[Any, Any]:
+    return records_of((batch_of(0, 3), "t", 0, 1, 10), (batch_of(7, 2), "t", 1, 7, 1), (batch_of(3, 1), "t", 0, 3, 9))
+
+
+def test_records_are_a_sequence() -> None:
+    records = two_partitions()
+    assert len(records) == 4
+    assert records
+    assert [(r.partition, r.offset) for r in records] == [(0, 1), (0, 2), (1, 7), (0, 3)]
+    assert [records[i].offset for i in (0, 1, 2, 3, -1, -4)] == [1, 2, 7, 3, 3, 1]
+    assert [r.offset for r in records[1:3]] == [2, 7]
+    assert records[2] in records
+    assert records == list(records)
+    assert records != list(records)[:-1]
+    for index in (4, -5):
+        with pytest.raises(IndexError):
+            records[index]
+
+
+def test_no_records_are_falsy() -> None:
+    empty: Records[Any, Any] = Records()
+    assert not empty
+    assert list(empty) == []
+    assert empty.by_partition() == {}
+    assert repr(empty) == "<Records 0>"
+
+
+def test_counting_decodes_nothing() -> None:
+    broken = bytearray(batch_of(0, 3))
+    broken[-1] = 0x7F
+    records = records_of((bytes(broken), "t", 0, 0, 10))
+    assert len(records) == 3
+    assert records.partitions() == (TopicPartition("t", 0),)
+    with pytest.raises(CorruptBatch):
+        records[0]
+
+
+def test_records_are_split_by_partition_in_order() -> None:
+    parts = two_partitions().by_partition()
+    assert {str(p): [r.offset for r in records] for p, records in parts.items()} == {"t-0": [1, 2, 3], "t-1": [7]}
+
+
+def test_the_offsets_to_commit_lie_behind_the_last_record_of_each_partition() -> None:
+    assert two_partitions().next_offsets() == {
+        TopicPartition("t", 0): OffsetAndMetadata(4, "", 0),
+        TopicPartition("t", 1): OffsetAndMetadata(8, "", 0),
+    }
+    assert records_of((compacted(0, [0], 5), "t", 0, 0, 9)).next_offsets() == {
+        TopicPartition("t", 0): OffsetAndMetadata(5, "", 0)
+    }
+
+
+def test_deserializers_are_applied_to_what_is_looked_at() -> None:
+    seen: list[bytes] = []
+
+    def value(data: bytes) -> int:
+        seen.append(data)
+        return int(data)
+
+    records = records_of((batch_of(5, 3), "t", 0, 5, 9), deserializers=Deserializers(None, value))
+    assert records[1].value == 6
+    assert seen == [b"6"]
+    assert records[1].key == b"k6"
+    assert [r.value for r in records] == [5, 6, 7]
+
+
+def test_a_missing_key_or_value_is_not_deserialized() -> None:
+    from pyclient.records import build_batch
+
+    data = build_batch([(None, None)], timestamp_ms=0)
+    both = Deserializers(serialization.string.deserialize, serialization.json.deserialize)
+    (record,) = records_of((data, "t", 0, 0, 9), deserializers=both)
+    assert (record.key, record.value) == (None, None)
+
+
+def test_a_poison_record_names_itself_and_the_others_can_be_read() -> None:
+    def value(data: bytes) -> int:
+        if data == b"6":
+            raise ValueError("six")
+        return int(data)
+
+    records = records_of((batch_of(5, 3), "t", 0, 5, 9), deserializers=Deserializers(None, value))
+    with pytest.raises(DeserializationError, match=r"t-0 offset 6: the value cannot be deserialized") as caught:
+        list(records)
+    error = caught.value
+    assert isinstance(error, PoisonRecord)
+    assert isinstance(error, SerializationError)
+    assert (error.topic, error.partition, error.offset, error.next_offset) == ("t", 0, 6, 7)
+    assert isinstance(error.__cause__, ValueError)
+    assert (records[0].value, records[2].value) == (5, 7)
+    iterator = iter(records)
+    assert next(iterator).value == 5
+    with pytest.raises(DeserializationError):
+        next(iterator)
+    assert next(iterator).value == 7
+
+
+def test_a_failing_key_is_told_apart_from_a_failing_value() -> None:
+    bad = Deserializers(serialization.json.deserialize, None)
+    with pytest.raises(DeserializationError, match="the key cannot"):
+        records_of((batch_of(0, 1), "t", 0, 0, 9), deserializers=bad)[0]
+
+
+def test_to_arrow_has_the_rows_as_columns() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = two_partitions().to_arrow()
+    assert table.column_names == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    assert table["offset"].to_pylist() == [1, 2, 7, 3]
+    assert table["partition"].to_pylist() == [0, 0, 1, 0]
+    assert table["value"].to_pylist() == [b"1", b"2", b"7", b"3"]
+    assert table.schema.field("timestamp").type == pyarrow.timestamp("ms", tz="UTC")
+    assert Records().to_arrow().num_rows == 0
+
+
+def test_to_pandas_has_the_rows() -> None:
+    pytest.importorskip("pandas")
+    frame = two_partitions().to_pandas()
+    assert list(frame["offset"]) == [1, 2, 7, 3]
+    assert list(frame["topic"]) == ["t"] * 4
+
+
+def test_columns_of_a_batch_that_cannot_be_read_name_it() -> None:
+    pytest.importorskip("pyarrow")
+    broken = bytearray(batch_of(4, 3))
+    broken[57:61] = (9).to_bytes(4, "big")
+    with pytest.raises(CorruptBatch) as caught:
+        records_of((bytes(broken), "t", 0, 4, 9)).to_arrow()
+    assert (caught.value.offset, caught.value.next_offset) == (4, 7)
+
+
+def test_records_are_not_pickled_by_accident() -> None:
+    with pytest.raises(TypeError, match="list"):
+        pickle.dumps(two_partitions())
+    assert pickle.loads(pickle.dumps(list(two_partitions()))) == list(two_partitions())
+
+
+def test_repr_says_how_many_and_from_where() -> None:
+    assert repr(two_partitions()) == "<Records 4 from t-0, t-1>"

@@ -1,0 +1,211 @@
+"""Subscription and positions: what excludes what, what a seek voids, and what may never move a position."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+from consumer_samples import T0, T1, assigned
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pyclient.consumer.subscription import Mode, Phase, SubscriptionState, split_by_topic
+from pyclient.errors import ConfigError, LogTruncation, NotAssigned
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+ID_1, ID_2, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)
+
+
+def test_subscribing_and_assigning_exclude_each_other() -> None:
+    subscription = SubscriptionState(looks_up_committed=True)
+    subscription.subscribe(["a", "b", "a"])
+    assert subscription.topics == ("a", "b")
+    with pytest.raises(ConfigError, match="unsubscribe"):
+        subscription.assign([T0])
+    subscription.unsubscribe()
+    subscription.assign([T0])
+    with pytest.raises(ConfigError, match="unsubscribe"):
+        subscription.subscribe(["a"])
+    assert subscription.mode is Mode.MANUAL
+
+
+def test_a_pattern_matches_whole_names_and_says_when_its_topics_change() -> None:
+    subscription = SubscriptionState(looks_up_committed=True)
+    subscription.subscribe_pattern(re.compile("orders-.*"))
+    assert subscription.match(["my-orders-1", "orders-1"])
+    assert subscription.topics == ("orders-1",)
+    assert not subscription.match(["orders-1", "x"])
+    assert subscription.match(["orders-1", "orders-0"])
+    assert subscription.topics == ("orders-0", "orders-1")
+
+
+def test_a_new_partition_begins_at_the_committed_offset_or_else_at_the_policy() -> None:
+    for with_group, phase in ((True, Phase.COMMITTED), (False, Phase.RESET)):
+        subscription = SubscriptionState(looks_up_committed=with_group)
+        subscription.assign([T0])
+        assert [state.phase for state in subscription] == [phase]
+        assert subscription.positions() == {}
+
+
+def test_partitions_that_stay_keep_their_place_and_others_begin_anew() -> None:
+    subscription, (first, _) = assigned(T0, T1, position=5)
+    subscription.pause([T0])
+    subscription.set_assignment([T0])
+    assert subscription.require(T0) is first
+    assert first.paused
+    subscription.set_assignment([T0, T1])
+    assert subscription.require(T1).position == -1
+
+
+def test_a_partition_that_is_not_assigned_is_named_together_with_those_that_are() -> None:
+    subscription, _ = assigned(T0)
+    with pytest.raises(NotAssigned, match=r"t-1 is not assigned to this consumer, which has t-0"):
+        subscription.require(T1)
+    with pytest.raises(NotAssigned):
+        subscription.pause([T0, T1])
+    assert not subscription.require(T0).paused
+
+
+def test_an_answer_counts_only_while_nothing_has_moved() -> None:
+    subscription, (state,) = assigned(T0)
+    asked_at = state.version
+    assert subscription.holds(state, asked_at)
+    state.start_at(7)
+    assert not subscription.holds(state, asked_at)
+    asked_at = state.version
+    subscription.set_assignment([])
+    assert not subscription.holds(state, asked_at)
+
+
+def test_positions_are_what_would_be_committed() -> None:
+    subscription, (first, second) = assigned(T0, T1)
+    first.start_at(4, leader_epoch=2)
+    second.reset(None)
+    assert subscription.positions() == {T0: OffsetAndMetadata(4, "", 2)}
+
+
+def test_a_stopped_partition_gives_its_error_until_a_seek() -> None:
+    subscription, (first, _) = assigned(T0, T1, position=3)
+    error = LogTruncation("cut")
+    first.stop(error)
+    assert subscription.first_error() is error
+    assert first.position == 3
+    first.start_at(2)
+    assert subscription.first_error() is None
+    assert first.phase is Phase.FETCH
+
+
+def test_a_new_leader_epoch_has_the_position_validated_if_its_epoch_is_known() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 3, ID_1)
+    assert state.phase is Phase.FETCH
+    subscription.note_leader(T0, 4, ID_1)
+    assert state.phase is Phase.FETCH  # nothing was read yet: no epoch to compare
+    state.start_at(9, leader_epoch=4)
+    subscription.note_leader(T0, 4, ID_1)
+    assert state.phase is Phase.FETCH
+    subscription.note_leader(T0, 5, ID_1)
+    assert (state.phase, state.position, state.fetch_offset) == (Phase.VALIDATE, 9, 9)
+    state.validated()
+    subscription.note_leader(T0, 3, ID_1)
+    assert (state.phase, state.leader_epoch) == (Phase.FETCH, 5)
+
+
+def test_an_offset_committed_under_an_older_leader_is_validated() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 5, ID_1)
+    state.start_at(9, leader_epoch=4)
+    assert state.phase is Phase.VALIDATE
+    state.start_at(9, leader_epoch=5)
+    assert state.phase is Phase.FETCH
+
+
+def test_a_topic_made_anew_resets_the_position_by_policy() -> None:
+    subscription, (state,) = assigned(T0, position=100)
+    subscription.note_leader(T0, 0, ID_1)
+    subscription.note_leader(T0, 0, NO_ID)
+    assert state.phase is Phase.FETCH
+    subscription.note_leader(T0, 0, ID_2)
+    assert (state.phase, state.position, state.reset_to) == (Phase.RESET, -1, None)
+
+
+def test_partitions_take_turns() -> None:
+    subscription, (first, second) = assigned(T0, T1)
+    subscription.served(first)
+    assert list(subscription) == [second, first]
+    subscription.set_assignment([T1])
+    subscription.served(first)
+    assert subscription.assignment() == (T1,)
+
+
+def test_lag_is_known_once_both_ends_are() -> None:
+    _, (state,) = assigned(T0, position=3)
+    assert state.lag() is None
+    state.high_watermark, state.last_stable_offset = 10, 8
+    assert (state.lag(), state.lag(read_committed=True)) == (7, 5)
+    state.high_watermark = 2
+    assert state.lag() == 0
+
+
+def test_partitions_are_grouped_for_requests() -> None:
+    assert split_by_topic([T0, TopicPartition("u", 3), T1]) == {"t": [0, 1], "u": [3]}
+
+
+class Moves(RuleBasedStateMachine):
+    """Any order of seeks, resets, answers and new leaders: positions move only by a seek, an answer or a poll."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subscription, (self.state,) = assigned(T0)
+        self.subscription.note_leader(T0, 0, ID_1)
+        self.position: int | None = 0
+        self.asked_at = self.state.version
+
+    @rule(offset=st.integers(0, 50), epoch=st.integers(-1, 3))
+    def seek(self, offset: int, epoch: int) -> None:
+        self.state.start_at(offset, epoch)
+        self.position = offset
+
+    @rule(timestamp=st.sampled_from([None, -1, -2]))
+    def seek_to_an_end(self, timestamp: int | None) -> None:
+        self.state.reset(timestamp)
+        self.position = None
+
+    @rule()
+    def ask(self) -> None:
+        self.asked_at = self.state.version
+
+    @rule(offset=st.integers(0, 50))
+    def reset_is_answered(self, offset: int) -> None:
+        if self.state.phase is Phase.RESET and self.subscription.holds(self.state, self.asked_at):
+            self.state.start_at(offset)
+            self.position = offset
+
+    @rule(epoch=st.integers(0, 9))
+    def leader_changes(self, epoch: int) -> None:
+        self.subscription.note_leader(T0, epoch, ID_1)
+
+    @rule()
+    def validation_is_answered(self) -> None:
+        if self.state.phase is Phase.VALIDATE and self.subscription.holds(self.state, self.asked_at):
+            self.state.validated()
+
+    @rule()
+    def pause(self) -> None:
+        self.subscription.pause([T0])
+
+    @rule()
+    def another_partition_comes_and_goes(self) -> None:
+        self.subscription.set_assignment([T0, T1] if len(self.subscription) == 1 else [T0])
+
+    @invariant()
+    def the_position_is_the_last_one_set(self) -> None:
+        assert self.state.position == (-1 if self.position is None else self.position)
+        assert self.state.fetch_offset == self.state.position
+        known = self.state.phase in (Phase.FETCH, Phase.VALIDATE)
+        assert known == (self.position is not None)
+        assert (T0 in self.subscription.positions()) == known
+
+
+TestMoves = Moves.TestCase
