@@ -14,8 +14,6 @@ from pyclient.broker_embedded.controller.controller import Controller
 from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import TopicPlan
-from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
-from pyclient.broker_embedded.groups_seams import OFFSETS_TOPIC, NodeSeams
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
@@ -28,11 +26,13 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config import BrokerConfig
     from pyclient.broker_embedded.controller.image import TopicImage
+    from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.clock import Clock, Rng
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
 
@@ -63,6 +63,9 @@ class BrokerNode:
         self.purgatory = FetchPurgatory(loop)
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
+        self._groups: GroupCoordinator | None = None
+        self._logs: LogManager | None = None
+        self._metadata: MetadataLog | None = None
         self._numbers = 0
         self._socket = listener
         self._listener: Listener | None = None
@@ -78,9 +81,25 @@ class BrokerNode:
         return self.logs.cluster_id
 
     @property
+    def logs(self) -> LogManager:
+        """The logs in the data directory; there when the node has started."""
+        assert self._logs is not None, "the node was not started"
+        return self._logs
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator; imported and made when it is first needed, for the sake of a quick start."""
+        if self._groups is None:
+            from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
+            from pyclient.broker_embedded.groups_seams import NodeSeams
+
+            self._groups = GroupCoordinator(NodeSeams(self))
+        return self._groups
+
+    @property
     def metadata_offset(self) -> int:
         """The offset of the last metadata record."""
-        return self._metadata.end_offset - 1
+        return -1 if self._metadata is None else self._metadata.end_offset - 1
 
     async def start(self) -> None:
         """Listen, replay the logs and serve.
@@ -94,6 +113,7 @@ class BrokerNode:
             self._open_logs()
         except BaseException:
             self._socket.close()
+            self._close_logs(clean=False)
             raise
         self._listener = Listener(self.loop, self._socket, self._connect)
         self._start_timers()
@@ -108,13 +128,13 @@ class BrokerNode:
             timer.cancel()
         if clean:
             self.purgatory.answer_all()
-        self.groups.close()
+        if self._groups is not None:
+            self._groups.close()
         await asyncio.sleep(0)  # lets the answers go out
         for connection in list(self.connections.values()):
             connection.close()
         await asyncio.sleep(0)
-        self._metadata.close()
-        self.logs.close(clean=clean)
+        self._close_logs(clean=clean)
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `callback` on the loop in `delay` seconds."""
@@ -153,7 +173,7 @@ class BrokerNode:
     def _open_logs(self) -> None:
         config = self.config
         defaults = config.log_defaults()
-        self.logs = LogManager(
+        self._logs = LogManager(
             config.data_dir,
             fs=self.fs,
             clock=self.clock,
@@ -161,7 +181,7 @@ class BrokerNode:
             cluster_id=None,
             defaults=defaults,
         )
-        self.logs.open()
+        self._logs.open()
         self._metadata = MetadataLog.open(
             config.data_dir, self.image, fs=self.fs, clock=self.clock, node_id=self.node_id, clean=self.logs.was_clean
         )
@@ -174,10 +194,17 @@ class BrokerNode:
             on_topic_removed=self._remove_topic,
         )
         self.controller.register(self.host, self.port)
+        if not self.logs.was_clean:
+            self.controller.elect_again()
         self.partitions = Partitions(self.node_id, self.image, self.logs, defaults)
         self.partitions.remove_strays()
-        self.groups = GroupCoordinator(NodeSeams(self))
         self._load_groups()
+
+    def _close_logs(self, *, clean: bool) -> None:
+        if self._metadata is not None:
+            self._metadata.close()
+        if self._logs is not None:
+            self._logs.close(clean=clean)
 
     def _load_groups(self) -> None:
         topic = self.image.topics.get(OFFSETS_TOPIC)

@@ -34,7 +34,7 @@ _OWN: Final = (
     Setting("offsets.retention.minutes", INT, 10_080, "how long offsets of an empty group are kept", 1),
     Setting("offsets.topic.num.partitions", INT, 50, "partitions of __consumer_offsets", 1),
     Setting("offsets.topic.replication.factor", SHORT, 1, "replicas of __consumer_offsets", 1),
-    Setting("offsets.topic.segment.bytes", INT, 100 << 20, "segment size of __consumer_offsets", 1),
+    Setting("offsets.topic.segment.bytes", INT, 100 << 20, "segment size of __consumer_offsets", 1 << 20),
     Setting("producer.id.expiration.ms", INT, 86_400_000, "how long a silent producer is remembered", 1),
     Setting("socket.listen.backlog.size", INT, 50, "connections that may wait to be accepted", 1),
     Setting("socket.receive.buffer.bytes", INT, -1, "SO_RCVBUF of a connection; -1 leaves it to the system", -1),
@@ -50,8 +50,8 @@ def _topic_defaults() -> Iterator[Setting]:
         for position, (name, factor) in enumerate(key.broker_names):
             default = key.default // factor if factor > 1 else key.render(key.default)
             kind = SettingType[key.type.upper()]
-            limits = (key.minimum, key.maximum) if factor == 1 else (min(key.minimum or 0, 1), None)
-            setting = Setting(name, kind, None, key.doc, *limits, key.choices)
+            low, high = (key.minimum, key.maximum) if factor == 1 else (min(key.minimum or 0, 1), None)
+            setting = Setting(name, kind, None, key.doc, low, high, key.choices)
             if position == coarsest:
                 setting = replace(setting, default=setting.parse(str(default)))
             yield setting

@@ -13,7 +13,7 @@ def code_of(error: Exception, what: str) -> int:
     """The error code for `error`, which happened while doing `what` (a text like "Produce to orders-3")."""
     if isinstance(error, errors.BrokerError):
         return error.code
-    if isinstance(error, errors.CorruptRecord):
+    if isinstance(error, errors.ProtocolError):  # bytes of a client that make no sense as record batches
         return errors.CorruptMessage.code
     if isinstance(error, OSError):
         log.error("%s failed: %s", what, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.records import decode_key_values, iter_batches
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.clock import Clock
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _READ_BYTES: Final = 4 << 20
 
 

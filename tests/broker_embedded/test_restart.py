@@ -191,3 +191,21 @@ def test_every_start_is_a_new_epoch_of_the_quorum(connect: Any, data_dir: str) -
             cluster.restart()
             assert connect(cluster).call(MetadataRequest(topics=[]), 1).controller_id == 1
     assert epochs == [1, 2, 3]
+
+
+def test_a_crash_begins_new_leader_epochs_and_a_clean_end_does_not(
+    connect: Any, produce: Any, batch: Any, fetch_request: Any
+) -> None:
+    with EmbeddedCluster() as cluster:
+        create(connect(cluster), "led")
+        epochs = []
+        for end in ("restart", "kill", "restart", "kill"):
+            bring_back(cluster, end)
+            epochs.append(describe(connect(cluster), "led").partitions[0].leader_epoch)
+        assert epochs == [0, 1, 1, 2]
+        client = connect(cluster)
+        produce(client, "led", batch(b"a"))
+        request = fetch_request("led", {0: 0})
+        request.topics[0].partitions[0].current_leader_epoch = 1
+        [partition] = client.call(request, 11).responses[0].partitions
+        assert partition.error_code == errors.FencedLeaderEpoch.code

@@ -91,6 +91,22 @@ class Controller:
         )
         self._log.append(records)
 
+    def elect_again(self) -> None:
+        """Begin a new leader epoch in every partition that this node leads.
+
+        After a crash the end of a log may be lost: by the epoch a client notices it (KIP-320).
+        """
+        from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
+
+        changes = [
+            PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id, leader=self.node_id)
+            for topic in self._image.topics.values()
+            for partition in topic.partitions.values()
+            if partition.leader == self.node_id
+        ]
+        if changes:
+            self._log.append(changes)
+
     def new_id(self) -> UUID:
         """A random id whose text form does not start with a dash, as Kafka's tools would take that for an option."""
         while True:

@@ -30,7 +30,7 @@ _CLASS_NAMES: Final[dict[int, str]] = {
 }
 """The record types that change what this broker answers; any other type stays in the log as it is."""
 
-_WRITTEN_VERSIONS: Final[dict[int, int]] = {0: 3, 3: 2, 17: 2}
+_WRITTEN_VERSIONS: Final[dict[int, int]] = {0: 3, 3: 2, 5: 2, 17: 2}
 """The versions that metadata.version 4.0-IV3 writes, where it is not 0."""
 
 
