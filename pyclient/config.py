@@ -16,7 +16,6 @@ C = TypeVar("C", bound="ClientConfig")
 
 _KEY = "option"
 _HIDDEN = "<hidden>"
-DEFAULT_PORT = 9092
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +66,9 @@ def option(
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of "host:port", "host" (port 9092), "[::1]:9092" or "PLAINTEXT://host:port".
-
-    `ValueError` if it is none of these.
-    """
+    """Host and port of "host:port", "[::1]:9092" or "PLAINTEXT://host:port"; `ValueError` if it is none of these."""
     rest = text.strip().rpartition("://")[2].rstrip("/")
-    host, colon, port = rest.rpartition(":")
-    if not colon or rest.endswith("]"):
-        host, port = rest, str(DEFAULT_PORT)
+    host, _, port = rest.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:

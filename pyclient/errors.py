@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 
@@ -33,9 +35,14 @@ class KafkaError(Exception):
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code."""
+    """A broker answered with an error code.
+
+    Where one call was about several things (an admin client's topics), `results` has what became of each: its own
+    error, or None where it succeeded.
+    """
 
     code: int = -1
+    results: Mapping[str, BrokerError | None] = MappingProxyType({})
 
 
 class UnknownErrorCode(BrokerError):

@@ -132,7 +132,7 @@ def test_other_clients_names_for_the_same_option_are_known():
 
 def test_addresses_come_as_a_string_or_a_list():
     assert resolve(ClientConfig, {"bootstrap_servers": "a:1, b:2,,a:1"}).bootstrap_servers == ("a:1", "b:2")
-    assert resolve(ClientConfig, {"bootstrap_servers": ["a", "[::1]:3"]}).bootstrap_servers == ("a:9092", "[::1]:3")
+    assert resolve(ClientConfig, {"bootstrap_servers": ["a:9", "[::1]:3"]}).bootstrap_servers == ("a:9", "[::1]:3")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,22 @@ def test_missing_addresses_are_an_error_with_an_example(missing):
 
 @pytest.mark.parametrize(
     "text",
-    ["a:b", "a:0", "a:65536", "a:-1", ":9092", "a b:1", "::1:9092", "http://a:1/path", "user@a:1", "a:１", "[::1"],
+    [
+        "a",
+        "a:",
+        "[::1]",
+        "a:b",
+        "a:0",
+        "a:65536",
+        "a:-1",
+        ":9092",
+        "a b:1",
+        "::1:9092",
+        "http://a:1/path",
+        "user@a:1",
+        "a:１",
+        "[::1",
+    ],
 )
 def test_an_address_that_is_none_is_refused(text):
     with pytest.raises(ConfigError, match="bootstrap_servers"):
@@ -161,7 +176,6 @@ def test_addresses_that_are_not_strings_are_refused():
 def test_an_address_is_split_into_host_and_port():
     assert parse_address("PLAINTEXT://broker.example:19092") == ("broker.example", 19092)
     assert parse_address("[::1]:1") == ("::1", 1)
-    assert parse_address("[::1]") == ("::1", 9092)
 
 
 def test_tls_options_in_conflict_are_refused():

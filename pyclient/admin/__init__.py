@@ -1,0 +1,8 @@
+"""Admin clients: topics made, looked at, grown and deleted."""
+
+from pyclient.admin.admin import Admin
+from pyclient.admin.async_admin import AsyncAdmin
+from pyclient.admin.config import AdminConfig, AdminOptions
+from pyclient.admin.topics import NewTopic, TopicDescription
+
+__all__ = ["Admin", "AdminConfig", "AdminOptions", "AsyncAdmin", "NewTopic", "TopicDescription"]

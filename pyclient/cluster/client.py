@@ -259,10 +259,10 @@ class ClusterClient:
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
         return await connection.request(message, timeout=timeout)
 
-    async def request_controller(self, message: Request[R], *, timeout: float) -> R:
+    async def request_controller(self, message: Request[R], *, timeout: float, maximum: int | None = None) -> R:
         """Sends a request to the controller, tried again when it has moved or cannot be reached.
 
-        `KafkaTimeout` after `timeout` seconds, with the last failure.
+        `maximum` bounds the request's version. `KafkaTimeout` after `timeout` seconds, with the last failure.
         """
 
         async def attempt() -> R:
@@ -270,7 +270,8 @@ class ClusterClient:
                 lambda metadata: metadata.controller_id >= 0 and self._generation > self._distrusted
             )
             connection = await self.connection(metadata.controller_id)
-            response = await connection.request(message)
+            version = connection.version_for(type(message), maximum)
+            response = await connection.request(message, version=version)
             if any(code == NotController.code for code in _error_codes(response)):
                 raise NotController(f"{connection.address} is not the controller (any more)")
             return response

@@ -1,0 +1,50 @@
+"""The admin client for asyncio."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from pyclient.admin.config import AdminConfig, AdminOptions
+from pyclient.admin.core import AdminCore
+from pyclient.config import resolve
+
+
+class AsyncAdmin(AdminCore):
+    """Creates, lists, describes, grows and deletes topics.
+
+    >>> async with AsyncAdmin("localhost:9092") as admin:  # doctest: +SKIP
+    ...     await admin.create_topics([NewTopic("orders", partitions=6)])
+
+    Options are keyword arguments (`AdminConfig`); `config` takes a Kafka-style dictionary beside them. Every `timeout`
+    is in seconds, `default_api_timeout_ms` if not given; after it `KafkaTimeout` tells the last failure. When a call on
+    several topics fails for some, the first one's error is raised, and its `results` has what became of each.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **options: Unpack[AdminOptions],
+    ) -> None:
+        super().__init__(resolve(AdminConfig, {"bootstrap_servers": bootstrap_servers, **options}, config))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed and self._pid == os.getpid():
+            text = f"{self!r} was not closed: use it in `async with`, or await close()"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {'closed' if self._closed else 'open'}>"

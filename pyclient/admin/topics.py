@@ -1,0 +1,135 @@
+"""Topics as values: what is asked for, what there is, and what went wrong for which of several."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyclient.cluster.metadata import PartitionInfo, TopicInfo
+from pyclient.errors import BrokerError, for_code, from_code
+from pyclient.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from pyclient.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+BROKER_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. Without `partitions` or `replication_factor` the broker's defaults apply.
+
+    `configs` are topic options by Kafka's names ("retention.ms"). `assignments` gives each partition's replicas by
+    node id, the preferred leader first, instead of the two numbers.
+    """
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """`TypeError` and `ValueError` for what no broker could understand."""
+        if not isinstance(self.name, str):
+            raise TypeError(f"a topic's name is a string, not {self.name!r}")
+        if self.assignments and (self.partitions, self.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+            raise ValueError(f"topic {self.name!r}: give either assignments, or partitions and replication_factor")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic that exists. `partitions` are in order of their number; a leader of -1 means that there is none."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionInfo, ...]
+    internal: bool
+
+
+class Refusal(NamedTuple):
+    """What a broker said about one topic; code 0 is success."""
+
+    topic: str
+    error_code: int
+    message: str | None
+
+
+def raise_refusals(doing: str, answers: Iterable[Refusal]) -> None:
+    """Raises the first topic's error; its text names the others that failed and those that succeeded.
+
+    `results` of the error has every topic's own error, or None where it succeeded.
+    """
+    results: dict[str, BrokerError | None] = {}
+    for answer in answers:
+        results[answer.topic] = None
+        if answer.error_code:
+            detail = f": {answer.message}" if answer.message else ""
+            name = for_code(answer.error_code).__name__
+            results[answer.topic] = from_code(answer.error_code, f"{doing} topic {answer.topic!r}: {name}{detail}")
+    failures = [error for error in results.values() if error is not None]
+    if not failures:
+        return
+    first = failures[0]
+    text = "; also ".join(str(error) for error in failures)
+    succeeded = [topic for topic, error in results.items() if error is None]
+    if succeeded:
+        text += f"; done for: {', '.join(succeeded)}"
+    first.args = (text,)
+    first.results = results
+    raise first
+
+
+def description(info: TopicInfo) -> TopicDescription:
+    """A topic of a metadata snapshot, for the user."""
+    return TopicDescription(info.name, info.topic_id, info.partitions, info.internal)
+
+
+def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
+    """The request that creates topics."""
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=partition, broker_ids=list(replicas))
+                    for partition, replicas in topic.assignments.items()
+                ],
+                configs=[CreatableTopicConfig(name=name, value=str(value)) for name, value in topic.configs.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+
+
+def grow_request(
+    totals: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]], *, timeout_ms: int
+) -> CreatePartitionsRequest:
+    """The request that adds partitions to topics."""
+    return CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(
+                name=name,
+                count=total,
+                assignments=[CreatePartitionsAssignment(broker_ids=list(replicas)) for replicas in assignments[name]]
+                if name in assignments
+                else None,
+            )
+            for name, total in totals.items()
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
