@@ -81,19 +81,20 @@ class _Decoder(Source):
     def field(self, each: Field, target: str, path: str) -> None:
         nullable = self.layout.nullable(each)
         if isinstance(each.kind, Nested):
-            self.nested(each.kind, target, path, nullable)
+            self.nested(each.kind, target, path, nullable, tagged=each.tag is not None)
         else:
             self.value(each.kind, target, path, nullable, compact=self.layout.flexible and each.flexible)
 
-    def nested(self, kind: Nested, target: str, path: str, nullable: bool) -> None:
+    def nested(self, kind: Nested, target: str, path: str, nullable: bool, *, tagged: bool) -> None:
+        """A nullable part stands behind a byte: -1 or 1; among the tagged fields that is 0 or 1."""
         var = self.fresh("o")
         if not nullable:
             self.part(kind.cls, var, f"{path}.")
             self.line(f"{target} = {var}")
             return
         there = self.fresh("n")
-        self.run.append(("b", there))
-        with self.block(f"if {there} < 0:"):
+        self.run.append(("B" if tagged else "b", there))
+        with self.block(f"if {there} <= 0:" if tagged else f"if {there} < 0:"):
             self.line(f"{target} = None")
         with self.block("else:"):
             self.part(kind.cls, var, f"{path}.")

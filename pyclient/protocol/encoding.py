@@ -83,18 +83,20 @@ class _Encoder(Source):
     def field(self, each: Field, value: str, path: str) -> None:
         nullable = self.layout.nullable(each)
         if isinstance(each.kind, Nested):
-            self.nested(each.kind, value, path, nullable)
+            self.nested(each.kind, value, path, nullable, tagged=each.tag is not None)
         else:
             self.value(each.kind, value, path, nullable, compact=self.layout.flexible and each.flexible)
 
-    def nested(self, kind: Nested, value: str, path: str, nullable: bool) -> None:
+    def nested(self, kind: Nested, value: str, path: str, nullable: bool, *, tagged: bool) -> None:
+        """A nullable part stands behind a byte: -1 or 1; among the tagged fields that is 0 or 1."""
         var = self.fresh("o")
         self.line(f"{var} = {value}")
         if not nullable:
             self.part(kind.cls, var, f"{path}.")
             return
         with self.block(f"if {var} is None:"):
-            self.line("out.append(b'\\xff')")
+            absent = b"\0" if tagged else b"\xff"
+            self.line(f"out.append({absent!r})")
         with self.block("else:"):
             self.run.append(("b", "1"))
             self.part(kind.cls, var, f"{path}.")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyclient.protocol import messages
 from pyclient.protocol.fields import CoordinatorKey, Message, Request, Response
 from pyclient.protocol.kinds import ArrayOf, Fixed, Kind, Nested, Text
-from pyclient.protocol.parts import Field, fields_of
+from pyclient.protocol.parts import Field, blank, fields_of
 
 BASES = (Message, Request, Response, CoordinatorKey)
 
@@ -111,6 +111,20 @@ def filled(cls: type[Any], version: int) -> Any:
         return next(numbers) % integer_range(kind)[1]
 
     return instance(cls)
+
+
+def emptied(cls: type[Any], version: int) -> Any:
+    """An instance in which everything is null that may be, and empty or zero otherwise."""
+    instance = blank(cls)
+    for each in fields_of(cls):
+        if each.present_in(version):
+            if each.nullable_in(version):
+                setattr(instance, each.name, None)
+            elif isinstance(each.kind, ArrayOf) and isinstance(each.kind.item, Nested):
+                setattr(instance, each.name, [emptied(each.kind.item.cls, version)])
+            elif isinstance(each.kind, Nested):
+                setattr(instance, each.name, emptied(each.kind.cls, version))
+    return instance
 
 
 def sprinkled(cls: type[Any], version: int, rng: Random) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kafka_definitions import JARS, kafka_jars, skip_or_fail
-from protocol_samples import all_versions, filled, label, sprinkled
+from protocol_samples import all_versions, emptied, filled, label, sprinkled
 
 from pyclient.protocol import codec
 
@@ -39,7 +39,7 @@ def lines() -> Iterator[tuple[str, str, str, str]]:
     classes, rng = java_classes(), random.Random(4)
     for cls, version in all_versions():
         java_class = classes.get(cls.__name__) or classes[f"{cls.__name__}Data"]
-        samples = [filled(cls, version), *(sprinkled(cls, version, rng) for _ in range(SAMPLES))]
+        samples = [filled(cls, version), emptied(cls, version), *(sprinkled(cls, version, rng) for _ in range(SAMPLES))]
         for sample in samples:
             yield label(cls, version), java_class, str(version), codec.encode(sample, version).hex()
 

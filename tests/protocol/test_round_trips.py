@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_samples import all_messages, all_versions, drawn, filled, label, versions_of
+from protocol_samples import all_messages, all_versions, drawn, emptied, filled, label, versions_of
 
 from pyclient.errors import MalformedMessage, ProtocolError, TruncatedMessage
 from pyclient.protocol import codec
@@ -45,6 +45,16 @@ def test_a_message_with_every_field_set_comes_back_as_it_was(cls: type[Message],
     assert decoded == message
     assert codec.encode(decoded, version) == encoded
     assert b"".join(codec.encode_parts(message, version)) == encoded
+
+
+@pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
+def test_a_message_with_nothing_in_it_comes_back_as_it_was(cls: type[Message], version: int) -> None:
+    message = emptied(cls, version)
+    encoded = codec.encode(message, version)
+    assert codec.decode(cls, version, encoded) == message
+    for size in range(len(encoded)):
+        with pytest.raises((TruncatedMessage, MalformedMessage), match=f"^{label(cls, version)}\\b"):
+            codec.decode(cls, version, encoded[:size])
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
