@@ -1,0 +1,56 @@
+"""What a type checker sees of the declarations: fields and their types, without stubs or a plug-in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from kafka_definitions import skip_or_fail
+
+SCRIPT = """
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+partition = FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=3)
+request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(partitions=[partition])])
+reveal_type(request.topics[0].partitions[0].fetch_offset)
+reveal_type(request.cluster_id)
+reveal_type(FetchRequest.api_key)
+FetchPartition(partition="one", fetch_offset=2, partition_max_bytes=3)
+FetchPartition(partition=1, fetch_offset=2)
+FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=3, size=4)
+request.max_wait = 5
+"""
+EXPECTED = [
+    (6, 'Revealed type is "int"'),
+    (7, 'Revealed type is "str | None"'),
+    (8, 'Revealed type is "int"'),
+    (9, 'Argument "partition" to "FetchPartition" has incompatible type "str"; expected "int"'),
+    (10, 'Missing named argument "partition_max_bytes" for "FetchPartition"'),
+    (11, 'Unexpected keyword argument "size" for "FetchPartition"'),
+    (12, '"FetchRequest" has no attribute "max_wait"'),
+]
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_fields_types_and_mistakes(tmp_path: Path) -> None:
+    if find_spec("mypy") is None:
+        skip_or_fail("mypy is not installed")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--hide-error-context", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    found = [line.split(": ", 2) for line in done.stdout.splitlines() if str(script.name) in line]
+    told = [(int(place.rsplit(":", 1)[-1]), text) for place, _, text in found if ":" in place]
+    for line, text in EXPECTED:
+        assert any(at == line and text.replace("builtins.", "") in said.replace("builtins.", "") for at, said in told), (
+            line,
+            done.stdout + done.stderr,
+        )
