@@ -1,0 +1,17 @@
+"""Sending records: `Producer`, `AsyncProducer`, and the futures they return."""
+
+from pyclient.producer.async_producer import AsyncProducer
+from pyclient.producer.batch_future import BatchFuture, BatchMetadata
+from pyclient.producer.config import ProducerConfig, ProducerOptions
+from pyclient.producer.delivery import DeliveryFuture
+from pyclient.producer.producer import Producer
+
+__all__ = [
+    "AsyncProducer",
+    "BatchFuture",
+    "BatchMetadata",
+    "DeliveryFuture",
+    "Producer",
+    "ProducerConfig",
+    "ProducerOptions",
+]

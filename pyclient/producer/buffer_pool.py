@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 
 class Waiter:
-    """Somebody who waits for a buffer of `size` bytes; `wake` is called once `buffer` is set, or the pool closed."""
+    """Somebody who may have to wait for a buffer; `wake` is called once `buffer` is there, or the producer closes."""
 
     __slots__ = ("buffer", "size", "wake")
 
-    def __init__(self, size: int, wake: Callable[[], object]) -> None:
-        self.size = size
+    def __init__(self, wake: Callable[[], object]) -> None:
         self.wake = wake
+        self.size = 0  # what it has asked for
         self.buffer: bytearray | None = None
 
 
@@ -50,21 +50,20 @@ class BufferPool:
         """A buffer even if that exceeds the total, for records accepted before; it is charged all the same."""
         return self._allocate(size)
 
-    def wait(self, size: int, wake: Callable[[], object]) -> Waiter:
-        """Queues for a buffer; `wake` is called, under the caller's lock, when it is granted."""
-        waiter = Waiter(size, wake)
+    def wait(self, waiter: Waiter, size: int) -> None:
+        """Queues for a buffer; the waiter is woken, under the caller's lock, when it is granted."""
+        waiter.size = size
         self._waiters.append(waiter)
-        return waiter
 
     def abandon(self, waiter: Waiter) -> None:
-        """The waiter gave up; a buffer that was granted meanwhile goes back."""
+        """The waiter waits no more; a buffer that it was granted and has not taken goes back."""
         if waiter.buffer is not None:
             buffer, waiter.buffer = waiter.buffer, None
             self.release(buffer)
         else:
             try:
                 self._waiters.remove(waiter)
-            except ValueError:
+            except ValueError:  # it was woken, or never had to wait
                 return
             self._grant()
 

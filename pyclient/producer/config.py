@@ -164,6 +164,16 @@ class ProducerConfig(ClientConfig):
         return bool(self.enable_idempotence)
 
     @property
+    def serializes(self) -> bool:
+        """Whether keys or values go through a serializer."""
+        return self.key_serializer is not None or self.value_serializer is not None
+
+    @property
+    def partitions_by_key(self) -> bool:
+        """Whether a record's partition follows from its key's hash, or is the sticky one without a key."""
+        return self.partitioner is None and not self.partitioner_ignore_keys
+
+    @property
     def compression_level(self) -> int | None:
         """The level of the chosen compression; None for its default."""
         levels = {

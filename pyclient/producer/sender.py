@@ -148,9 +148,10 @@ class Sender:
         """When there is something to do even if nothing happens."""
         return min(self._look_again, self.accumulator.next_change())
 
-    def in_flight(self, node: int) -> int:
-        """How many requests wait for this broker's answer."""
-        return self._nodes[node].in_flight if node in self._nodes else 0
+    @property
+    def total_in_flight(self) -> int:
+        """How many requests wait for an answer, at all brokers."""
+        return sum(node.in_flight for node in self._nodes.values())
 
     def _sendable(self, queue: PartitionQueue, node: int, now: float) -> ProducerBatch | None:
         if not queue.head_is_ready:

@@ -1,0 +1,328 @@
+"""`AsyncProducer`: the asynchronous face, on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.config import resolve
+from pyclient.errors import BufferExhausted, ClosedError, DeliveryFailed, ForkError, KafkaError
+from pyclient.producer.batch_future import BatchFuture
+from pyclient.producer.buffer_pool import Waiter
+from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
+from pyclient.producer.callbacks import LoopCallbacks
+from pyclient.producer.config import ProducerConfig, ProducerOptions
+from pyclient.producer.core import WRONG_RECORD, Headers, ProducerCore, check_partition, check_topic, explain
+from pyclient.producer.delivery import Delivery, DeliveryFuture, await_done
+from pyclient.producer.forking import tell_after_fork
+from pyclient.producer.partition_queue import TopicQueues
+from pyclient.records import partition_for_key
+
+T = TypeVar("T")
+
+logger: Final = logging.getLogger("pyclient.producer")
+
+_abandoned: set[asyncio.Task[None]] = set()
+
+
+class AsyncProducer:
+    """Sends records to Kafka from asyncio: the same options, errors and guarantees as `Producer`, no thread.
+
+        async with AsyncProducer("localhost:9092") as producer:
+            future = await producer.send("orders", b"...", key=b"42")   # accepted
+            metadata = await future                                     # delivered
+
+    It belongs to the event loop that first uses it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
+        self._config = resolve(ProducerConfig, given, config)
+        self._clock = SYSTEM_CLOCK
+        self._time_ms = self._clock.time_ms
+        self._forked = False
+        self._closed = False
+        self._core: ProducerCore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
+        self._topics: dict[str, TopicQueues] = {}
+        self._plain = self._config.partitions_by_key and not self._config.serializes
+        tell_after_fork(self)
+
+    async def start(self) -> None:
+        """Begins to look for the cluster; `async with` and the first call do it, too."""
+        await self._started()
+
+    async def _started(self) -> ProducerCore:
+        self._check_process()
+        if self._closed:
+            raise ClosedError("the producer is closed: make a new one to send more")
+        loop = asyncio.get_running_loop()
+        if self._core is None:
+            self._loop = loop
+            core = ProducerCore(self._config, LoopCallbacks(loop), loop=loop, clock=self._clock)
+            self._lock = core.lock
+            self._topics = core.topics
+            self._core = core
+            self._starting = loop.create_task(core.start())
+        if self._loop is not loop:
+            raise RuntimeError("an AsyncProducer belongs to the event loop that first used it")
+        assert self._starting is not None
+        if not self._starting.done():
+            await asyncio.shield(self._starting)
+        return self._core
+
+    # -- sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[DeliveryFuture], object] | None = None,
+    ) -> DeliveryFuture:
+        """Hands one record over for delivery and returns its future; await that for the outcome.
+
+        See `Producer.send`; `on_delivery(future)` is called on the loop.
+        """
+        if not self._plain:
+            key, value, partition = await self._prepare(topic, key, value, partition)
+        if headers is not None:
+            headers = pairs(headers)
+        if timestamp_ms is None:
+            timestamp_ms = self._time_ms()
+        future: DeliveryFuture | None = None
+        try:
+            with self._lock:
+                queues = self._topics.get(topic)
+                if queues is not None:
+                    if partition is None:
+                        queue = queues.sticky if key is None else queues.queues[partition_for_key(key, queues.count)]
+                        future = queue.append(timestamp_ms, key, value, headers)
+                    elif 0 <= partition < queues.count:
+                        future = queues.queues[partition].append(timestamp_ms, key, value, headers)
+            if future is None:
+                future = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
+        except WRONG_RECORD as error:
+            raise explain(topic, key, value, error) from error
+        if on_delivery is not None:
+            future.add_done_callback(on_delivery)
+        return future
+
+    async def _send_slowly(
+        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
+    ) -> DeliveryFuture:
+        core = await self._started()
+        check_topic(topic)
+        check_partition(partition)
+        deadline = self._deadline()
+
+        def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
+            return core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
+
+        while (result := await self._until(attempt, deadline)) is None:
+            await self._learn(topic, partition, deadline)
+        if isinstance(result, Waiter):
+            raise self._exhausted(result.size)
+        return result
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Sequence[Headers | None] | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        partition: int | None = None,
+    ) -> BatchFuture:
+        """Hands a column of records over for delivery and returns one future for all; see `Producer.send_many`."""
+        core = await self._started()
+        check_topic(topic)
+        check_partition(partition)
+        rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
+        deadline = self._deadline()
+        queues = await self._learn(topic, partition, deadline)
+        choose = chooser(core, topic, queues.count, keys is not None)
+        bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows))
+        try:
+            waiter = await self._until(bulk.advance, deadline)
+            if waiter is not None:
+                bulk.give_up(self._exhausted(waiter.size))
+        except KafkaError as error:
+            bulk.give_up(error)
+        return bulk.future()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of the topic's partitions; waits for metadata up to `max_block_ms`, then `KafkaTimeout`."""
+        await self._started()
+        check_topic(topic)
+        return list(range((await self._learn(topic, None, self._deadline())).count))
+
+    async def _prepare(self, topic: str, key: Any, value: Any, partition: int | None) -> tuple[Any, Any, int | None]:
+        core = await self._started()
+        key, value = core.serialize(topic, key, value)
+        if partition is None and not self._config.partitions_by_key:
+            check_topic(topic)
+            partition = core.choose(await self._learn(topic, None, self._deadline()), key)
+        return key, value, partition
+
+    async def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:
+        core = await self._started()
+        queues = self._topics.get(topic)
+        if queues is not None and (partition is None or partition < queues.count):
+            return queues
+        return await core.learn_topic(topic, partition, max(0.0, deadline - self._clock.monotonic()))
+
+    async def _until(self, attempt: Callable[[Waiter], T], deadline: float) -> T:
+        """Calls `attempt(waiter)`, and again whenever the waiter it returns was granted memory; see `Engine.until`."""
+        core = await self._started()
+        granted = asyncio.Event()
+        waiter = Waiter(granted.set)
+        try:
+            while (result := attempt(waiter)) is waiter:
+                left = deadline - self._clock.monotonic()
+                try:
+                    await asyncio.wait_for(granted.wait(), max(0.0, left))
+                except TimeoutError:
+                    break
+                granted.clear()
+            return result
+        finally:
+            core.give_up(waiter)
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + self._config.max_block_ms / 1000
+
+    def _exhausted(self, size: int) -> BufferExhausted:
+        return BufferExhausted(
+            f"no {size} of buffer_memory={self._config.buffer_memory} bytes became free within "
+            f"max_block_ms={self._config.max_block_ms}: the cluster confirms more slowly than records are sent"
+        )
+
+    # -- flush, purge, close
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Sends everything that was accepted before this call and waits for the outcome; see `Producer.flush`."""
+        core = await self._started()
+        deliveries = core.begin_flush()
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                await _all_done(deliveries)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise core.not_flushed(deliveries, timeout or 0.0) from None
+        core.raise_unobserved()
+
+    async def purge(self) -> None:
+        """Fails every record that waits to be sent; those in a request that is on its way are not touched."""
+        core = await self._started()
+        core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Delivers what was accepted and ends the producer; see `Producer.close`."""
+        if self._forked:
+            return
+        self._topics = {}
+        self._closed = True
+        core, self._core = self._core, None
+        if core is None:
+            return
+        try:
+            await _finish(core, timeout)
+        except BaseException:
+            self._core = core if not core.ended else None  # a cancelled close may be called again
+            raise
+        core.raise_unobserved()
+
+    async def __aenter__(self) -> Self:
+        await self._started()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except DeliveryFailed as failed:
+            if error is None:
+                raise
+            logger.error("while %r was raised: %s", error, failed)
+
+    def __del__(self) -> None:
+        core: ProducerCore | None = getattr(self, "_core", None)
+        if core is None or core.ended or self._forked:
+            return
+        warnings.warn(
+            f"{self!r} was not closed: use `async with`, or close()", ResourceWarning, source=self, stacklevel=2
+        )
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_finish_in_background, core)
+
+    # -- state
+
+    def health(self) -> dict[str, Any]:
+        """The producer's state; see `Producer.health`."""
+        self._check_process()
+        return {"state": "closed" if self._closed else "new"} if self._core is None else self._core.health()
+
+    def __repr__(self) -> str:
+        servers = ",".join(self._config.bootstrap_servers)
+        if self._forked:
+            return f"<AsyncProducer {servers} of another process>"
+        if self._core is None:
+            return f"<AsyncProducer {servers} {'closed' if self._closed else 'new'}>"
+        return f"<AsyncProducer {servers} open, {len(self._core.accumulator.incomplete)} batches unconfirmed>"
+
+    def after_fork(self) -> None:
+        """Called in a child made by `fork`; not for users."""
+        self._forked = True
+        self._topics = {}
+        self._lock = threading.Lock()
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise ForkError("this producer belongs to the parent process: after fork() make one of your own")
+
+
+async def _all_done(deliveries: list[Delivery]) -> None:
+    for delivery in deliveries:
+        while (pending := delivery.pending()) is not None:
+            await await_done(pending, 0)
+
+
+async def _finish(core: ProducerCore, timeout: float | None) -> None:
+    """Delivers what was accepted within `timeout` seconds, fails the rest, and closes the connections."""
+    core.stop_accepting()
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            await _all_done(core.begin_flush())
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    await core.shut_down()
+
+
+def _finish_in_background(core: ProducerCore) -> None:
+    """A producer was dropped without close: what it accepted is still delivered."""
+    task = asyncio.get_running_loop().create_task(_finish(core, None))
+    _abandoned.add(task)
+    task.add_done_callback(_abandoned.discard)

@@ -1,0 +1,357 @@
+"""One producer without its face: what `Producer` and `AsyncProducer` share."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any, Final
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Clock, Rng
+from pyclient.cluster.client import ClusterClient
+from pyclient.errors import (
+    ClosedError,
+    DeliveryFailed,
+    InvalidTopic,
+    KafkaError,
+    KafkaTimeout,
+    MessageTooLarge,
+    SerializationError,
+    UnknownTopicOrPartition,
+)
+from pyclient.net.connect import Connector
+from pyclient.producer.accumulator import RecordAccumulator
+from pyclient.producer.buffer_pool import Waiter
+from pyclient.producer.callbacks import CallbackRunner
+from pyclient.producer.config import ProducerConfig, Serializer
+from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
+from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
+from pyclient.producer.sender import Sender
+from pyclient.producer.sender_loop import SenderLoop
+from pyclient.records import HEADER_SIZE, partition_for_key, record_size_bound
+
+Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)
+"""What the codec raises for a record that cannot be written."""
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
+
+class ProducerCore:
+    """Accumulator, sender and cluster client around one lock. Made and closed on its event loop."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        callbacks: CallbackRunner,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        rng: Rng | None = None,
+        connector: Connector | None = None,
+    ) -> None:
+        rng = rng or Random()
+        self.config = config
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.closed = False  # takes nothing any more
+        self.ended = False  # and everything has an outcome, and no connection is left
+        self._linger = config.linger_ms / 1000
+        self.desk = DeliveryDesk(callbacks, loop, clock)
+        self.desk.failures.speak_now = lambda: not self.lock.locked()
+        self.desk.failures.speak_later = lambda report: _call_soon(loop, report)
+        self.cluster = ClusterClient(config, clock=clock, rng=rng, connector=connector)
+        self.accumulator = RecordAccumulator(
+            self.desk,
+            rng,
+            batch_size=min(config.batch_size, config.max_request_size),
+            buffer_memory=config.buffer_memory,
+            linger=config.linger_ms / 1000,
+            delivery_timeout=config.delivery_timeout_ms / 1000,
+            adaptive=config.partitioner_adaptive_partitioning_enable,
+        )
+        self.sender = Sender(
+            self.accumulator,
+            rng,
+            idempotent=config.idempotent,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            max_request_size=config.max_request_size,
+            retries=config.retries,
+            backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            availability_timeout=config.partitioner_availability_timeout_ms / 1000,
+        )
+        self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)
+        self.topics = self.accumulator.topics
+        """What `send` looks topics up in; an empty dictionary once the producer is closed."""
+
+    async def start(self) -> None:
+        """Begins to look for the cluster, in the background."""
+        await self.cluster.start()
+        self.loop.start()
+
+    # -- one record
+
+    def append(
+        self,
+        topic: str,
+        timestamp_ms: int,
+        key: Any,
+        value: Any,
+        headers: Any,
+        partition: int | None,
+        waiter: Waiter,
+    ) -> DeliveryFuture | Waiter | None:
+        """Appends a record whichever way it takes.
+
+        Returns its future; or the `waiter`, which now waits for memory and is woken to call again; or None when the
+        topic has to be learnt first. Raises `MessageTooLarge` for a record that never fits, `WRONG_RECORD` for one
+        that is none. The caller gives up the waiter at the end.
+        """
+        with self.lock:
+            self.check_open()
+            queues = self.topics.get(topic)
+            if queues is None or (partition is not None and partition >= queues.count):
+                return None
+            queue = choose_queue(queues, key, partition)
+            future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
+            if future is None:
+                size = self.room_for(queue, record_size_bound(key, value, headers))
+                self.accumulator.close_open(queue)
+                queue = choose_queue(queues, key, partition)  # the sticky partition may have changed with that
+                future = queue.append(timestamp_ms, key, value, headers)
+                if future is None:
+                    buffer = self.take_buffer(size, waiter)
+                    if buffer is None:
+                        return self.wait_for_buffer(size, waiter)
+                    return self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+        return future
+
+    def room_for(self, queue: PartitionQueue, bound: int) -> int:
+        """The size of the buffer for a record of up to `bound` bytes; `MessageTooLarge` if there is none."""
+        config = self.config
+        option = "buffer_memory" if config.buffer_memory < config.max_request_size else "max_request_size"
+        limit = getattr(config, option)
+        if HEADER_SIZE + bound > limit:
+            raise MessageTooLarge(
+                f"a record for topic {queue.topic.name!r} takes up to {HEADER_SIZE + bound} bytes with its batch's "
+                f"header, more than {option}={limit}: send less, or raise {option} and the topic's max.message.bytes"
+            )
+        return self.accumulator.buffer_size(bound)
+
+    def take_buffer(self, size: int, waiter: Waiter) -> bytearray | None:
+        """The buffer the waiter was granted, or one that is free; the caller holds the lock."""
+        if waiter.buffer is not None and len(waiter.buffer) >= size:
+            buffer, waiter.buffer = waiter.buffer, None
+            return buffer
+        self.accumulator.pool.abandon(waiter)
+        return self.accumulator.pool.try_acquire(size)
+
+    def give_up(self, waiter: Waiter) -> None:
+        """The end of a waiter, whether it got what it waited for or not."""
+        if waiter.size:
+            with self.lock:
+                self.accumulator.pool.abandon(waiter)
+
+    def wait_for_buffer(self, size: int, waiter: Waiter) -> Waiter:
+        """Queues for memory, and sends what lingers; the caller holds the lock."""
+        self.accumulator.pool.wait(waiter, size)
+        self.accumulator.make_all_ready()
+        self.loop.wake()
+        return waiter
+
+    def _begin_batch(
+        self, queue: PartitionQueue, buffer: bytearray, timestamp_ms: int, key: Any, value: Any, headers: Any
+    ) -> DeliveryFuture:
+        future = None
+        batch = self.accumulator.open_batch(queue, buffer, self.clock.monotonic())
+        try:
+            future = queue.append(timestamp_ms, key, value, headers)
+            assert isinstance(future, DeliveryFuture), "a record is larger than its bound"
+        finally:
+            if future is None:
+                self.accumulator.remove(batch)
+                self.accumulator.release(batch)
+        self.wake_for(queue)
+        return future
+
+    def wake_for(self, queue: PartitionQueue) -> None:
+        """The partition has a full batch, or a new one: wakes the sender if it would sleep too long for it."""
+        batch = queue.open
+        if batch is None or batch.ready or len(queue.waiting) > 1 or self.loop.next_look > batch.created + self._linger:
+            self.loop.wake()
+
+    def choose(self, queues: TopicQueues, key: Any) -> int:
+        """The partition of a record under another rule than the key's hash."""
+        if self.config.partitioner is None:
+            return queues.sticky.partition
+        return self.ask_partitioner(queues.name, key, queues.count)
+
+    def serialize(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
+        """Key and value through the serializers; None stays None, as a tombstone is. `SerializationError`."""
+        return (
+            _serialize(self.config.key_serializer, key, "key_serializer", topic),
+            _serialize(self.config.value_serializer, value, "value_serializer", topic),
+        )
+
+    def ask_partitioner(self, topic: str, key: Any, count: int) -> int:
+        """What the user's partitioner says; `ValueError` if it is no partition of the topic."""
+        assert self.config.partitioner is not None
+        partition = self.config.partitioner(topic, key, count)
+        check_partition(partition)
+        if partition >= count:
+            raise ValueError(f"the partitioner chose {partition} for topic {topic!r}, which has {count} partitions")
+        return partition
+
+    def check_open(self) -> None:
+        """`ClosedError` once the producer is closed."""
+        if self.closed:
+            raise ClosedError("the producer is closed: make a new one to send more")
+
+    # -- topics
+
+    async def learn_topic(self, topic: str, partition: int | None, timeout: float) -> TopicQueues:
+        """Waits up to `timeout` seconds for the topic's partitions; a number that it does not have is an error."""
+        self.check_open()
+        info = await self.cluster.topic_partitions(topic, timeout)
+        if partition is not None and partition >= len(info.partitions):
+            info = await self._look_again(topic, partition, timeout)
+        with self.lock:
+            self.check_open()
+            leaders = [entry.leader for entry in info.partitions]
+            return self.accumulator.update_topic(topic, info.topic_id, leaders, self.clock.monotonic())
+
+    async def _look_again(self, topic: str, partition: int, timeout: float) -> Any:
+        """Perhaps partitions were added: one fresh answer decides."""
+        asked = self.clock.monotonic()
+        metadata = await self.cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, timeout)
+        count = metadata.partition_count(topic) or 0
+        if partition >= count:
+            raise UnknownTopicOrPartition(
+                f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0"
+            )
+        return metadata.topics[topic]
+
+    # -- flush and close
+
+    def begin_flush(self) -> list[Delivery]:
+        """Sends everything that lingers; the batches to wait for."""
+        with self.lock:
+            self.accumulator.make_all_ready()
+            deliveries = [batch.delivery for batch in self.accumulator.incomplete]
+        if deliveries:
+            self.loop.wake()
+        return deliveries
+
+    def raise_unobserved(self) -> None:
+        """`DeliveryFailed` if records failed since the last call and nobody looked at them."""
+        taken = self.desk.failures.take()
+        if taken is not None:
+            raise DeliveryFailed(*taken)
+
+    def not_flushed(self, deliveries: list[Delivery], timeout: float) -> KafkaTimeout:
+        """The error for a flush that took too long."""
+        left = sum(delivery.pending() is not None for delivery in deliveries)
+        text = f"{left} batches were not confirmed within {timeout:g} s; they are still on their way"
+        reasons = self.cluster.describe_failures()
+        return KafkaTimeout(f"{text}; last failures: {reasons}" if reasons else text)
+
+    def stop_accepting(self) -> None:
+        """From now on `send` raises `ClosedError`; who waits for memory does so too."""
+        with self.lock:
+            self.closed = True
+            self.topics = {}
+            self.accumulator.pool.wake_all()
+
+    def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:
+        """Fails what is not confirmed, or with `on_wire=False` what was not sent."""
+        with self.lock:
+            settlements = self.sender.abort(error, on_wire=on_wire)
+        self.loop.tell(settlements)
+        self.loop.wake()
+
+    async def shut_down(self) -> None:
+        """Fails what is left and closes every connection."""
+        self.abort(ClosedError("the producer was closed before the record was confirmed"))
+        self.loop.stop()
+        await self.cluster.close()
+        self.ended = True
+
+    # -- state
+
+    def health(self) -> dict[str, Any]:
+        """See `Producer.health`."""
+        cluster = self.cluster.health()
+        with self.lock:
+            pool = self.accumulator.pool
+            return {
+                "state": "closed" if self.closed else "open",
+                "cluster_id": cluster.cluster_id,
+                "nodes": list(cluster.nodes),
+                "connected_nodes": list(cluster.connected),
+                "last_failures": dict(cluster.last_failures),
+                "topics": sorted(self.accumulator.topics),
+                "unconfirmed_batches": len(self.accumulator.incomplete),
+                "in_flight_requests": self.sender.total_in_flight,
+                "buffer_bytes_used": pool.total - pool.available,
+                "buffer_bytes_total": pool.total,
+                "blocked_sends": pool.waiting,
+                "producer_id": self.sender.identity.producer_id,
+            }
+
+
+def choose_queue(queues: TopicQueues, key: Any, partition: int | None) -> PartitionQueue:
+    """The partition a record goes to; the caller holds the lock and has checked the number."""
+    if partition is not None:
+        return queues.queues[partition]
+    if key is None:
+        return queues.sticky
+    return queues.queues[partition_for_key(key, queues.count)]
+
+
+def check_topic(topic: Any) -> None:
+    """`InvalidTopic` for a name that no Kafka takes."""
+    if not isinstance(topic, str):
+        raise InvalidTopic(f"a topic is named by a str, not by {type(topic).__name__} {topic!r}")
+    if topic in (".", "..") or not _TOPIC_NAME.fullmatch(topic):
+        raise InvalidTopic(
+            f"{topic!r} cannot be a topic's name: it takes 1 to 249 letters, digits, '.', '_' and '-', "
+            "and is neither '.' nor '..'"
+        )
+
+
+def check_partition(partition: Any) -> None:
+    """`ValueError` for what cannot be a partition's number."""
+    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
+        raise ValueError(f"a partition is a number from 0, not {partition!r}")
+
+
+def _serialize(serializer: Serializer | None, data: Any, option: str, topic: str) -> Any:
+    if serializer is None or data is None:
+        return data
+    try:
+        return serializer(data)
+    except Exception as error:
+        raise SerializationError(f"{option} failed for topic {topic!r}: {error!r}") from error
+
+
+def explain(topic: str, key: Any, value: Any, error: Exception) -> SerializationError:
+    """The error for a record that is not bytes."""
+    for what, data, option in (("value", value, "value_serializer"), ("key", key, "key_serializer")):
+        if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
+            return SerializationError(
+                f"the {what} for topic {topic!r} is {type(data).__name__}, not bytes: "
+                f"pass {option}=... to the producer, or encode it first"
+            )
+    return SerializationError(f"a record for topic {topic!r} cannot be written: {error}")
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(report)
+    except RuntimeError:  # the loop is closed: then nobody holds the producer's lock for long
+        report()

@@ -1,0 +1,130 @@
+"""What a synchronous producer stands on: the core on a loop thread, the callback thread, and their end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.errors import ClosedError, KafkaTimeout
+from pyclient.net.loop_thread import LoopThread
+from pyclient.producer.buffer_pool import Waiter
+from pyclient.producer.callbacks import CallbackThread
+from pyclient.producer.config import ProducerConfig
+from pyclient.producer.core import ProducerCore
+from pyclient.producer.delivery import Delivery, await_done, wait_until_done
+
+EXIT_SECONDS: Final = 10.0
+_END_SECONDS: Final = 2.0  # closing connections and ending threads, once nothing is waited for
+
+T = TypeVar("T")
+
+_abandoned: set[Engine] = set()
+
+
+class Engine:
+    """Lives as long as the producer, and a little longer if that was dropped without `close`."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.clock = SYSTEM_CLOCK
+        self.closed = False
+        self.callbacks = CallbackThread("pyclient-callbacks")
+        self.thread = LoopThread("pyclient-sender", at_exit=self._close_at_exit)
+        self._closing = threading.RLock()
+        self.thread.start()
+        try:
+            self.core = ProducerCore(config, self.callbacks, loop=self.thread.loop, clock=self.clock)
+            self.thread.run(self.core.start())
+        except BaseException:
+            self.thread.stop(_END_SECONDS)
+            raise
+
+    # -- waiting
+
+    def left(self, deadline: float | None) -> float | None:
+        """Seconds until the deadline, 0 if it has passed; None without one."""
+        return None if deadline is None else max(0.0, deadline - self.clock.monotonic())
+
+    def deadline(self, timeout: float | None) -> float | None:
+        """When `timeout` seconds are over."""
+        return None if timeout is None else self.clock.monotonic() + timeout
+
+    def until(self, attempt: Callable[[Waiter], T], deadline: float) -> T:
+        """Calls `attempt(waiter)`, and again whenever the waiter it returns was granted memory.
+
+        Gives what it returns once that is not the waiter, or the waiter if the deadline passes before.
+        """
+        latch = threading.Lock()
+        latch.acquire()
+        waiter = Waiter(latch.release)
+        try:
+            while (result := attempt(waiter)) is waiter:
+                left = deadline - self.clock.monotonic()
+                if left <= 0 or not latch.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                    break
+            return result
+        finally:
+            self.core.give_up(waiter)
+
+    def wait_for(self, deliveries: list[Delivery], deadline: float | None) -> None:
+        """Waits until all have an outcome; `KafkaTimeout` at the deadline."""
+        for delivery in deliveries:
+            while (pending := delivery.pending()) is not None:
+                wait_until_done(self.core.desk, pending, 0, self.left(deadline))
+
+    # -- the end
+
+    def close(self, timeout: float | None) -> None:
+        """Delivers what was accepted, within `timeout` seconds; fails the rest; ends the threads.
+
+        Raises `DeliveryFailed` if records failed and nobody looked. An interrupted close may be called again.
+        """
+        with self._closing:
+            if self.closed:
+                return
+            self.core.stop_accepting()
+            deadline = self.deadline(timeout)
+            with suppress(KafkaTimeout):  # what is left fails below, and is told to its futures
+                self.wait_for(self.core.begin_flush(), deadline)
+            self._end(deadline)
+        self.core.raise_unobserved()
+
+    def _end(self, deadline: float | None) -> None:
+        try:
+            self.thread.run(self.core.shut_down(), timeout=_END_SECONDS)
+        except (KafkaTimeout, ClosedError):
+            self.core.abort(ClosedError("the producer was closed before the record was confirmed"))
+        left = self.left(deadline)
+        self.callbacks.stop(None if left is None else max(left, 0.1))
+        self.thread.stop(_END_SECONDS)
+        self.closed = True
+
+    def _close_at_exit(self) -> None:
+        self.close(EXIT_SECONDS)
+
+    def abandon(self) -> None:
+        """The producer was dropped without `close`: delivers what it accepted in the background.
+
+        It may be called by the garbage collector in any thread at any moment, so it takes no lock.
+        """
+        _abandoned.add(self)
+        try:
+            self.thread.call_soon(self._begin_end)
+        except ClosedError:
+            _abandoned.discard(self)
+
+    def _begin_end(self) -> None:
+        self.core.stop_accepting()
+        self._ending = self.thread.loop.create_task(self._end_in_background())
+
+    async def _end_in_background(self) -> None:
+        for delivery in self.core.begin_flush():
+            while (pending := delivery.pending()) is not None:
+                await await_done(pending, 0)
+        await self.core.shut_down()
+        self.callbacks.stop(0)
+        self.closed = True
+        _abandoned.discard(self)
+        self.thread.stop(0)

@@ -1,0 +1,267 @@
+"""`Producer`: the synchronous face."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from pyclient.config import resolve
+from pyclient.errors import BufferExhausted, ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
+from pyclient.producer.batch_future import BatchFuture
+from pyclient.producer.buffer_pool import Waiter
+from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
+from pyclient.producer.config import ProducerConfig, ProducerOptions
+from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check_topic, explain
+from pyclient.producer.delivery import DeliveryFuture
+from pyclient.producer.engine import Engine
+from pyclient.producer.forking import tell_after_fork
+from pyclient.producer.partition_queue import TopicQueues
+from pyclient.records import partition_for_key
+
+logger: Final = logging.getLogger("pyclient.producer")
+
+
+class Producer:
+    """Sends records to Kafka; any number of threads may share one.
+
+        with Producer("localhost:9092", linger_ms=5) as producer:
+            future = producer.send("orders", b"...", key=b"42")
+            print(future.result(timeout=10).offset)
+
+    Options are Kafka's, with `_` for `.` (`ProducerConfig` lists them), as keywords or as a Kafka-style `config`
+    dictionary; a wrong one raises `ConfigError`. The constructor does not wait for the cluster. Defaults are safe:
+    acks="all" and idempotence, so retries neither lose, duplicate nor reorder records.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
+        self._config = resolve(ProducerConfig, given, config)
+        self._forked = False
+        self._engine = Engine(self._config)
+        self._core = self._engine.core
+        self._lock = self._core.lock
+        self._topics = self._core.topics
+        self._time_ms = self._engine.clock.time_ms
+        self._plain = self._config.partitions_by_key and not self._config.serializes
+        tell_after_fork(self)
+
+    # -- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[DeliveryFuture], object] | None = None,
+    ) -> DeliveryFuture:
+        """Hands one record over for delivery and returns its future, usually at once.
+
+        It waits up to `max_block_ms` for metadata of a new topic and for buffer space together, and raises
+        `KafkaTimeout` or `BufferExhausted`. `key` and `value` are bytes or None, or what the serializers take;
+        `headers` a mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without
+        `partition` the key decides as in every Kafka client (murmur2), without a key records are spread (KIP-794).
+        `on_delivery(future)` is called on the client's callback thread when the outcome is known.
+
+        Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
+        """
+        if not self._plain:
+            key, value, partition = self._prepare(topic, key, value, partition)
+        if headers is not None:
+            headers = pairs(headers)
+        if timestamp_ms is None:
+            timestamp_ms = self._time_ms()
+        future: DeliveryFuture | None = None
+        try:
+            with self._lock:
+                queues = self._topics.get(topic)
+                if queues is not None:
+                    if partition is None:
+                        queue = queues.sticky if key is None else queues.queues[partition_for_key(key, queues.count)]
+                        future = queue.append(timestamp_ms, key, value, headers)
+                    elif 0 <= partition < queues.count:
+                        future = queues.queues[partition].append(timestamp_ms, key, value, headers)
+            if future is None:
+                future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
+        except WRONG_RECORD as error:
+            raise explain(topic, key, value, error) from error
+        if on_delivery is not None:
+            future.add_done_callback(on_delivery)
+        return future
+
+    def _send_slowly(
+        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
+    ) -> DeliveryFuture:
+        """What may wait: a new topic, a new batch, memory."""
+        self._check_process()
+        check_topic(topic)
+        check_partition(partition)
+        deadline = self._deadline()
+
+        def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
+            return self._core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
+
+        while (result := self._engine.until(attempt, deadline)) is None:
+            self._learn(topic, partition, deadline)
+        if isinstance(result, Waiter):
+            raise self._exhausted(result.size)
+        return result
+
+    def send_many(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Sequence[Headers | None] | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        partition: int | None = None,
+    ) -> BatchFuture:
+        """Hands a column of records over for delivery and returns one future for all of them.
+
+        `values` and `keys` are lists, other sequences, or Arrow arrays of binary or string type; all columns have the
+        same length. Waits and raises like `send`; once some records are accepted, others that are refused (too large,
+        not bytes, no memory in time) are failures of the future and not an error of the call.
+        """
+        self._check_process()
+        check_topic(topic)
+        check_partition(partition)
+        core, engine = self._core, self._engine
+        rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
+        deadline = self._deadline()
+        queues = self._learn(topic, partition, deadline)
+        choose = chooser(core, topic, queues.count, keys is not None)
+        bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows))
+        try:
+            waiter = engine.until(bulk.advance, deadline)
+            if waiter is not None:
+                bulk.give_up(self._exhausted(waiter.size))
+        except KafkaError as error:
+            bulk.give_up(error)
+        return bulk.future()
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of the topic's partitions; waits for metadata up to `max_block_ms`, then `KafkaTimeout`."""
+        self._check_process()
+        check_topic(topic)
+        return list(range(self._learn(topic, None, self._deadline()).count))
+
+    def _prepare(self, topic: str, key: Any, value: Any, partition: int | None) -> tuple[Any, Any, int | None]:
+        key, value = self._core.serialize(topic, key, value)
+        if partition is None and not self._config.partitions_by_key:
+            self._check_process()
+            check_topic(topic)
+            partition = self._core.choose(self._learn(topic, None, self._deadline()), key)
+        return key, value, partition
+
+    def _deadline(self) -> float:
+        return self._engine.clock.monotonic() + self._config.max_block_ms / 1000
+
+    def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:
+        with self._lock:
+            self._core.check_open()
+            queues = self._topics.get(topic)
+        if queues is not None and (partition is None or partition < queues.count):
+            return queues
+        left = max(0.0, deadline - self._engine.clock.monotonic())
+        return self._engine.thread.run(self._core.learn_topic(topic, partition, left))
+
+    def _exhausted(self, size: int) -> BufferExhausted:
+        return BufferExhausted(
+            f"no {size} of buffer_memory={self._config.buffer_memory} bytes became free within "
+            f"max_block_ms={self._config.max_block_ms}: the cluster confirms more slowly than records are sent"
+        )
+
+    # -- flush, purge, close
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends everything that was accepted before this call and waits for the outcome, and for callbacks.
+
+        `timeout` in seconds (None: no limit, though `delivery_timeout_ms` is one), then `KafkaTimeout`. Raises
+        `DeliveryFailed` if records failed since the last flush and nobody looked at their futures.
+        """
+        self._check_process()
+        with self._lock:
+            self._core.check_open()
+        engine = self._engine
+        deadline = engine.deadline(timeout)
+        deliveries = self._core.begin_flush()
+        try:
+            engine.wait_for(deliveries, deadline)
+        except KafkaTimeout:
+            raise self._core.not_flushed(deliveries, timeout or 0.0) from None
+        if not engine.callbacks.wait(engine.left(deadline)):
+            raise KafkaTimeout(f"all records have an outcome, but callbacks took longer than {timeout:g} s")
+        self._core.raise_unobserved()
+
+    def purge(self) -> None:
+        """Fails every record that waits to be sent; those in a request that is on its way are not touched."""
+        self._check_process()
+        self._core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Delivers what was accepted and ends the producer; calling it again does nothing.
+
+        After `timeout` seconds (None: no limit) what is not confirmed fails with `ClosedError`. Raises
+        `DeliveryFailed` like `flush`. In a child made by `fork` it does nothing.
+        """
+        if self._forked:
+            return
+        self._topics = {}
+        self._engine.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except DeliveryFailed as failed:
+            if error is None:
+                raise
+            logger.error("while %r was raised: %s", error, failed)
+
+    def __del__(self) -> None:
+        engine: Engine | None = getattr(self, "_engine", None)
+        if engine is None or engine.closed or self._forked:
+            return
+        warnings.warn(f"{self!r} was not closed: use `with`, or close()", ResourceWarning, source=self, stacklevel=2)
+        engine.abandon()
+
+    # -- state
+
+    def health(self) -> dict[str, Any]:
+        """The producer's state in plain values: connections, last failures by address, batches, buffer use."""
+        self._check_process()
+        return self._core.health()
+
+    def __repr__(self) -> str:
+        servers = ",".join(self._config.bootstrap_servers)
+        if self._forked:
+            return f"<Producer {servers} of another process>"
+        state = "closed" if self._core.closed else f"open, {len(self._core.accumulator.incomplete)} batches unconfirmed"
+        return f"<Producer {servers} {state}>"
+
+    def after_fork(self) -> None:
+        """Called in a child made by `fork`; not for users."""
+        self._forked = True
+        self._topics = {}
+        self._lock = threading.Lock()  # the parent's may have been held by a thread that is not here
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise ForkError("this producer belongs to the parent process: after fork() make one of your own")

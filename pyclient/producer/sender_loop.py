@@ -1,0 +1,346 @@
+"""The thin loop around `Sender`: hands its requests to connections, and their answers back to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from functools import partial
+from typing import Any, Final
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Clock, Rng
+from pyclient.cluster.client import ClusterClient
+from pyclient.cluster.metadata import ClusterMetadata
+from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
+from pyclient.net.connection import Connection
+from pyclient.producer.accumulator import NEVER
+from pyclient.producer.config import ProducerConfig
+from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.partition_queue import NO_LEADER
+from pyclient.producer.sender import ProduceWork, Sender, Settlement
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from pyclient.records import Compression
+
+logger: Final = logging.getLogger("pyclient.producer")
+
+_NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
+_IDLE_CHECK_SECONDS: Final = 30.0
+
+
+class SenderLoop:
+    """Runs on the event loop; only `wake` may be called from other threads.
+
+    `lock` is the producer's: it is held for decisions, never while futures are completed or bytes are sealed and sent.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        cluster: ClusterClient,
+        lock: threading.Lock,
+        *,
+        config: ProducerConfig,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self.sender = sender
+        self.next_look = NEVER  # when the loop looks again by itself
+        self.requests = 0
+        self._cluster = cluster
+        self._lock = lock
+        self._config = config
+        self._loop = loop
+        self._clock = clock
+        self._rng = rng
+        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._compression = Compression.from_name(config.compression_type)
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._links: dict[int, Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[int] = set()
+        self._asking_for_id = False
+        self._idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
+        self._stopped = False
+
+    def start(self) -> None:
+        """Follows the metadata and, for an idempotent producer, asks for a producer id."""
+        self._cluster.listeners.append(self._on_metadata)
+        if self._config.idempotent:
+            self.sender.identity.wanted = True
+        self._step()
+
+    def stop(self) -> None:
+        """Sends nothing any more. Requests on their way are still settled when their connections end."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def wake(self) -> None:
+        """There is something to do; from any thread, at once or with the others' wakes."""
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._step)
+
+    def nudge(self) -> None:
+        """Like `wake`, from the loop itself."""
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._step)
+
+    def tell(self, settlements: list[Settlement]) -> None:
+        """Completes futures, outside the lock."""
+        for settlement in settlements:
+            settlement.tell()
+
+    # -- one look
+
+    def _step(self) -> None:
+        self._scheduled = False
+        if self._stopped:
+            return
+        now = self._clock.monotonic()
+        requests: list[tuple[Connection, ProduceWork]] = []
+        sender = self.sender
+        with self._lock:
+            settlements = sender.begin(now)
+            for node in sender.accumulator.ready_nodes():
+                connection = self._link(node)
+                if connection is None:
+                    sender.stalled(node, now)
+                    continue
+                while (work := sender.drain(node, now)) is not None:
+                    requests.append((connection, work))
+            next_look = sender.next_look()
+        self.tell(settlements)
+        for connection, work in requests:
+            self._send(connection, work)
+        self._follow_up(now, next_look)
+
+    def _follow_up(self, now: float, next_look: float) -> None:
+        if self.sender.refresh_wanted:
+            self.sender.refresh_wanted = False
+            self._cluster.request_refresh()
+        if self.sender.identity.wanted and not self._asking_for_id:
+            self._asking_for_id = True
+            self._spawn(self._obtain_producer_id())
+        if now >= self._idle_check_at:
+            self._idle_check_at = now + _IDLE_CHECK_SECONDS
+            self._forget_idle_topics(now)
+        if next_look != self.next_look or self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self.next_look = next_look
+            if next_look != NEVER:
+                self._timer = self._loop.call_later(max(0.0, next_look - now), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.next_look = NEVER
+        self._step()
+
+    def _forget_idle_topics(self, now: float) -> None:
+        with self._lock:
+            accumulator = self.sender.accumulator
+            if accumulator.forget_idle(now - self._config.metadata_max_idle_ms / 1000):
+                self._cluster.set_topics(list(accumulator.topics))
+
+    # -- brokers
+
+    def _link(self, node: int) -> Connection | None:
+        """A connection that is ready, or None; then one is being made."""
+        if node == NO_LEADER:
+            self.sender.refresh_wanted = True
+            return None
+        connection = self._links.get(node)
+        if connection is None or connection.closed:
+            connection = self._cluster.try_connection(node)
+            if connection is None or connection.closed:
+                self._links.pop(node, None)
+                if node not in self._connecting:
+                    self._connecting.add(node)
+                    self._spawn(self._connect(node))
+                return None
+            self._links[node] = connection
+        return connection
+
+    async def _connect(self, node: int) -> None:
+        try:
+            await self._cluster.connection(node)
+        except KafkaError as error:
+            logger.debug("no connection to broker %d: %s", node, error)
+            self._cluster.request_refresh()  # it may have moved, or its partitions may have
+            await asyncio.sleep(self._backoff.delay(0, self._rng))
+        finally:
+            self._connecting.discard(node)
+        self.nudge()
+
+    def _spawn(self, coroutine: Any) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended_task)
+
+    def _ended_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("the producer's sender failed", exc_info=task.exception())
+
+    def _on_metadata(self, metadata: ClusterMetadata) -> None:
+        now = self._clock.monotonic()
+        with self._lock:
+            for name in list(self.sender.accumulator.topics):
+                info = metadata.topics.get(name)
+                if info is not None and info.partitions:  # without partitions it is an error, perhaps a passing one
+                    leaders = [partition.leader for partition in info.partitions]
+                    self.sender.accumulator.update_topic(name, info.topic_id, leaders, now)
+        self.nudge()
+
+    # -- Produce
+
+    def _send(self, connection: Connection, work: ProduceWork) -> None:
+        try:
+            request = self._request(work)
+        except Exception as error:
+            logger.exception("a batch could not be sealed")
+            self._lost(work, ClientError(f"the batch could not be sealed: {error!r}"), written=False)
+            return
+        if connection.closed:
+            self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
+            return
+        self.requests += 1
+        if self._config.acks == 0:
+            self._send_unanswered(connection, request, work)
+            return
+        try:
+            future = connection.submit(request)
+        except KafkaError as error:  # no version in common: nothing was sent
+            self._lost(work, error, written=False)
+            return
+        future.add_done_callback(partial(self._answered, work))
+
+    def _request(self, work: ProduceWork) -> ProduceRequest:
+        config = self._config
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch in work.batches:
+            sealed = batch.seal(self._compression, config.compression_level)
+            queue = batch.queue
+            topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=sealed))
+        return ProduceRequest(
+            acks=config.acks,
+            timeout_ms=config.request_timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+
+    def _answered(self, work: ProduceWork, future: asyncio.Future[ProduceResponse]) -> None:
+        if future.cancelled():
+            self._lost(work, ConnectionFailed("the request was cancelled"), written=True)
+            return
+        error = future.exception()
+        if error is None:
+            response = future.result()
+            answers = _by_partition(response)
+            now = self._clock.monotonic()
+            with self._lock:
+                settlements = self.sender.answered(work, answers, response.throttle_time_ms, now)
+            self.tell(settlements)
+            self.nudge()
+        elif isinstance(error, KafkaError):
+            self._lost(work, error, written=True)
+        else:
+            failure = ConnectionFailed(f"the request failed: {error!r}")
+            failure.__cause__ = error
+            self._lost(work, failure, written=True)
+
+    def _lost(self, work: ProduceWork, error: KafkaError, *, written: bool) -> None:
+        with self._lock:
+            settlements = self.sender.lost(work, error, written=written, now=self._clock.monotonic())
+        self.tell(settlements)
+        self.nudge()
+
+    def _send_unanswered(self, connection: Connection, request: ProduceRequest, work: ProduceWork) -> None:
+        """acks=0: the request is over when the network has taken its bytes, which until then are the buffers'."""
+        try:
+            connection.send_only(request)
+        except KafkaError as error:
+            self._lost(work, error, written=False)
+            return
+        self._spawn(self._until_taken(connection, work))
+
+    async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
+        try:
+            await connection.drain()
+        except KafkaError as error:
+            self._lost(work, error, written=True)
+            return
+        except asyncio.CancelledError:
+            self._lost(work, ConnectionFailed("the producer was closed"), written=True)
+            raise
+        with self._lock:
+            settlements = self.sender.unanswered(work)
+        self.tell(settlements)
+        self.nudge()
+
+    # -- producer id
+
+    async def _obtain_producer_id(self) -> None:
+        """Asks any broker until one answers; an answer that cannot change fails what waits for it."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT)
+        attempt = 0
+        try:
+            while True:
+                error = await self._try_for_id(request)
+                if error is None:
+                    return
+                if not error.retriable:
+                    logger.error("no producer id: %s", error)
+                    with self._lock:
+                        settlements = self.sender.abort(error, on_wire=False)
+                    self.tell(settlements)
+                await asyncio.sleep(self._backoff.delay(attempt, self._rng))
+                attempt += 1
+        finally:
+            self._asking_for_id = False
+            self.nudge()
+
+    async def _try_for_id(self, request: InitProducerIdRequest) -> KafkaError | None:
+        try:
+            response = await self._cluster.request(request)
+        except KafkaError as error:
+            return error
+        if response.error_code:
+            text = "asking for a producer id, which enable_idempotence=True needs"
+            return from_code(response.error_code, text)
+        with self._lock:
+            self.sender.identity.obtained(response.producer_id, response.producer_epoch)
+        return None
+
+
+def _by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
+    """The answers of a response; of several for one partition the first counts."""
+    answers: dict[tuple[str, int], PartitionAnswer] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            answers.setdefault((topic.name, partition.index), _answer(partition))
+    return answers
+
+
+def _answer(partition: PartitionProduceResponse) -> PartitionAnswer:
+    return PartitionAnswer(
+        partition.error_code,
+        partition.base_offset,
+        partition.log_append_time_ms,
+        partition.error_message,
+        {record.batch_index: record.batch_index_error_message for record in partition.record_errors},
+    )
