@@ -1,0 +1,244 @@
+"""What happens to a group member, and what it wants done: the vocabulary of `group.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyclient.assignment import MemberSubscription
+from pyclient.errors import KafkaError
+from pyclient.types import TopicPartition
+
+Partitions = tuple[TopicPartition, ...]
+
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The user subscribed to these topics; the member joins, or joins again if they changed."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinWanted:
+    """The leader saw partitions appear or vanish, or the user asked for a rebalance."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Departing:
+    """The user unsubscribed or closed the consumer; callbacks and commits are done."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The user called `poll`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """The time `deadline()` named has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFound:
+    """The group's coordinator is this node."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLost:
+    """Somebody else, a commit for example, learnt that the coordinator has moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """JoinGroup was answered. `members` is filled for the leader only, unless the group `keeps` its assignment."""
+
+    attempt: int
+    member_id: str
+    generation: int
+    protocol: str
+    leader: bool
+    members: Mapping[str, MemberSubscription]
+    keeps_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The leader worked out who gets what."""
+
+    attempt: int
+    assignments: Mapping[str, Partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """SyncGroup was answered with this member's partitions."""
+
+    attempt: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    """The coordinator knows the member and its generation."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request was refused, or had no answer. `member_id` is the one MEMBER_ID_REQUIRED hands out (KIP-394)."""
+
+    attempt: int
+    error: KafkaError
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The polling thread has given up what `Revoke` named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The polling thread has taken over what the `Adopt` of this number named."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LossNoted:
+    """The polling thread knows that its partitions are lost."""
+
+
+Event = (
+    Subscribed
+    | RejoinWanted
+    | Departing
+    | Polled
+    | Ticked
+    | CoordinatorFound
+    | CoordinatorLost
+    | Joined
+    | Planned
+    | Synced
+    | HeartbeatAnswered
+    | Refused
+    | Released
+    | Adopted
+    | LossNoted
+)
+
+
+# ---- actions for the loop
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """Look the coordinator up, for as long as it takes; then `CoordinatorFound`, or `Refused` if that is for good."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendJoin:
+    """JoinGroup; then `Joined` or `Refused`."""
+
+    attempt: int
+    node: int
+    member_id: str
+    topics: tuple[str, ...]
+    owned: Partitions
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAssignment:
+    """Run the assignor `protocol` over the members; then `Planned` or `Refused`."""
+
+    attempt: int
+    protocol: str
+    members: Mapping[str, MemberSubscription]
+
+
+@dataclass(frozen=True, slots=True)
+class SendSync:
+    """SyncGroup; then `Synced` or `Refused`."""
+
+    attempt: int
+    node: int
+    member_id: str
+    generation: int
+    protocol: str
+    assignments: Mapping[str, Partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Heartbeat; then `HeartbeatAnswered` or `Refused`."""
+
+    attempt: int
+    node: int
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendLeave:
+    """LeaveGroup; nobody waits for its answer."""
+
+    node: int
+    member_id: str
+    reason: str
+
+
+# ---- actions for the polling thread
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Commit, call `on_revoked`, give up these partitions; then `Released`."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Give up `revoked`, take over `assigned` and call `on_assigned` with `added`; then `Adopted(number)`."""
+
+    number: int
+    assigned: Partitions
+    added: Partitions
+    revoked: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Call `on_lost` and give up what is assigned, which others own now; then `LossNoted`.
+
+    `Revoke` and `Adopt` that were not begun before it are dropped.
+    """
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The next poll raises `error`."""
+
+    error: KafkaError
+
+
+Action = (
+    FindCoordinator | SendJoin | PlanAssignment | SendSync | SendHeartbeat | SendLeave | Revoke | Adopt | Lose | Fail
+)
