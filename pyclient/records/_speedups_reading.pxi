@@ -44,8 +44,8 @@ def decode_batch(
     cdef int64_t timestamp = payload.append_timestamp if appended else payload.base_timestamp
     cdef int64_t base_offset = payload.base_offset
     cdef int64_t offset, last = payload.last_offset_delta
-    cdef int32_t kind = payload.timestamp_type
-    cdef int32_t epoch = payload.leader_epoch
+    cdef int32_t kind = header.timestamp_type
+    cdef int32_t epoch = header.leader_epoch
     cdef int64_t number, count = payload.count
     cdef Record record
     cdef Row row
@@ -55,7 +55,7 @@ def decode_batch(
     for number in range(count):
         problem = read_row(&at, end, row.offset_delta, last, &row)
         if problem:
-            raise bad_record(payload.place, number, problem)
+            raise payload.bad_record(number, problem)
         offset = base_offset + row.offset_delta
         if offset < from_offset or offset >= to_offset:
             continue
@@ -73,5 +73,5 @@ def decode_batch(
         PyObject_GC_UnTrack(<PyObject*>record)
         records.append(record)
     if at != end:
-        raise bytes_behind(payload.place, end - at)
+        raise payload.bytes_behind(end - at)
     return records

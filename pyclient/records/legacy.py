@@ -26,81 +26,76 @@ class _Message(NamedTuple):
     value: Buffer | None
 
 
-def open_messages(message: memoryview, header: BatchHeader, place: str, max_size: int) -> Payload:
-    """One message, or all that it wraps, as the payload of a batch."""
+def open_messages(message: memoryview, header: BatchHeader, topic: str, partition: int, max_size: int) -> Payload:
+    """One message, or all that it wraps, as the payload of a batch. Raises `CorruptRecord`."""
     codec = header.codec
-    _check_crc(message, header, place)
-    outer = _read_message(message, header, place)
-    messages = [outer] if codec == Compression.NONE else list(_unwrap(outer, header, codec, place, max_size))
+    _check_crc(message, header)
+    outer = _read_message(message, header)
+    messages = [outer] if codec == Compression.NONE else list(_unwrap(outer, header, codec, max_size))
     append_timestamp = outer.timestamp if header.timestamp_type == TIMESTAMP_LOG_APPEND else None
     base_offset, base_timestamp = messages[0].offset, messages[0].timestamp
     last = messages[-1].offset - base_offset
     if not 0 <= base_offset <= MAX_OFFSET or not 0 <= last <= 0x7FFFFFFF:
-        raise CorruptRecord(f"{place}: its offsets cannot be")
+        raise CorruptRecord("its offsets cannot be")
     data = b"".join(_as_record(message, base_offset, base_timestamp) for message in messages)
-    return Payload(
-        data, len(messages), base_offset, last, base_timestamp, append_timestamp, header.timestamp_type, -1, place
-    )
+    return Payload(header, topic, partition, data, len(messages), base_offset, last, base_timestamp, append_timestamp)
 
 
-def _check_crc(message: memoryview, header: BatchHeader, place: str) -> None:
+def _check_crc(message: memoryview, header: BatchHeader) -> None:
     actual = zlib.crc32(message[16:])
     if actual != header.crc:
-        raise CorruptRecord(f"{place}: a message's CRC is {actual:#010x}, it says {header.crc:#010x}")
+        raise CorruptRecord(f"a message's CRC is {actual:#010x}, it says {header.crc:#010x}")
 
 
-def _read_message(message: memoryview, header: BatchHeader, place: str) -> _Message:
-    key, position = _read_bytes(message, _BODY_AT[header.magic], place)
-    value, position = _read_bytes(message, position, place)
+def _read_message(message: memoryview, header: BatchHeader) -> _Message:
+    key, position = _read_bytes(message, _BODY_AT[header.magic])
+    value, position = _read_bytes(message, position)
     if position != len(message):
-        raise CorruptRecord(f"{place}: a message is longer than its content")
+        raise CorruptRecord("a message is longer than its content")
     return _Message(header.base_offset, header.base_timestamp, key, value)
 
 
-def _read_bytes(message: memoryview, position: int, place: str) -> tuple[memoryview | None, int]:
+def _read_bytes(message: memoryview, position: int) -> tuple[memoryview | None, int]:
     start = position + 4
     if start > len(message):
-        raise CorruptRecord(f"{place}: a message ends early")
+        raise CorruptRecord("a message ends early")
     size = struct.unpack_from(">i", message, position)[0]
     if size == -1:
         return None, start
     if size < 0 or start + size > len(message):
-        raise CorruptRecord(f"{place}: a message states {size} bytes where {len(message) - start} are left")
+        raise CorruptRecord(f"a message states {size} bytes where {len(message) - start} are left")
     return message[start : start + size], start + size
 
 
-def _unwrap(outer: _Message, header: BatchHeader, codec: Compression, place: str, max_size: int) -> Iterator[_Message]:
+def _unwrap(outer: _Message, header: BatchHeader, codec: Compression, max_size: int) -> Iterator[_Message]:
     """The messages inside a compressed one. With magic 1 their offsets count from the first of them."""
     if outer.value is None or codec == Compression.ZSTD:
-        raise CorruptRecord(f"{place}: a message says {codec.name.lower()} and cannot be")
+        raise CorruptRecord(f"a message says {codec.name.lower()} and cannot be")
     packed = outer.value
     if header.magic == 0 and codec == Compression.LZ4:
         packed = _repair_lz4(packed)
-    try:
-        data = memoryview(decompress(codec, packed, max_size))
-    except CorruptRecord as error:
-        raise CorruptRecord(f"{place}: {error}") from error
-    headers = list(_inner_headers(data, header.magic, place))
+    data = memoryview(decompress(codec, packed, max_size))
+    headers = list(_inner_headers(data, header.magic))
     shift = header.base_offset - headers[-1][1].base_offset if header.magic == 1 else 0
     for position, inner in headers:
         part = data[position : position + inner.size]
-        _check_crc(part, inner, place)
-        message = _read_message(part, inner, place)
+        _check_crc(part, inner)
+        message = _read_message(part, inner)
         timestamp = outer.timestamp if header.timestamp_type == TIMESTAMP_LOG_APPEND else message.timestamp
         yield message._replace(offset=message.offset + shift, timestamp=timestamp)
 
 
-def _inner_headers(data: memoryview, magic: int, place: str) -> Iterator[tuple[int, BatchHeader]]:
+def _inner_headers(data: memoryview, magic: int) -> Iterator[tuple[int, BatchHeader]]:
     position = 0
     while position < len(data) or position == 0:
         try:
             inner = read_header(data, position)
         except (CorruptRecord, TruncatedMessage) as error:
-            raise CorruptRecord(f"{place}: inside its wrapper: {error}") from error
+            raise CorruptRecord(f"inside its wrapper: {error}") from error
         if inner.magic != magic or inner.codec != Compression.NONE:
-            raise CorruptRecord(f"{place}: a wrapper holds a message of another format, or another wrapper")
+            raise CorruptRecord("a wrapper holds a message of another format, or another wrapper")
         if position + inner.size > len(data):
-            raise CorruptRecord(f"{place}: a wrapper's last message ends early")
+            raise CorruptRecord("a wrapper's last message ends early")
         yield position, inner
         position += inner.size
 

@@ -37,19 +37,28 @@ _PROBLEMS: Final = {
 class Payload:
     """The records of one batch, uncompressed, in the layout of magic 2.
 
-    `append_timestamp` is the timestamp of every record when the log's time counts, else None. `place` names the batch
-    in errors.
+    `append_timestamp` is the timestamp of every record when the log's time counts, else None.
     """
 
+    header: BatchHeader
+    topic: str
+    partition: int
     data: Buffer
     count: int
     base_offset: int
     last_offset_delta: int
     base_timestamp: int
     append_timestamp: int | None
-    timestamp_type: int
-    leader_epoch: int
-    place: str
+
+    def bad_record(self, number: int, problem: int) -> CorruptRecord:
+        """The error for a record that cannot be."""
+        place = where(self.header, self.topic, self.partition)
+        return CorruptRecord(f"{place}: record {number} {_PROBLEMS[problem]}")
+
+    def bytes_behind(self, size: int) -> CorruptRecord:
+        """The error for a batch that holds more than its records."""
+        place = where(self.header, self.topic, self.partition)
+        return CorruptRecord(f"{place}: {size} bytes are left behind its last record")
 
 
 def open_batch(
@@ -59,44 +68,32 @@ def open_batch(
 
     Raises `CorruptRecord`, also when it expands past `max_size` bytes.
     """
-    place = where(header, topic, partition)
     end = position + header.size
     if position < 0 or end > len(buffer):
-        raise CorruptRecord(f"{place} ends early")
-    if header.magic < 2:
-        from pyclient.records.legacy import open_messages
+        raise CorruptRecord(f"{where(header, topic, partition)} ends early")
+    batch = memoryview(buffer)[position:end]
+    try:
+        if header.magic < 2:
+            from pyclient.records.legacy import open_messages
 
-        return open_messages(memoryview(buffer)[position:end], header, place, max_size)
-    data: Buffer = memoryview(buffer)[position + HEADER_SIZE : end]
+            return open_messages(batch, header, topic, partition, max_size)
+        return _open_records(batch[HEADER_SIZE:], header, topic, partition, max_size)
+    except CorruptRecord as error:
+        raise CorruptRecord(f"{where(header, topic, partition)}: {error}") from error
+
+
+def _open_records(data: Buffer, header: BatchHeader, topic: str, partition: int, max_size: int) -> Payload:
     codec = header.codec
     if codec != Compression.NONE and len(data):
-        data = _decompress(codec, data, place, max_size)
+        data = decompress(codec, data, max_size)
     count, last = header.count, header.last_offset_delta
     if not 0 <= count <= len(data) // SMALLEST_RECORD:
-        raise CorruptRecord(f"{place}: {count} records cannot be in {len(data)} bytes")
-    if not count - 1 <= last:
-        raise CorruptRecord(f"{place}: {count} records cannot have {last} as their last offset delta")
+        raise CorruptRecord(f"{count} records cannot be in {len(data)} bytes")
+    if count - 1 > last:
+        raise CorruptRecord(f"{count} records cannot have {last} as their last offset delta")
     if not 0 <= header.base_offset <= MAX_OFFSET - max(last, 0):
-        raise CorruptRecord(f"{place}: its offsets cannot be")
+        raise CorruptRecord("its offsets cannot be")
     append_timestamp = header.max_timestamp if header.timestamp_type == TIMESTAMP_LOG_APPEND else None
     return Payload(
-        data, count, header.base_offset, last, header.base_timestamp, append_timestamp, header.timestamp_type,
-        header.leader_epoch, place,
-    )  # fmt: skip
-
-
-def _decompress(codec: Compression, data: Buffer, place: str, max_size: int) -> Buffer:
-    try:
-        return decompress(codec, data, max_size)
-    except CorruptRecord as error:
-        raise CorruptRecord(f"{place}: {error}") from error
-
-
-def bad_record(place: str, index: int, problem: int) -> CorruptRecord:
-    """The error for record `index` of a batch."""
-    return CorruptRecord(f"{place}: record {index} {_PROBLEMS[problem]}")
-
-
-def bytes_behind(place: str, size: int) -> CorruptRecord:
-    """The error for a batch that holds more than its records."""
-    return CorruptRecord(f"{place}: {size} bytes are left behind its last record")
+        header, topic, partition, data, count, header.base_offset, last, header.base_timestamp, append_timestamp
+    )

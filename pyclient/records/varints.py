@@ -36,9 +36,20 @@ def read_varint(data: bytes, position: int, last_shift: int) -> tuple[int, int]:
     `last_shift` is 28 where 32 bits are allowed and 63 where 64 are. Raises `IndexError` at the end of the data and
     `OverflowError` for more bits than that.
     """
-    byte = data[position]
-    value = byte & 0x7F
+    value = data[position]
+    if value < 0x80:
+        return value >> 1 ^ -(value & 1), position + 1
+    byte = data[position + 1]
+    if byte < 0x80:
+        value += (byte << 7) - 0x80
+        return value >> 1 ^ -(value & 1), position + 2
+    return _read_long_varint(data, position, last_shift)
+
+
+def _read_long_varint(data: bytes, position: int, last_shift: int) -> tuple[int, int]:
+    value = data[position] & 0x7F
     shift = 0
+    byte = 0x80
     while byte > 0x7F:
         shift += 7
         position += 1
@@ -46,7 +57,7 @@ def read_varint(data: bytes, position: int, last_shift: int) -> tuple[int, int]:
         if shift == last_shift and byte >> (4 if shift == 28 else 1):
             raise OverflowError
         value |= (byte & 0x7F) << shift
-    return (value >> 1) ^ -(value & 1), position + 1
+    return value >> 1 ^ -(value & 1), position + 1
 
 
 def decode_varint(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:

@@ -104,7 +104,7 @@ class ColumnsBuilder:
             topic_id = self._topics.setdefault(topic, len(self._topics))
             self._topic_ids.extend([topic_id] * added)
             self._partitions.extend([partition] * added)
-            self._kinds.extend([payload.timestamp_type] * added)
+            self._kinds.extend([header.timestamp_type] * added)
         self.count += added
         return added
 

@@ -17,8 +17,9 @@ RECORD_OVERHEAD: Final = 21  # length, attributes, timestamp delta and offset de
 def _sized(data: Any, what: str) -> bytes:
     if data is None:
         return b"\x01"
-    content = data if type(data) is bytes else as_bytes(data, what)
-    return encode_varint(len(content)) + content
+    if type(data) is not bytes:
+        data = as_bytes(data, what)
+    return encode_varint(len(data)) + data  # type: ignore[no-any-return]
 
 
 def encode_headers(headers: HeaderPairs) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from pyclient.records.checks import as_bytes
 from pyclient.records.columns import Buffer
 
@@ -12,10 +14,9 @@ def murmur2(data: Buffer) -> int:
     size = len(content)
     words = size // 4 * 4
     value = 0x9747B28C ^ size
-    for at in range(0, words, 4):
-        word = int.from_bytes(content[at : at + 4], "little") * 0x5BD1E995 & 0xFFFFFFFF
-        word = (word ^ word >> 24) * 0x5BD1E995 & 0xFFFFFFFF
-        value = value * 0x5BD1E995 & 0xFFFFFFFF ^ word
+    for word in struct.unpack_from(f"<{words // 4}I", content):
+        word = word * 0x5BD1E995 & 0xFFFFFFFF
+        value = (value * 0x5BD1E995 ^ (word ^ word >> 24) * 0x5BD1E995) & 0xFFFFFFFF
     if words < size:
         value = (value ^ int.from_bytes(content[words:], "little")) * 0x5BD1E995 & 0xFFFFFFFF
     value = (value ^ value >> 13) * 0x5BD1E995 & 0xFFFFFFFF
