@@ -247,16 +247,3 @@ def seal_batch(
     )  # fmt: skip
     _stamp_crc(batch, 0, size)
     return batch
-
-
-def replace_payload(batch: Buffer, compression: Compression, payload: Buffer) -> memoryview:
-    """The batch with other bytes for its records (the same records, compressed otherwise), and a new CRC."""
-    size = HEADER_SIZE + len(payload)
-    target = bytearray(size)
-    target[:HEADER_SIZE] = batch[:HEADER_SIZE]
-    target[HEADER_SIZE:] = payload
-    (attributes,) = struct.unpack_from(">h", target, _CHECKED_AT)
-    struct.pack_into(">i", target, 8, size - _LENGTH_END)
-    struct.pack_into(">h", target, _CHECKED_AT, attributes & ~_CODEC_MASK | compression)
-    _stamp_crc(target, 0, size)
-    return memoryview(target)
