@@ -1,0 +1,141 @@
+"""The small text files beside the segments: offset and epoch checkpoints, partition and node identity, the clean-shutdown mark."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.epoch_cache import EpochCache
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.types import TopicPartition
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+_VERSION: Final = "0"
+
+
+class CorruptCheckpoint(ValueError):
+    """A checkpoint file that says nonsense; the text names the file and what is wrong."""
+
+
+def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """An offset checkpoint file."""
+    return _render(f"{at.topic} {at.partition} {offset}" for at, offset in offsets.items())
+
+
+def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
+    """Reads an offset checkpoint file; raises `CorruptCheckpoint`."""
+    offsets = {}
+    for fields in _parse(content, path, 3):
+        offsets[TopicPartition(fields[0], _number(fields[1], path))] = _number(fields[2], path)
+    return offsets
+
+
+def render_epochs(epochs: EpochCache) -> bytes:
+    """A leader-epoch-checkpoint file."""
+    return _render(f"{epoch} {start}" for epoch, start in epochs)
+
+
+def parse_epochs(content: bytes, path: str) -> EpochCache:
+    """Reads a leader-epoch-checkpoint file; raises `CorruptCheckpoint`."""
+    entries = [(_number(epoch, path), _number(start, path)) for epoch, start in _parse(content, path, 2)]
+    for (epoch, start), (next_epoch, next_start) in zip(entries, entries[1:], strict=False):
+        if next_epoch <= epoch or next_start <= start:
+            raise CorruptCheckpoint(f"{path}: epoch {next_epoch} from offset {next_start} cannot follow {epoch} from {start}")
+    return EpochCache(entries)
+
+
+def render_topic_id(topic_id: uuid.UUID) -> bytes:
+    """A partition.metadata file."""
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode()
+
+
+def parse_topic_id(content: bytes, path: str) -> uuid.UUID:
+    """Reads a partition.metadata file; raises `CorruptCheckpoint`."""
+    values = _properties(content, path, ":")
+    try:
+        return uuid_from_text(values["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise CorruptCheckpoint(f"{path}: no topic id: {error!r}") from error
+
+
+def uuid_text(value: uuid.UUID) -> str:
+    """Kafka's text form of an id: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> uuid.UUID:
+    """The id of Kafka's text form; raises `ValueError`."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def render_identity(*, cluster_id: str, node_id: int, directory_id: uuid.UUID) -> bytes:
+    """A meta.properties file, version 1."""
+    return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(directory_id)}\n".encode()
+
+
+def parse_identity(content: bytes, path: str) -> dict[str, str]:
+    """Reads a meta.properties file; raises `errors.ConfigError` if it is unreadable or of an unknown version."""
+    try:
+        values = _properties(content, path, "=")
+    except CorruptCheckpoint as error:
+        raise errors.ConfigError(str(error)) from error
+    if values.get("version") not in ("0", "1"):
+        raise errors.ConfigError(f"{path}: version {values.get('version')!r} is unknown; 0 and 1 are readable")
+    return values
+
+
+def render_clean_shutdown(broker_epoch: int = -1) -> bytes:
+    """The file that says all logs were closed in order."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
+    """The offset checkpoint at `path`; empty if there is none. Raises `CorruptCheckpoint`."""
+    content = fs.read(path)
+    return {} if content is None else parse_offsets(content, path)
+
+
+def _render(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "".join(line + "\n" for line in (_VERSION, str(len(entries)), *entries)).encode()
+
+
+def _parse(content: bytes, path: str, width: int) -> list[list[str]]:
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"{path}: not text") from error
+    if len(lines) < 2 or lines[0] != _VERSION:
+        raise CorruptCheckpoint(f"{path}: does not begin with version {_VERSION} and a count")
+    entries = [line.split() for line in lines[2:]]
+    if _number(lines[1], path) != len(entries):
+        raise CorruptCheckpoint(f"{path}: promises {lines[1]} entries and has {len(entries)}")
+    if any(len(entry) != width for entry in entries):
+        raise CorruptCheckpoint(f"{path}: an entry has not {width} fields")
+    return entries
+
+
+def _number(text: str, path: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise CorruptCheckpoint(f"{path}: {text!r} is not a number")
+    return int(text)
+
+
+def _properties(content: bytes, path: str, separator: str) -> dict[str, str]:
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"{path}: not text") from error
+    pairs = (line.split(separator, 1) for line in lines if line.strip() and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in (pair for pair in pairs if len(pair) == 2)}

@@ -1,0 +1,331 @@
+"""The disk, as the log sees it: a small interface, and the real one behind it.
+
+Everything the log does to a disk goes through here, so that tests can fail it, lose what was not synced, or keep it in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import shutil
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
+
+Buffer = bytes | bytearray | memoryview
+
+_MOST_OPEN_FILES: Final = 4096
+
+
+class File(Protocol):
+    """One file by its path, opened (and created) when first needed. Positions and lengths are bytes; failures are `OSError`."""
+
+    @property
+    def path(self) -> str:
+        """Where the file is now; follows renames."""
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor for `sendfile`; keep it only between `retain` and `release`."""
+        ...
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Writes all of `data` at `position`, or raises."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cuts the file to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Returns when what was written is on the disk."""
+        ...
+
+    def retain(self) -> None:
+        """Somebody uses the descriptor: it stays open until `release`, even if the file is closed or deleted meanwhile."""
+        ...
+
+    def release(self) -> None:
+        """Undoes one `retain`."""
+        ...
+
+    def close(self) -> None:
+        """Gives the descriptor back, as soon as nobody retains it. The file may be used again: it opens anew."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock."""
+
+    def release(self) -> None:
+        """Lets others have it."""
+        ...
+
+
+class FileSystem(Protocol):
+    """A tree of files. Paths are strings; failures are `OSError`. Where `durable` is False, nothing waits for the disk."""
+
+    durable: bool
+
+    def file(self, path: str) -> File:
+        """The file at `path`, whether it exists or not; costs no system call."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        ...
+
+    def list_directories(self, path: str) -> list[str]:
+        """Names of the directories in `path`."""
+        ...
+
+    def list_files(self, path: str) -> dict[str, int]:
+        """Names and sizes of the files in `path`; empty if there is no such directory."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written, in epoch ms; -1 if it does not exist."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Makes the directory and its parents where they are missing."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """A whole small file; None if it does not exist."""
+        ...
+
+    def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
+        """Puts `content` at `path` in one step: readers and crashes see the old file or the new one."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Moves a file or directory."""
+        ...
+
+    def rename_file(self, file: File, new: str) -> None:
+        """Moves a file that may be open; `file.path` follows."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Deletes a file; nothing happens if there is none."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Deletes a directory and what is in it; nothing happens if there is none."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Returns when the names in the directory are on the disk."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Takes the lock at `path` for this process; `BlockingIOError` if somebody else holds it."""
+        ...
+
+
+class RealFile:
+    """A file of the operating system. Opened lazily, and closed behind the caller's back when too many are open."""
+
+    __slots__ = ("__weakref__", "_closing", "_fd", "_fs", "_users", "path")
+
+    def __init__(self, fs: RealFileSystem, path: str) -> None:
+        self.path = path
+        self._fs = fs
+        self._fd = -1
+        self._users = 0
+        self._closing = False
+
+    def fileno(self) -> int:
+        if self._fd < 0:
+            self._fd = self._fs._open(self)
+        self._closing = False
+        return self._fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self.fileno(), length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]  # a read may stop early (a signal, 2 GiB): go on until the end of the file
+        while length > (got := sum(map(len, parts))):
+            more = os.pread(self._fd, length - got, position + got)
+            if not more:
+                break
+            parts.append(more)
+        return b"".join(parts)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        written = os.pwrite(self.fileno(), data, position)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            written += os.pwrite(self._fd, view[written:], position + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def sync(self) -> None:
+        if self._fs.durable:
+            os.fdatasync(self.fileno())
+
+    def retain(self) -> None:
+        self._users += 1
+
+    def release(self) -> None:
+        self._users -= 1
+        if self._closing and not self._users:
+            self._close_now()
+
+    def close(self) -> None:
+        if self._users:
+            self._closing = True
+        else:
+            self._close_now()
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody retains the descriptor."""
+        return self._users > 0
+
+    def _close_now(self) -> None:
+        fd, self._fd = self._fd, -1
+        self._closing = False
+        if fd >= 0:
+            self._fs._forget(self)
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:  # the last user dropped it without `release`
+            os.close(self._fd)
+
+    def __repr__(self) -> str:
+        return f"<RealFile {self.path} fd={self._fd} users={self._users}>"
+
+
+class RealLock:
+    """A lock on a file, held by its descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class RealFileSystem:
+    """The operating system's files. `durable=False` skips every sync: for data that need not outlive the machine's power."""
+
+    def __init__(self, *, durable: bool = True, most_open_files: int | None = None) -> None:
+        self.durable = durable
+        if most_open_files is None:
+            most_open_files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, _MOST_OPEN_FILES)
+        self._most_open_files = most_open_files
+        self._open_files: WeakValueDictionary[int, RealFile] = WeakValueDictionary()  # by id, oldest first
+
+    def file(self, path: str) -> RealFile:
+        return RealFile(self, path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_directories(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+
+    def list_files(self, path: str) -> dict[str, int]:
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except FileNotFoundError:
+            return {}
+
+    def modified_ms(self, path: str) -> int:
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return -1
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb", buffering=0) as file:
+            file.write(content)
+            if sync and self.durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if sync:
+            self.sync_directory(os.path.dirname(path))
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def rename_file(self, file: File, new: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # never written: there is nothing to move but the name
+            os.replace(file.path, new)
+        if isinstance(file, RealFile):
+            file.path = new
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def lock(self, path: str) -> RealLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # holds against this process, too
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind that Apache Kafka takes
+        except OSError:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+    def sync_directory(self, path: str) -> None:
+        if not self.durable:
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _open(self, file: RealFile) -> int:
+        if len(self._open_files) >= self._most_open_files:
+            self._close_idle(len(self._open_files) // 4)
+        fd = os.open(file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._open_files[id(file)] = file
+        return fd
+
+    def _close_idle(self, count: int) -> None:
+        for file in list(self._open_files.values()):
+            if count > 0 and not file.busy:
+                count -= 1
+                file.close()
+
+    def _forget(self, file: RealFile) -> None:
+        self._open_files.pop(id(file), None)

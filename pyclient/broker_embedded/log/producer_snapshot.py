@@ -1,0 +1,78 @@
+"""The `.snapshot` file: a partition's producers as of the offset in its name."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from crc32c import crc32c
+
+from pyclient.broker_embedded.log.producer_state import BatchMetadata, ProducerEntry
+
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(ValueError):
+    """A snapshot that cannot be used; the text says why."""
+
+
+def render_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """The file's content. Of each producer only the last batch is kept, as in Kafka."""
+    rows = []
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, 0, entry.last_timestamp)
+        rows.append(
+            _ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_start,
+            )
+        )
+    body = _COUNT.pack(len(rows)) + b"".join(rows)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def parse_snapshot(content: bytes) -> list[ProducerEntry]:
+    """The producers of a snapshot file; raises `CorruptSnapshot`."""
+    if len(content) < _HEAD.size + _COUNT.size:
+        raise CorruptSnapshot(f"{len(content)} bytes are too few")
+    version, crc = _HEAD.unpack_from(content)
+    body = memoryview(content)[_HEAD.size :]
+    if version != _VERSION:
+        raise CorruptSnapshot(f"version {version} is unknown")
+    if crc32c(body) != crc:
+        raise CorruptSnapshot("the CRC is wrong")
+    (count,) = _COUNT.unpack_from(body)
+    if len(body) != _COUNT.size + count * _ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries do not fill {len(content)} bytes")
+    return [_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
+
+
+def _entry(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_start: int,
+) -> ProducerEntry:
+    batches = [] if last_offset < 0 else [BatchMetadata(last_sequence, last_offset, offset_delta, timestamp)]
+    return ProducerEntry(
+        producer_id,
+        epoch,
+        batches=batches,
+        coordinator_epoch=coordinator_epoch,
+        last_timestamp=timestamp,
+        transaction_start=transaction_start,
+    )

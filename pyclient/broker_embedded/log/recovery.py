@@ -1,0 +1,342 @@
+"""Opening a partition's directory: what was left half done is finished or dropped, and the state is built again.
+
+After a clean stop that costs a few small reads. After a crash every batch behind the recovery point is checked; the
+first that is not whole ends the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, parse_epochs, render_epochs
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.epoch_cache import EpochCache
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, parse_snapshot
+from pyclient.broker_embedded.log.producer_state import ProducerState
+from pyclient.broker_embedded.log.replay import aborted, replay_batch
+from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
+from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_CHECK_BYTES: Final = 1 << 20
+_DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_INT_MAX: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What a partition's directory holds. `damage` is where recovery stopped, if it was not at the end of the files."""
+
+    segments: list[Segment]
+    start_offset: int
+    end_offset: int
+    epochs: EpochCache
+    producers: ProducerState
+    damage: DamagedSegment | None = None
+
+
+def load(
+    fs: FileSystem,
+    directory: str,
+    name: str,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    start_offset: int,
+) -> LoadedLog:
+    """Reads a partition's directory (which need not exist). `clean`: it was closed in order and needs no check.
+
+    `recovery_point` and `start_offset` are what the checkpoints say; offsets below the recovery point are on the disk.
+    """
+    files = _finish_interrupted(fs, directory, fs.list_files(directory))
+    bases = sorted(int(name[:20]) for name in files if _is(name, "log"))
+    segments = [
+        Segment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=config.index_interval_bytes)
+        for base in bases
+    ]
+    if not segments:
+        empty = Segment(fs, directory, start_offset, size=0, index_interval=config.index_interval_bytes)
+        return LoadedLog([empty], start_offset, start_offset, EpochCache(), ProducerState(name))
+    loading = _Loading(fs, directory, name, segments)
+    loading.load(files, clean=clean, recovery_point=recovery_point)
+    loaded = LoadedLog(
+        loading.segments,
+        max(start_offset, loading.segments[0].base_offset),
+        loading.end_offset,
+        loading.epochs,
+        loading.producers,
+        loading.damage,
+    )
+    if loaded.end_offset < loaded.start_offset:
+        return _restart_empty(fs, directory, name, config, loaded)
+    loaded.epochs.truncate_from_start(loaded.start_offset)
+    return loaded
+
+
+def load_producers(
+    fs: FileSystem, directory: str, name: str, segments: list[Segment], end_offset: int
+) -> ProducerState:
+    """The producers as of `end_offset`: from the newest snapshot before it, and the batches behind that."""
+    loading = _Loading(fs, directory, name, segments)
+    loading.end_offset = end_offset
+    from_offset = loading.restore_producers(fs.list_files(directory), end_offset)
+    loading.replay(from_offset, end_offset)
+    return loading.producers
+
+
+def _is(name: str, kind: str) -> bool:
+    found = _DATA_FILE.fullmatch(name)
+    return found is not None and found[2] == kind
+
+
+class _Loading:
+    """The work on one directory, step by step."""
+
+    def __init__(self, fs: FileSystem, directory: str, name: str, segments: list[Segment]) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._name = name
+        self.segments = segments
+        self.end_offset = segments[0].base_offset
+        self.epochs = EpochCache()
+        self.producers = ProducerState(name)
+        self.damage: DamagedSegment | None = None
+
+    def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> None:
+        if clean:
+            try:
+                self.end_offset = self._find_end(self.segments[-1])
+            except DamagedSegment as error:  # the stop was not so clean after all
+                log.warning("%s: %s; the last segment is checked", self._name, error)
+                clean, recovery_point = False, self.segments[-1].base_offset
+        if clean:
+            self._load_epochs(LEADER_EPOCHS in files)
+            self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
+        else:
+            self._recover(files, recovery_point)
+        if self.epochs.truncate_from_end(self.end_offset) or self.damage is not None:
+            self._fs.replace(f"{self._directory}/{LEADER_EPOCHS}", render_epochs(self.epochs), sync=False)
+        self._drop_stray_snapshots(files)
+
+    def _find_end(self, last: Segment) -> int:
+        end = last.base_offset
+        for _position, header in last.walk(last.index.last()[1]):
+            end = header.next_offset
+        return end
+
+    # Epochs
+
+    def _load_epochs(self, present: bool) -> None:
+        path = f"{self._directory}/{LEADER_EPOCHS}"
+        content = self._fs.read(path) if present else None
+        try:
+            if content is not None:
+                self.epochs = parse_epochs(content, path)
+                return
+            if not any(segment.size for segment in self.segments):
+                return
+            log.warning("%s: %s is missing; it is made again from the batches", self._name, LEADER_EPOCHS)
+        except CorruptCheckpoint as error:
+            log.warning("%s: %s; it is made again from the batches", self._name, error)
+        self._rebuild_epochs()
+        self._fs.replace(path, render_epochs(self.epochs), sync=False)
+
+    def _rebuild_epochs(self) -> None:
+        try:
+            for segment in self.segments:
+                for _position, header in segment.walk(0):
+                    self._take_epoch(header)
+        except DamagedSegment as error:
+            log.warning("%s: %s; later leader epochs are unknown", self._name, error)
+
+    def _take_epoch(self, header: BatchHeader) -> None:
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+
+    # Producers
+
+    def restore_producers(self, files: dict[str, int], at_most: int) -> int:
+        """Takes the newest usable snapshot that is not behind `at_most`; returns the offset it is for, or where to begin without one."""
+        offsets = sorted((int(name[:20]) for name in files if _is(name, "snapshot")), reverse=True)
+        for offset in offsets:
+            path = f"{self._directory}/{offset:020d}.snapshot"
+            content = self._fs.read(path) if self.segments[0].base_offset <= offset <= at_most else None
+            if content is None:
+                continue
+            try:
+                self.producers = ProducerState(self._name, parse_snapshot(content))
+            except CorruptSnapshot as error:
+                log.warning("%s: %s: %s; an older one has to do", self._name, path, error)
+                self._fs.remove(path)
+                files.pop(f"{offset:020d}.snapshot")
+                continue
+            return offset
+        self.producers = ProducerState(self._name)
+        return self.segments[0].base_offset
+
+    def replay(self, from_offset: int, to_offset: int) -> None:
+        """Tells the producers of the batches in between, reading no more than their headers."""
+        for segment, position, header in self._headers(from_offset, to_offset):
+            self._take_producer(segment, position, header)
+
+    def _headers(self, from_offset: int, to_offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
+            if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
+                continue
+            found = segment.locate(from_offset)
+            for position, header in segment.walk(found[0]) if found is not None else ():
+                if header.base_offset >= to_offset:
+                    return
+                yield segment, position, header
+
+    def _take_producer(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        try:
+            completed = replay_batch(self.producers, header, lambda: segment.read_batch(position, header))
+        except errors.CorruptRecord as error:  # whole, but not a marker that anybody could read
+            log.warning("%s: %s: byte %d: %s", self._name, segment.log.path, position, error)
+            return
+        if completed is not None and completed.aborted:
+            segment.transactions.append(aborted(self.producers, completed))
+
+    def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
+        """A snapshot is kept for each segment's base, and the newest one."""
+        offsets = {int(name[:20]) for name in files if _is(name, "snapshot")}
+        usable = {offset for offset in offsets if offset <= self.end_offset}
+        kept = {segment.base_offset for segment in self.segments} | {max(usable, default=-1)}
+        for offset in offsets - (usable & kept):
+            self._fs.remove(f"{self._directory}/{offset:020d}.snapshot")
+
+    # After a crash
+
+    def _recover(self, files: dict[str, int], recovery_point: int) -> None:
+        check_from = max(recovery_point, self.segments[0].base_offset)
+        self._load_epochs(LEADER_EPOCHS in files)
+        self.epochs.truncate_from_end(check_from)
+        start = self.restore_producers(files, check_from)
+        self.end_offset = start
+        for index, segment in enumerate(self.segments):
+            last = index + 1 == len(self.segments)
+            if not last and self.segments[index + 1].base_offset <= start:
+                continue
+            self.end_offset = max(self.end_offset, segment.base_offset)
+            self._recover_segment(segment, start, check_from)
+            if self.damage is not None:
+                self._drop_segments(index + 1)
+                return
+
+    def _recover_segment(self, segment: Segment, start: int, check_from: int) -> None:
+        """Goes through a segment's batches from offset `start` on, checks those from `check_from` on, and cuts it at the first bad one."""
+        try:
+            found = segment.locate(start) if start > segment.base_offset else (0, None)
+            position = segment.size if found is None else found[0]
+            noted = segment.forget(position)
+            for at, header in segment.walk(noted):
+                if at >= position:
+                    break
+                segment.note(at, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+            segment.transactions.truncate(start)
+            for position, header in _checked(segment, position, check_from):
+                self._take_epoch(header)
+                segment.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+                self._take_producer(segment, position, header)
+                self.end_offset = header.next_offset
+        except DamagedSegment as error:
+            self._cut(segment, error)
+
+    def _cut(self, segment: Segment, damage: DamagedSegment) -> None:
+        lost = segment.size - damage.position
+        log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
+        segment.cut(damage.position)
+        self.damage = damage
+
+    def _drop_segments(self, index: int) -> None:
+        for segment in self.segments[index:]:
+            log.error("%s: %s is dropped: it lies behind the damage", self._name, segment.log.path)
+            for path in segment.mark_deleted():
+                self._fs.remove(path)
+        del self.segments[index:]
+
+
+def _checked(segment: Segment, position: int, check_from: int) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from `position` on, those that reach behind offset `check_from` with their checksums. Raises `DamagedSegment`."""
+    for at, header in segment.walk(position):
+        if header.next_offset > check_from:
+            yield from _whole_batches(segment, at)
+            return
+        yield at, header
+
+
+def _whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from `position` on; `DamagedSegment` at the first that is cut, changed, or out of order. Reads in large pieces."""
+    buffer, start, expected = b"", position, segment.base_offset
+    while position < segment.size:
+        try:
+            if start + len(buffer) < min(position + HEADER_SIZE, segment.size):
+                buffer, start = segment.log.pread(_CHECK_BYTES, position), position
+            header = read_header(buffer, position - start)
+            end = position + header.size
+            if end > segment.size:
+                raise errors.CorruptRecord(f"a batch of {header.size} bytes, {segment.size - position} are there")
+            if header.base_offset < expected or header.last_offset_delta < 0 or not segment.fits(header.last_offset):
+                raise errors.CorruptRecord(f"a batch at offset {header.base_offset}, {expected} would be next")
+            if start + len(buffer) < end:
+                buffer, start = segment.log.pread(max(header.size, _CHECK_BYTES), position), position
+            check_crc(buffer, position - start, header)
+        except errors.ProtocolError as error:
+            raise DamagedSegment(segment.log.path, position, error) from error
+        yield position, header
+        position, expected = end, header.next_offset
+
+
+def _finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> dict[str, int]:
+    """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
+    kept = {name: size for name, size in files.items() if not name.endswith((".deleted", ".cleaned", ".swap", ".tmp"))}
+    if len(kept) != len(files):
+        cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
+        swapped = [name for name in files if name.endswith(".log.swap") and (cleaned is None or int(name[:20]) < cleaned)]
+        for name in sorted(swapped):
+            _swap(fs, directory, name.removesuffix(".log.swap"), files, kept)
+        for name in files:
+            if name.endswith((".deleted", ".cleaned", ".swap", ".tmp")):
+                fs.remove(f"{directory}/{name}")
+    for name in [name for name in kept if _DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
+        if f"{name[:20]}.log" not in kept:
+            fs.remove(f"{directory}/{name}")
+            del kept[name]
+    return kept
+
+
+def _swap(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]) -> None:
+    """Puts a segment that compaction had finished in the place of those that it was made from."""
+    swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX)
+    swapped.log = fs.file(f"{directory}/{base}.log.swap")
+    end = int(base)
+    for _position, header in swapped.walk(0):
+        end = header.next_offset
+    swapped.close()
+    for name in [name for name in kept if _DATA_FILE.fullmatch(name)]:
+        if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):
+            fs.remove(f"{directory}/{name}")
+            del kept[name]
+    for name in [name for name in files if name.startswith(f"{base}.") and name.endswith(".swap")]:
+        fs.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix('.swap')}")
+        kept[name.removesuffix(".swap")] = files[name]
+
+
+def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig, loaded: LoadedLog) -> LoadedLog:
+    """The log ends before it starts (its records were deleted up to an offset that the crash took away): begin anew there."""
+    log.warning("%s ends at offset %d, before its start %d: it begins anew, empty", name, loaded.end_offset, loaded.start_offset)
+    for segment in loaded.segments:
+        for path in segment.mark_deleted():
+            fs.remove(path)
+    start = loaded.start_offset
+    empty = Segment(fs, directory, start, size=0, index_interval=config.index_interval_bytes)
+    return LoadedLog([empty], start, start, EpochCache(), ProducerState(name), loaded.damage)

@@ -1,0 +1,72 @@
+"""Batches that are in a log, told once more to the state of its producers: after a restart, a truncation, a lost index."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyclient import errors
+from pyclient.broker_embedded.log.filesystem import Buffer
+from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, parse_snapshot
+from pyclient.broker_embedded.log.producer_state import CompletedTransaction, ProducerState
+from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
+from pyclient.records import BatchHeader, ControlType, control_type, decode_key_values
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.segment import Segment
+
+_MARKER: Final = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class Marker(NamedTuple):
+    """The end of a transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
+    """The transaction's end that a control batch is; None for the other kinds. Raises `CorruptRecord`."""
+    for _offset, _timestamp, key, value in decode_key_values(batch, 0, header):
+        kind = control_type(key)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        if value is None or len(value) < _MARKER.size:
+            raise errors.CorruptRecord(f"batch at offset {header.base_offset}: a transaction marker without a coordinator epoch")
+        return Marker(kind == ControlType.COMMIT, _MARKER.unpack_from(value)[1])
+    return None
+
+
+def replay_batch(producers: ProducerState, header: BatchHeader, read: Callable[[], Buffer]) -> CompletedTransaction | None:
+    """Tells `producers` of a stored batch; `read` gives its bytes, asked for only if it is a control batch."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        producers.add_batch(header, header.base_offset)
+        return None
+    marker = read_marker(read(), header) if header.count else None
+    if marker is None:
+        return None
+    return producers.add_marker(header, header.base_offset, commit=marker.commit, coordinator_epoch=marker.coordinator_epoch)
+
+
+def aborted(producers: ProducerState, completed: CompletedTransaction) -> AbortedTransaction:
+    """The index entry of a transaction that was aborted just now."""
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, producers.stable_offset_without(completed)
+    )
+
+
+def rebuild_aborted(segment: Segment, snapshot: bytes | None) -> None:
+    """Makes a segment's transaction index again, from the producers as they were at its base and the batches in it."""
+    try:
+        entries = [] if snapshot is None else parse_snapshot(snapshot)
+    except CorruptSnapshot:
+        entries = []
+    producers = ProducerState(segment.log.path, entries)
+    segment.transactions.truncate(0)
+    for position, header in segment.walk(0):
+        completed = replay_batch(producers, header, lambda at=position, of=header: segment.read_batch(at, of))  # type: ignore[misc]
+        if completed is not None and completed.aborted:
+            segment.transactions.append(aborted(producers, completed))

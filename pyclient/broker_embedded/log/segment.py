@@ -1,0 +1,291 @@
+"""One segment of a log: the `.log` file with its batches, and the indexes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
+from pyclient.broker_embedded.log.offset_index import OffsetIndex
+from pyclient.broker_embedded.log.time_index import TimeIndex
+from pyclient.broker_embedded.log.transaction_index import TransactionIndex
+from pyclient.records.batch import HEADER_SIZE, BatchHeader, read_header
+
+_WALK_BYTES: Final = 8192
+_UNWRITTEN_ENTRIES: Final = 256
+_INT_MAX: Final = 2**31 - 1
+
+
+class DamagedSegment(errors.CorruptMessage):
+    """Bytes of a segment file make no sense at a position; the file and position are in the text and in attributes."""
+
+    def __init__(self, path: str, position: int, reason: object) -> None:
+        super().__init__(f"{path}: damaged at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+
+
+class Segment:
+    """Batches from `base_offset` on. `size` is the bytes of whole batches; files appear with the first append.
+
+    Indexes are read when first needed. If they are missing or make no sense they are made again from the batches' headers.
+    """
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_first_timestamp",
+        "_fs",
+        "_index",
+        "_largest_timestamp",
+        "_largest_timestamp_offset",
+        "_stem",
+        "_times",
+        "_transactions",
+        "base_offset",
+        "index_interval",
+        "log",
+        "size",
+    )
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, size: int, index_interval: int) -> None:
+        self._fs = fs
+        self._stem = f"{directory}/{base_offset:020d}"
+        self.base_offset = base_offset
+        self.size = size
+        self.index_interval = index_interval
+        self.log: File = fs.file(self._stem + ".log")
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._transactions: TransactionIndex | None = None
+        self._bytes_since_index = 0
+        self._largest_timestamp = -1
+        self._largest_timestamp_offset = base_offset
+        self._first_timestamp: int | None = None
+        if not size:
+            self._empty_indexes()
+
+    # What is in it
+
+    @property
+    def index(self) -> OffsetIndex:
+        """Offsets to positions."""
+        if self._index is None:
+            self._load_indexes()
+        assert self._index is not None
+        return self._index
+
+    @property
+    def times(self) -> TimeIndex:
+        """Timestamps to offsets."""
+        if self._times is None:
+            self._load_indexes()
+        assert self._times is not None
+        return self._times
+
+    @property
+    def transactions(self) -> TransactionIndex:
+        """Transactions whose abort marker is here."""
+        if self._transactions is None:
+            self._load_indexes()
+        assert self._transactions is not None
+        return self._transactions
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The latest time of any record here (ms), -1 if none has one."""
+        if self._index is None:
+            self._load_indexes()
+        return self._largest_timestamp
+
+    @property
+    def largest_timestamp_offset(self) -> int:
+        """The last offset of the earliest batch that has `largest_timestamp`."""
+        if self._index is None:
+            self._load_indexes()
+        return self._largest_timestamp_offset
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest time in the first batch, -1 if it has none; decides when the segment is old enough to be closed."""
+        if self._first_timestamp is None:
+            if not self.size:
+                return -1
+            self._first_timestamp = next(header.max_timestamp for _, header in self.walk(0))
+        return self._first_timestamp
+
+    def fits(self, last_offset: int) -> bool:
+        """Whether an offset can be told relative to the base."""
+        return last_offset - self.base_offset <= _INT_MAX
+
+    def walk(self, position: int, *, chunk: int = _WALK_BYTES) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from the batch at `position` on. Raises `DamagedSegment`."""
+        buffer, start = b"", position
+        while position < self.size:
+            if position - start + HEADER_SIZE > len(buffer):
+                buffer, start = self.log.pread(min(chunk, self.size - position), position), position
+            try:
+                header = read_header(buffer, position - start)
+            except errors.ProtocolError as error:
+                raise DamagedSegment(self.log.path, position, error) from error
+            if position + header.size > self.size or header.last_offset_delta < 0:
+                raise DamagedSegment(self.log.path, position, f"a batch of {header.size} bytes does not fit")
+            yield position, header
+            position += header.size
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch that ends at or behind `offset`, as (position, header); None if all end before it."""
+        try:
+            return self._locate(offset, self.index.lookup(offset - self.base_offset))
+        except DamagedSegment:
+            self.rebuild_indexes()  # perhaps only the index lied
+            return self._locate(offset, self.index.lookup(offset - self.base_offset))
+
+    def _locate(self, offset: int, position: int) -> tuple[int, BatchHeader] | None:
+        for at, header in self.walk(position):
+            if header.base_offset + header.last_offset_delta >= offset:
+                if at == position > 0 and header.base_offset > offset:
+                    raise DamagedSegment(self.log.path, at, f"the index sends offset {offset} here, where {header.base_offset} is")
+                return at, header
+        return None
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """All bytes of one batch."""
+        return self.log.pread(header.size, position)
+
+    # Writing
+
+    def append(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
+        """Writes one set of batches in one piece; `OSError` leaves the segment as it was."""
+        position = self.size
+        try:
+            self.log.pwrite(data, position)
+        except OSError:
+            self._undo_write(position)
+            raise
+        self.note(position, len(data), last_offset=last_offset, max_timestamp=max_timestamp)
+        self.size = position + len(data)
+
+    def _undo_write(self, position: int) -> None:
+        """A write stopped half way: cut it off, so that nothing of it can ever be taken for data."""
+        if position or self._fs.exists(self.log.path):
+            self.log.truncate(position)
+
+    def note(self, position: int, size: int, *, last_offset: int, max_timestamp: int) -> None:
+        """Indexes a set of batches that is in the file at `position`."""
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self._largest_timestamp:
+            self._largest_timestamp, self._largest_timestamp_offset = max_timestamp, last_offset
+        if self._bytes_since_index > self.index_interval:
+            self.index.append(last_offset - self.base_offset, position)
+            self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
+            self._bytes_since_index = 0
+            if self.index.unwritten >= _UNWRITTEN_ENTRIES:
+                self.write_indexes()
+        self._bytes_since_index += size
+
+    def write_indexes(self) -> None:
+        """Brings the index files up to date (in the page cache)."""
+        if self._index is not None and self._times is not None:
+            self._index.flush()
+            self._times.flush()
+
+    def finish(self) -> None:
+        """Completes the indexes when the segment is closed: the largest timestamp is the last entry, both files exist."""
+        self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
+        self.write_indexes()
+        for file in (self.index.file, self.times.file):
+            file.fileno()
+
+    def files(self) -> list[File]:
+        """The files that hold data now."""
+        files = [self.log, self.index.file, self.times.file]
+        return [*files, self.transactions.file] if len(self.transactions) else files
+
+    def truncate(self, offset: int) -> None:
+        """Drops the batches that end at or behind `offset`."""
+        found = self.locate(offset)
+        if found is not None:
+            self.cut(found[0])
+            self.transactions.truncate(offset)
+
+    def cut(self, position: int) -> None:
+        """Makes the file end at `position`, a batch's beginning, and forgets what the indexes knew of the rest."""
+        at = self.forget(position)
+        self.log.truncate(position)
+        self.size = position
+        self._note_from(at)
+
+    def forget(self, position: int) -> int:
+        """Makes the indexes end at their last entry before `position`; returns where `note` must go on from."""
+        self.index.truncate(position)
+        relative, at = self.index.last()
+        self.times.truncate(relative + 1)
+        self._resume(at)
+        if not position:
+            self._first_timestamp = -1
+        return at
+
+    def _resume(self, position: int) -> None:
+        """The state of `note` as it was right after the last index entry, which is for the batches at `position`."""
+        timestamp, reached = self.times.last()
+        self._largest_timestamp, self._largest_timestamp_offset = timestamp, self.base_offset + max(reached, 0)
+        self._bytes_since_index = 0
+
+    def rebuild_indexes(self) -> None:
+        """Makes the offset and time indexes again from the headers of all batches."""
+        if self._index is None:
+            self._empty_indexes()
+        self._note_from(self.forget(0))
+
+    def _note_from(self, start: int) -> None:
+        for position, header in self.walk(start):
+            self.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+
+    # Files coming and going
+
+    def _empty_indexes(self) -> None:
+        self._index = OffsetIndex(self._fs.file(self._stem + ".index"))
+        self._times = TimeIndex(self._fs.file(self._stem + ".timeindex"))
+        self._transactions = TransactionIndex(self._fs.file(self._stem + ".txnindex"))
+
+    def _load_indexes(self) -> None:
+        """Takes the index files over; what they lack of the log's end, and all of it if they make no sense, is made again."""
+        self._empty_indexes()
+        assert self._index is not None and self._times is not None and self._transactions is not None
+        offsets, times = self._fs.read(self._index.file.path), self._fs.read(self._times.file.path)
+        self._transactions.load(self._fs.read(self._transactions.file.path) or b"")
+        usable = (
+            offsets is not None
+            and times is not None
+            and (self._index.load(offsets, self.size) or not any(offsets[len(self._index) * 8 :]))
+            and (self._times.load(times) or not any(times[len(self._times) * 12 :]))
+        )
+        try:
+            if usable:
+                self._note_tail()
+                return
+        except DamagedSegment:
+            pass  # the index points into the middle of a batch, or the log is damaged: the next line tells which
+        self.rebuild_indexes()
+
+    def _note_tail(self) -> None:
+        """Goes on from the last entry of the indexes to the end of the log."""
+        _, at = self.index.last()
+        timestamp, reached = self.times.last()
+        self._bytes_since_index = 0
+        self._largest_timestamp, self._largest_timestamp_offset = timestamp, self.base_offset + max(reached, 0)
+        for position, header in self.walk(at):
+            self.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+
+    def files_on_disk(self) -> list[File]:
+        """Every file this segment may have, whether it was ever written or not."""
+        return [self.log, *(self._fs.file(self._stem + suffix) for suffix in (".index", ".timeindex", ".txnindex"))]
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        self.log.close()
+        for index in (self._index, self._times, self._transactions):
+            if index is not None:
+                index.file.close()

@@ -1,0 +1,61 @@
+"""From a time to an offset, to the very record: the time index finds the batch, and that one batch is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyclient import errors
+from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
+from pyclient.records import BatchHeader, decode_batch
+from pyclient.types import OffsetAndTimestamp
+
+
+def first_not_before(segments: Sequence[Segment], timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+    """The first record from `start_offset` on whose time (ms) is `timestamp` or later; None if there is none."""
+    for segment in segments:
+        if segment.size and segment.largest_timestamp >= timestamp:
+            from_offset = max(start_offset, segment.base_offset + segment.times.lookup(timestamp))
+            for position, header in _batches(segment, from_offset):
+                if header.max_timestamp >= timestamp:
+                    found = _first_record(segment, position, header, timestamp, from_offset)
+                    if found is not None:
+                        return found
+    return None
+
+
+def newest(segments: Sequence[Segment], start_offset: int) -> OffsetAndTimestamp | None:
+    """The first record that has the largest time of all from `start_offset` on; None if no record has a time."""
+    best: tuple[Segment, int, BatchHeader] | None = None
+    for segment in segments:
+        if not segment.size or (best is not None and segment.largest_timestamp <= best[2].max_timestamp):
+            continue
+        from_offset = start_offset
+        if segment.base_offset >= start_offset:  # whole: the index knows where; else the newest record may be cut off
+            from_offset = segment.largest_timestamp_offset
+        for position, header in _batches(segment, from_offset):
+            if best is None or header.max_timestamp > best[2].max_timestamp:
+                best = segment, position, header
+            if header.max_timestamp == segment.largest_timestamp:
+                break
+    if best is None or best[2].max_timestamp < 0:
+        return None
+    return _first_record(*best, best[2].max_timestamp, start_offset)
+
+
+def _batches(segment: Segment, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    found = segment.locate(from_offset)
+    return segment.walk(found[0]) if found is not None else iter(())
+
+
+def _first_record(
+    segment: Segment, position: int, header: BatchHeader, timestamp: int, from_offset: int
+) -> OffsetAndTimestamp | None:
+    batch = segment.read_batch(position, header)
+    try:
+        records = decode_batch(batch, 0, header, "", -1, from_offset=from_offset)
+    except errors.CorruptRecord as error:
+        raise DamagedSegment(segment.log.path, position, error) from error
+    for record in records:
+        if record.timestamp_ms >= timestamp:
+            return OffsetAndTimestamp(record.offset, record.timestamp_ms, header.leader_epoch)
+    return None
