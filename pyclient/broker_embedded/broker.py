@@ -34,11 +34,15 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+_BUFFER_OPTIONS: Final = (
+    (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+    (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+)
 _IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
 
 
 class BrokerNode:
-    """A broker and controller. Everything runs on `loop`; clock, random numbers, disk and listening socket are handed in."""
+    """A broker and controller, on one loop; its clock, random numbers, disk and listening socket are handed in."""
 
     def __init__(
         self,
@@ -119,7 +123,7 @@ class BrokerNode:
         self._start_timers()
 
     async def stop(self, clean: bool = True) -> None:
-        """Answer who waits, close the connections and the logs. With `clean=False` as if the process had been killed."""
+        """Answer who waits, close connections and logs. With `clean=False` as if the process had been killed."""
         if self._listener is None:
             return
         self._listener.close()
@@ -197,12 +201,12 @@ class BrokerNode:
         if not self.logs.was_clean:
             self.controller.elect_again()
         self.partitions = Partitions(self.node_id, self.image, self.logs, defaults)
-        self.partitions.remove_strays()
+        self.partitions.adopt()
         self._load_groups()
 
     def _close_logs(self, *, clean: bool) -> None:
         if self._metadata is not None:
-            self._metadata.close()
+            self._metadata.close(clean=clean)
         if self._logs is not None:
             self._logs.close(clean=clean)
 
@@ -226,9 +230,8 @@ class BrokerNode:
             log.warning("a connection is closed at once: there are %d already (max.connections)", len(self.connections))
             sock.close()
             return
-        for option, name in ((socket.SO_SNDBUF, "socket.send.buffer.bytes"), (socket.SO_RCVBUF, "socket.receive.buffer.bytes")):
-            size = self.config.integer(name)
-            if size > 0:
+        for option, name in _BUFFER_OPTIONS:
+            if (size := self.config.integer(name)) > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
         self._numbers += 1
         try:
@@ -240,7 +243,8 @@ class BrokerNode:
     def _start_timers(self) -> None:
         config = self.config
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self._apply_retention)
-        self._every("checkpoints", config.seconds("log.flush.offset.checkpoint.interval.ms"), self.logs.flush_checkpoints)
+        checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
+        self._every("checkpoints", checkpoints, self.logs.flush_checkpoints)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))

@@ -99,7 +99,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "transaction.state.log.segment.bytes",
     }
 )
-"""Options of Kafka's own machinery (threads, buffers, coordinators that are not here): taken, and nothing depends on them."""
+"""Options of Kafka's own machinery (threads, buffers, coordinators that are not here): taken, without any effect."""
 
 NOT_SERVED: Final[dict[str, str]] = {
     "advertised.listeners": "the broker advertises the address a client connected to",

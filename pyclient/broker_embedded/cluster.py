@@ -33,8 +33,8 @@ class EmbeddedCluster:
     shares the GIL with the program; while it runs there, Python's switch interval is lowered to 0.5 ms, so that a busy
     thread does not hold it up for 5 ms a turn.
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
-    broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and the
-    next cluster on it has the same topics and records.
+    broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and
+    the next cluster on it has the same topics and records.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ SERVED: Final[dict[str, Served]] = {
 """Everything that is served. A handler's module is imported when its API is first asked for."""
 
 
-class CloseConnection(Exception):  # noqa: N818 - an instruction, not an error of ours
+class CloseConnection(Exception):
     """A request that Kafka answers by closing the connection; the text says why."""
 
 

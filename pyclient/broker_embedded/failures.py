@@ -1,4 +1,4 @@
-"""From an exception to the error code that a client is told, with one line in the log where it is the broker's fault."""
+"""From an exception to the error code that a client is told; with a line in the log where the broker is at fault."""
 
 from __future__ import annotations
 

@@ -23,16 +23,16 @@ class Partitions:
         self._defaults = defaults
 
     def leader(self, topic: str, index: int, epoch: int = -1) -> tuple[PartitionLog, int]:
-        """The log and the leader epoch. `epoch` is what the client takes for it, -1 for no idea (KIP-320).
+        """The log and the leader epoch. `epoch` is what the client takes for it, negative for no idea (KIP-320).
 
-        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower`, `FencedLeaderEpoch`, `UnknownLeaderEpoch`, or `OSError`.
+        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower`, `FencedLeaderEpoch`, `UnknownLeaderEpoch`, `OSError`.
         """
         partition = self._image.partition(topic, index)
         if partition is None:
             raise errors.UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
         if partition.leader != self._node_id:
             raise errors.NotLeaderOrFollower(f"broker {partition.leader} leads {topic}-{index}")
-        if epoch not in (-1, partition.leader_epoch):
+        if epoch >= 0 and epoch != partition.leader_epoch:
             _check_epoch(topic, partition, epoch)
         log = self._logs.get(topic, index)
         return (log if log is not None else self._create(topic, index)), partition.leader_epoch
@@ -41,13 +41,15 @@ class Partitions:
         """The log, if anything was ever written or read there."""
         return self._logs.get(topic, index)
 
-    def remove_strays(self) -> None:
-        """Delete logs of topics that the metadata does not know: their deletion was interrupted."""
+    def adopt(self) -> None:
+        """Configure the logs that were found at the start, and delete those whose topic's deletion was interrupted."""
         strays = set()
         for log in self._logs.logs:
             topic = self._image.topics.get(log.topic)
             if topic is None or topic.topic_id != log.topic_id:
                 strays.add(log.topic)
+            else:
+                log.update_config(self.configure(log.topic))
         for name in strays:
             self._logs.delete_topic(name)
 

@@ -136,7 +136,15 @@ def produce() -> Callable[..., Any]:
     """Produces batches to one partition and gives the partition's answer (None with acks=0)."""
     from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-    def send(client: RawClient, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9) -> Any:
+    def send(
+        client: RawClient,
+        topic: str,
+        records: bytes | None,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 9,
+    ) -> Any:
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
         request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
         if acks == 0:

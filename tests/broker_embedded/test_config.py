@@ -85,7 +85,7 @@ def test_settings_of_kafka_s_machinery_are_taken() -> None:
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match="group.min.session.timeout.ms"):
+    with pytest.raises(ConfigError, match=r"group\.min\.session\.timeout\.ms"):
         build({"group.min.session.timeout.ms": 5000, "group.max.session.timeout.ms": 4000})
 
 

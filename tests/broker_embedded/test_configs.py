@@ -49,10 +49,12 @@ def test_some_options_can_be_asked_for(client: Any, topic: str) -> None:
 
 
 def test_documentation_and_synonyms_come_when_asked_for(client: Any, topic: str) -> None:
-    told = by_name(describe(client, TOPIC, topic, include_synonyms=True, include_documentation=True))["retention.ms"]
+    configs = by_name(describe(client, TOPIC, topic, include_synonyms=True, include_documentation=True))
+    told = configs["max.message.bytes"]
     assert told.documentation
-    assert [(entry.name, entry.value, entry.source) for entry in told.synonyms] == [("log.retention.hours", "168", 5)]
-    plain = by_name(describe(client, TOPIC, topic))["retention.ms"]
+    assert [(entry.name, entry.value, entry.source) for entry in told.synonyms] == [("message.max.bytes", "1048588", 5)]
+    assert configs["retention.ms"].synonyms == []
+    plain = by_name(describe(client, TOPIC, topic))["max.message.bytes"]
     assert plain.documentation is None
     assert plain.synonyms == []
 
@@ -68,7 +70,6 @@ def test_a_topic_s_own_option_wins_over_the_broker_s(connect: Any) -> None:
         assert (inherited.value, inherited.config_source) == ("300000", 4)
         assert [entry.name for entry in inherited.synonyms] == [
             "log.retention.minutes",
-            "log.retention.hours",
             "log.retention.hours",
         ]
         told = by_name(describe(client, TOPIC, "own"))["retention.ms"]

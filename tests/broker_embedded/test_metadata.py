@@ -71,7 +71,7 @@ def test_a_colliding_name_is_not_made(client: Any) -> None:
 
 def test_a_topic_is_found_by_its_id(client: Any, topic: str) -> None:
     topic_id = ask(client, topic, version=12).topics[0].topic_id
-    wanted = [MetadataRequestTopic(name=None, topic_id=topic_id), MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=9))]
+    wanted = [MetadataRequestTopic(name=None, topic_id=one) for one in (topic_id, uuid.UUID(int=9))]
     found, unknown = client.call(MetadataRequest(topics=wanted), 12).topics
     assert (found.error_code, found.name) == (0, topic)
     assert (unknown.error_code, unknown.name, unknown.topic_id) == (errors.UnknownTopicId.code, None, uuid.UUID(int=9))

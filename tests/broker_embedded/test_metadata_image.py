@@ -175,9 +175,7 @@ def test_a_feature_of_level_0_is_gone() -> None:
     assert image.features == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "other"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c"), ("..", "__")], ids=str
-)
+@pytest.mark.parametrize(("name", "other"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c"), ("..", "__")], ids=str)
 def test_names_that_differ_in_a_dot_collide(name: str, other: str) -> None:
     image = image_of(TopicRecord(name=other, topic_id=ID))
     assert image.colliding_topic(name) == other

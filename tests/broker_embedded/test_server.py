@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
@@ -34,9 +35,7 @@ def test_a_frame_may_come_byte_by_byte(client: Any) -> None:
     assert response.controller_id == 1
 
 
-def test_what_comes_behind_a_waiting_request_is_answered_behind_it(
-    client: Any, topic: str, fetch_request: Any
-) -> None:
+def test_what_comes_behind_a_waiting_request_is_answered_behind_it(client: Any, topic: str, fetch_request: Any) -> None:
     first = client.send(fetch_request(topic, {0: 0}, max_wait_ms=200), 11)
     second = client.send(ASK, 1)
     assert client.receive(FetchRequest, 11)[1] == first
@@ -120,3 +119,21 @@ def test_clients_in_threads_each_get_their_own_answers(connect: Any, broker: Any
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_silent_connections_are_closed(connect: Any) -> None:
+    with EmbeddedCluster(config={"connections.max.idle.ms": 100}) as cluster:
+        silent, waiting = connect(cluster), connect(cluster)
+        waiting.send(MetadataRequest(topics=[]), 1)
+        assert waiting.receive(MetadataRequest, 1)[0].controller_id == 1
+        assert silent.is_closed()
+        assert waiting.is_closed()
+        assert connect(cluster).call(ASK, 1).controller_id == 1
+
+
+def test_there_are_no_more_connections_than_allowed(connect: Any) -> None:
+    with EmbeddedCluster(config={"max.connections": 2}) as cluster:
+        allowed = [connect(cluster), connect(cluster)]
+        assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
+        assert connect(cluster).is_closed()
+        assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)

@@ -29,7 +29,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One option with its value. `synonyms` are the (name, value, source) that it could have come from, the winner first."""
+    """One option with its value. `synonyms` are the (name, value, source) it may come from, the winner first."""
 
     name: str
     value: str | None
@@ -61,8 +61,10 @@ class Configs:
             if name.startswith(_HIDDEN) and name not in own:
                 continue
             synonyms = tuple(self._topic_synonyms(name, key, own))
-            value, source = self._in_topic_unit(key, synonyms[0]), synonyms[0][2]
-            yield Entry(name, value, source, SettingType[key.type.upper()], key.doc, synonyms)
+            default = (name, key.render(key.default), Source.DEFAULT)
+            winner = synonyms[0] if synonyms else default
+            value = self._in_topic_unit(key, winner)
+            yield Entry(name, value, winner[2], SettingType[key.type.upper()], key.doc, synonyms)
 
     def _topic_synonyms(
         self, name: str, key: ConfigKey, own: Mapping[str, str]
@@ -72,7 +74,8 @@ class Configs:
         for broker_name, _unit in key.broker_names:
             if broker_name in self._config.explicit:
                 yield broker_name, self._config.explicit[broker_name], Source.STATIC_BROKER
-        yield name if not key.broker_names else key.broker_names[-1][0], _default(key), Source.DEFAULT
+        if len(key.broker_names) == 1:  # one that comes in several units has no default in its finest, as in Kafka
+            yield key.broker_names[0][0], key.render(key.default), Source.DEFAULT
 
     def _broker_synonyms(self, name: str) -> Iterator[tuple[str, str | None, Source]]:
         if name in self._config.explicit:
@@ -87,8 +90,3 @@ class Configs:
         if value is None or source is Source.TOPIC:
             return value
         return key.scaled(value, dict(key.broker_names).get(name, 1))
-
-
-def _default(key: ConfigKey) -> str | None:
-    """Kafka's default in the unit of the broker option that has it."""
-    return render(BROKER_SETTINGS[key.broker_names[-1][0]].default) if key.broker_names else key.render(key.default)

@@ -117,9 +117,7 @@ class Controller:
     def create_topic(self, plan: TopicPlan, *, validate_only: bool = False) -> NewTopic:
         """Make a topic. Raises the `BrokerError` that says why it cannot be made."""
         topics.check_new_name(self._image, plan.name)
-        defaults = Defaults(
-            self._config.integer("num.partitions"), self._config.integer("default.replication.factor")
-        )
+        defaults = Defaults(self._config.integer("num.partitions"), self._config.integer("default.replication.factor"))
         replicas = topics.replicas_of(plan, self.brokers, defaults)
         configs = topics.check_configs(plan.configs)
         if validate_only:

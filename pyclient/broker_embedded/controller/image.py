@@ -69,7 +69,7 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """The replayed state. `apply` takes the log's records in order; `version` counts them, so that answers can be cached."""
+    """The replayed state. `apply` takes the log's records in order; `version` counts them."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}

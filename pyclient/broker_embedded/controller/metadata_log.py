@@ -80,16 +80,15 @@ class MetadataLog:
         return self._log.end_offset
 
     def append(self, records: Sequence[Any]) -> None:
-        """Write records as one batch and apply them. An `OSError` means that nothing was written and nothing changed."""
+        """Write records as one batch and apply them. After an `OSError` nothing is written and nothing changed."""
         values = [(None, metadata_records.encode(record)) for record in records]
         self._write(build_batch(values, timestamp_ms=self._clock.time_ms()))
         for record in records:
             self._image.apply(record)
 
-    def close(self) -> None:
-        """Flush and close the files."""
-        self._log.flush()
-        self._log.close()
+    def close(self, *, clean: bool = True) -> None:
+        """Flush and close the files; with `clean=False` leave them as they are."""
+        self._log.close(clean=clean)
 
     def _begin_epoch(self) -> None:
         voters = [LeaderChangeMessageVoter(voter_id=self._node_id)]
@@ -159,7 +158,7 @@ def _next_epoch(fs: FileSystem, directory: str, log: PartitionLog, node_id: int)
     voters = [voter["voterId"] for voter in state.get("currentVoters", ())]
     if voters and voters != [node_id]:
         raise ConfigError(
-            f"{directory} belongs to a quorum of nodes {voters}: this broker has to be its only voter, not node {node_id}"
+            f"{directory} belongs to a quorum of nodes {voters}: node {node_id} would have to be its only voter"
         )
     epoch = max(int(state.get("leaderEpoch", 0)), log.leader_epoch) + 1
     state = {

@@ -24,7 +24,7 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreateP
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     results = []
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")

@@ -1,7 +1,7 @@
 """CreateTopics v2-7: make topics, or only check whether they could be made.
 
--1 stands for the broker's default of partitions and replication factor in every version. A name that a request has twice
-is an error for both. v5+ tell the numbers and the options of the new topic, v7 its id.
+-1 stands for the broker's default of partitions and replication factor in every version. A name that a request has
+twice is one error. v5+ tell the numbers and the options of the new topic, v7 its id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopic
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     topics = []
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
@@ -46,8 +46,6 @@ def _create(topic: CreatableTopic, node: BrokerNode, *, validate_only: bool) -> 
     if len(assignments) != len(topic.assignments):
         raise errors.InvalidReplicaAssignment(f"the assignment of topic {topic.name!r} has a partition twice")
     configs = {config.name: config.value for config in topic.configs}
-    if len(configs) != len(topic.configs):
-        raise errors.InvalidRequest(f"topic {topic.name!r} has an option twice")
     plan = TopicPlan(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
     made = node.controller.create_topic(plan, validate_only=validate_only)
     given = {name: value for name, value in configs.items() if value is not None}
@@ -76,5 +74,5 @@ def _failed(name: str, error: Exception) -> CreatableTopicResult:
         name=name,
         error_code=code_of(error, f"creation of topic {name}"),
         error_message=message_of(error),
-        configs=None,
+        configs=[],
     )

@@ -1,6 +1,6 @@
 """DeleteTopics v1-6: delete topics by name, from v6 also by id.
 
-A topic that a request has twice is an error for both. Before v3 a broker without deletion answers INVALID_REQUEST.
+A topic that a request has twice is one error, and stays. Before v3 a broker without deletion answers INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopic
     """Answer every topic."""
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]
     times = Counter(_key(context.node, state) for state in wanted)
-    return DeleteTopicsResponse(responses=[_delete(state, context, times) for state in wanted])
+    once = {_key(context.node, state): state for state in reversed(wanted)}.values()
+    return DeleteTopicsResponse(responses=[_delete(state, context, times) for state in reversed(list(once))])
 
 
 def _by_name(name: str) -> DeleteTopicState:

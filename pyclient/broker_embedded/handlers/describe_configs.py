@@ -1,7 +1,7 @@
 """DescribeConfigs v1-4: the options of topics and of this broker, with who set them.
 
-No list of names, or an empty one, asks for all options. Broker "" asks for the cluster's dynamic defaults, of which there
-are none yet. Not done: loggers, client metrics, groups.
+No list of names, or an empty one, asks for all options. Broker "" asks for the cluster's dynamic defaults, of which
+there are none yet. Not done: loggers, client metrics, groups.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListOffsets v1-8: the ends of a log, and the first record of a time.
 
 -1 is the high watermark (read committed: the last stable offset), -2 the start, -3 the newest timestamp (v7), -4 the
-earliest local offset (v8), which is the start. A special timestamp that the version does not know is UNSUPPORTED_VERSION.
-Not done: tiered storage (v9+).
+earliest local offset (v8), which is the start. A special timestamp that the version does not know is answered with
+UNSUPPORTED_VERSION. Not done: tiered storage (v9+).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_COMMITTED: Final = 1
 
 @handles(ListOffsetsRequest, versions=(1, 8))
 def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    """Answer every partition; one asked for twice is an error for it."""
+    """Answer every partition once; one asked for twice is an error."""
     node, version = context.node, context.version
     committed = request.isolation_level == READ_COMMITTED
     topics = []
@@ -44,7 +44,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
             _duplicate(partition)
             if numbers.count(partition.partition_index) > 1
             else _answer(node, topic.name, partition, version, committed)
-            for partition in topic.partitions
+            for partition in {partition.partition_index: partition for partition in topic.partitions}.values()
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
@@ -81,6 +81,4 @@ def _find(log: PartitionLog, timestamp: int, version: int, epoch: int, committed
 
 
 def _duplicate(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index, error_code=errors.InvalidRequest.code
-    )
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=errors.InvalidRequest.code)

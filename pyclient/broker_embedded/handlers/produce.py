@@ -49,8 +49,8 @@ def _append(
     node: BrokerNode, topic: str, partition: PartitionProduceData, request: ProduceRequest
 ) -> PartitionProduceResponse:
     try:
-        records = _checked(topic, partition.records, request)
         log, epoch = node.partitions.leader(topic, partition.index)
+        records = _checked(topic, partition.records, request)
         info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="client")
     except Exception as error:
         return PartitionProduceResponse(
