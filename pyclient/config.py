@@ -268,11 +268,11 @@ def resolve(
         name = names.get(given.replace(".", "_"))
         if name is None:
             raise ConfigError(_unknown(cls, given, names))
+        if value is None and not specs[name].nullable:
+            continue
         if name in origin:
             raise ConfigError(f"{name} is given twice: {origin[name]} and {source}")
         origin[name] = source
-        if value is None and not specs[name].nullable:
-            continue
         values[name] = specs[name].read(value)
     return cls(**values)
 

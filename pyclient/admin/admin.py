@@ -94,7 +94,7 @@ class Admin:
         return self._run(on_its_thread)
 
     def close(self) -> None:
-        """Closes the connections and ends the thread; a second close is nothing, and neither is one in a forked child."""
+        """Closes the connections and ends the thread; a second close is nothing, nor is one in a forked child."""
         with self._lock:
             if self._closed or self._pid != os.getpid():
                 return

@@ -135,7 +135,7 @@ class ClusterClient:
                 raise
             failures = self.describe_failures()
             reason = f"; last failures: {failures}" if failures else ""
-            raise KafkaTimeout(f"no metadata that would do within {timeout:g} s{reason}") from None
+            raise KafkaTimeout(f"no metadata that would do within {timeout:.4g} s{reason}") from None
 
     async def topic_partitions(self, topic: str, timeout: float) -> TopicInfo:
         """A topic with its partitions, once it has any.
@@ -173,13 +173,16 @@ class ClusterClient:
         return self.metadata
 
     async def _keep_fresh(self) -> None:
-        while True:
-            try:
-                await self._refreshing.call(self._refresh, timeout=None, what="Metadata")
-            except Exception:
-                log.exception("refreshing the metadata failed in a way it should not")
-                self._gate.failed()
-            await self._gate.wait_until_due()
+        try:
+            while True:
+                try:
+                    await self._refreshing.call(self._refresh, timeout=None, what="Metadata")
+                except Exception:
+                    log.exception("refreshing the metadata failed in a way it should not")
+                    self._gate.failed()
+                await self._gate.wait_until_due()
+        finally:
+            self._links.close()  # also when the loop ends before anybody has called close()
 
     async def _refresh(self) -> None:
         self._gate.begin()

@@ -62,8 +62,9 @@ class RetryPolicy:
         except TimeoutError:
             if not limit.expired():
                 raise
-            facts = "; ".join(filter(None, [str(last) if last is not None else "", details()]))
-            raise KafkaTimeout(f"{what}: not done within {timeout:g} s{': ' + facts if facts else ''}") from last
+            failure, more = str(last or ""), details()
+            facts = more if failure in more else "; ".join(filter(None, [failure, more]))
+            raise KafkaTimeout(f"{what}: not done within {timeout:.4g} s{': ' + facts if facts else ''}") from last
 
 
 def is_retriable(error: BaseException) -> bool:

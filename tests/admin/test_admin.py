@@ -1,0 +1,365 @@
+import asyncio
+import gc
+import os
+import threading
+import typing
+import warnings
+
+import pytest
+
+from pyclient import Admin, AsyncAdmin, NewTopic, errors
+from pyclient.admin import AdminConfig, AdminOptions
+from pyclient.config import ClientConfig
+from pyclient.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from pyclient.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from pyclient.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.cluster.scripts import TOPIC_ID, broker, metadata, partition, run, topic
+from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
+
+
+def created(*results):
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=name, error_code=code, error_message=text) for name, code, text in results]
+    )
+
+
+def knows(only, *topics):
+    """Lets the broker's metadata name these topics, and answer error 3 for others."""
+    known = {each.name: each for each in topics}
+
+    def answer(request, version, correlation_id):
+        names = known if request.topics is None else [each.name for each in request.topics]
+        found = [known.get(name) or topic(name, error_code=3) for name in names]
+        return metadata([broker(1, only.port)], found)
+
+    only.answers[MetadataRequest] = answer
+
+
+def admin_of(only, **options):
+    return AsyncAdmin(only.address, retry_backoff_ms=5, retry_backoff_max_ms=10, **options)
+
+
+def with_broker(scenario, **options):
+    """Runs the scenario with a scripted broker and an admin client of it."""
+
+    async def wrapped():
+        only = ScriptedBroker()
+        knows(only)
+        async with admin_of(only, **options) as admin:
+            await scenario(only, admin)
+        only.stop()
+
+    run(wrapped())
+
+
+def requested(only, kind):
+    return [each for each in only.requests if isinstance(each, kind)]
+
+
+def test_created_topics_are_waited_for_until_they_have_leaders():
+    looks = []
+
+    async def scenario(only, admin):
+        def growing(request, version, correlation_id):
+            if requested(only, CreateTopicsRequest):
+                looks.append(len(looks))
+            states = [[topic("t", error_code=3)], [topic("t", [partition(0, -1)])], [topic("t", [partition(0, 1)])]]
+            return metadata([broker(1, only.port)], states[min(len(looks), 3) - 1])
+
+        only.answers[MetadataRequest] = growing
+        only.answers[CreateTopicsRequest] = created(("t", 0, None))
+        [description] = (await admin.create_topics([NewTopic("t", configs={"retention.ms": 5})])).values()
+        assert (description.name, description.topic_id, description.internal) == ("t", TOPIC_ID, False)
+        assert description.partitions[0].leader == 1
+        assert len(looks) == 3
+        [request] = requested(only, CreateTopicsRequest)
+        assert request.timeout_ms == 60_000
+        [asked] = request.topics
+        assert (asked.num_partitions, asked.replication_factor) == (-1, -1)
+        assert [(each.name, each.value) for each in asked.configs] == [("retention.ms", "5")]
+
+    with_broker(scenario)
+
+
+def test_assignments_and_validation_travel_with_the_request():
+    async def scenario(only, admin):
+        only.answers[CreateTopicsRequest] = created(("t", 0, None))
+        topics = [NewTopic("t", assignments={0: [1, 2], 1: (2, 1)})]
+        assert await admin.create_topics(topics, validate_only=True, timeout=5) == {}
+        [request] = requested(only, CreateTopicsRequest)
+        assert request.validate_only
+        assert 4_000 < request.timeout_ms <= 5_000
+        assignments = [(each.partition_index, each.broker_ids) for each in request.topics[0].assignments]
+        assert assignments == [(0, [1, 2]), (1, [2, 1])]
+
+    with_broker(scenario)
+
+
+def test_the_first_refusal_is_raised_and_tells_of_the_others():
+    async def scenario(only, admin):
+        only.answers[CreateTopicsRequest] = created(
+            ("fine", 0, None), ("there", 36, "it exists"), ("odd/name", 17, None), ("new", 9999, None)
+        )
+        with pytest.raises(errors.TopicAlreadyExists) as error:
+            await admin.create_topics([NewTopic(name) for name in ("fine", "there", "odd/name", "new")])
+        assert str(error.value) == (
+            "creating topic 'there': TopicAlreadyExists: it exists; also creating topic 'odd/name': InvalidTopic;"
+            " also creating topic 'new': UnknownErrorCode: unknown error code 9999; done for: fine"
+        )
+        results = error.value.results
+        assert {name: None if each is None else each.code for name, each in results.items()} == {
+            "fine": None,
+            "there": 36,
+            "odd/name": 17,
+            "new": 9999,
+        }
+        assert str(results["odd/name"]) == "creating topic 'odd/name': InvalidTopic"
+
+    with_broker(scenario)
+
+
+def test_topics_are_deleted_by_name_and_waited_for():
+    async def scenario(only, admin):
+        knows(only, topic("t", [partition(0, 1)]))
+
+        def delete(message, version, correlation_id):
+            asyncio.get_running_loop().call_later(0.03, knows, only)
+            return DeleteTopicsResponse(responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)])
+
+        only.answers[DeleteTopicsRequest] = delete
+        await admin.delete_topics(["t", "t"])
+        [request] = requested(only, DeleteTopicsRequest)
+        assert request.topic_names == ["t"]
+        assert ("DeleteTopics", 5) in only.versions
+        only.answers[DeleteTopicsRequest] = DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=3, error_message="none such")]
+        )
+        with pytest.raises(errors.UnknownTopicOrPartition, match=r"deleting topic 't'.*none such"):
+            await admin.delete_topics(["t"])
+
+    with_broker(scenario)
+
+
+def test_topics_are_grown_to_a_total():
+    async def scenario(only, admin):
+        knows(only, topic("t", [partition(0, 1)]))
+
+        def grow(message, version, correlation_id):
+            asyncio.get_running_loop().call_later(0.03, knows, only, topic("t", [partition(0, 1), partition(1, 1)]))
+            return CreatePartitionsResponse(
+                throttle_time_ms=0, results=[CreatePartitionsTopicResult(name="t", error_code=0)]
+            )
+
+        only.answers[CreatePartitionsRequest] = grow
+        grown = await admin.create_partitions({"t": 2}, assignments={"t": [[1]]})
+        assert len(grown["t"].partitions) == 2
+        [request] = requested(only, CreatePartitionsRequest)
+        assert (request.topics[0].count, request.topics[0].assignments[0].broker_ids) == (2, [1])
+        only.answers[CreatePartitionsRequest] = CreatePartitionsResponse(
+            throttle_time_ms=0, results=[CreatePartitionsTopicResult(name="t", error_code=37, error_message="fewer")]
+        )
+        with pytest.raises(errors.InvalidPartitions, match="growing topic 't': InvalidPartitions: fewer"):
+            await admin.create_partitions({"t": 1})
+
+    with_broker(scenario)
+
+
+def test_topics_are_listed_and_described():
+    async def scenario(only, admin):
+        knows(only, topic("b", [partition(0, 1)]), topic("a", [partition(0, 1)]), topic("__own", internal=True))
+        assert await admin.list_topics() == ["a", "b"]
+        assert await admin.list_topics(include_internal=True) == ["__own", "a", "b"]
+        assert list(await admin.describe_topics(["b", "a"])) == ["b", "a"]
+        with pytest.raises(errors.UnknownTopicOrPartition, match=r"describing topic 'c'.*done for: a") as error:
+            await admin.describe_topics(["a", "c"])
+        assert error.value.results["a"] is None
+        assert all(not request.allow_auto_topic_creation for request in requested(only, MetadataRequest))
+
+    with_broker(scenario)
+
+
+def test_a_topic_between_two_states_is_described_once_it_is_settled():
+    async def scenario(only, admin):
+        knows(only, topic("t", error_code=5))
+        describing = asyncio.ensure_future(admin.describe_topics(["t"]))
+        await only.until(lambda: len(requested(only, MetadataRequest)) > 3)
+        knows(only, topic("t", [partition(0, 1)]))
+        assert (await describing)["t"].partitions[0].leader == 1
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("answer", [CLOSE, SILENCE])
+def test_a_cluster_that_does_not_answer_is_a_timeout_that_tells_why(answer):
+    async def scenario(only, admin):
+        only.answers[MetadataRequest] = answer
+        for call in (
+            lambda: admin.list_topics(timeout=0.15),
+            lambda: admin.describe_topics(["a"], timeout=0.15),
+            lambda: admin.create_topics([NewTopic("a")], timeout=0.15),
+            lambda: admin.delete_topics(["a"], timeout=0.15),
+            lambda: admin.create_partitions({"a": 2}, timeout=0.15),
+        ):
+            with pytest.raises(errors.KafkaTimeout, match=f"not done within 0.15 s: .*{only.address}.*Metadata"):
+                await call()
+
+    with_broker(scenario, request_timeout_ms=50)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_sent():
+    with pytest.raises(TypeError, match="a topic's name is a string, not 5"):
+        NewTopic(5)
+    with pytest.raises(ValueError, match="either assignments, or partitions"):
+        NewTopic("t", 3, assignments={0: [1]})
+
+    async def scenario(only, admin):
+        with pytest.raises(TypeError, match=r"give \['orders'\]"):
+            await admin.delete_topics("orders")
+        with pytest.raises(TypeError, match=r"give \['orders'\]"):
+            await admin.describe_topics("orders")
+
+    with_broker(scenario)
+
+
+def test_a_closed_client_says_so():
+    async def scenario():
+        admin = AsyncAdmin("127.0.0.1:1")
+        assert repr(admin) == "<AsyncAdmin 127.0.0.1:1 open>"
+        await admin.close()
+        await admin.close()
+        assert repr(admin) == "<AsyncAdmin 127.0.0.1:1 closed>"
+        with pytest.raises(errors.ClosedError, match="the admin client is closed"):
+            await admin.list_topics()
+
+    run(scenario())
+    admin = Admin("127.0.0.1:1")
+    admin.close()
+    admin.close()
+    assert repr(admin) == "<Admin 127.0.0.1:1 closed>"
+    with pytest.raises(errors.ClosedError, match="the admin client is closed"):
+        admin.list_topics()
+
+
+def test_options_are_checked_by_the_constructor():
+    for make in (Admin, AsyncAdmin):
+        with pytest.raises(errors.ConfigError, match="did you mean default_api_timeout_ms"):
+            make("127.0.0.1:1", default_api_timeout=5)
+        with pytest.raises(errors.ConfigError, match="bootstrap_servers is missing"):
+            make()
+        with pytest.raises(errors.ConfigError, match="given twice"):
+            make("127.0.0.1:1", config={"bootstrap.servers": "127.0.0.1:2"})
+    assert "127.0.0.1:2" in repr(Admin(config={"bootstrap.servers": "127.0.0.1:2"}))
+
+
+def test_the_typed_keywords_are_the_options_of_the_dataclass():
+    names = set(typing.get_type_hints(AdminConfig)) - {"not_supported", "bootstrap_servers"}
+    assert set(typing.get_type_hints(AdminOptions)) == names
+    assert names > set(typing.get_type_hints(ClientConfig)) - {"not_supported", "bootstrap_servers"}
+
+
+@pytest.fixture
+def served():
+    """The address of a scripted broker in a thread of its own."""
+    ready, address = threading.Event(), []
+
+    async def serve():
+        only = ScriptedBroker()
+        knows(only, topic("t", [partition(0, 1)]))
+        address.append(only.address)
+        stopping = asyncio.Event()
+        address.append((asyncio.get_running_loop(), stopping))
+        ready.set()
+        await stopping.wait()
+        only.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(10)
+    yield address[0]
+    loop, stopping = address[1]
+    loop.call_soon_threadsafe(stopping.set)
+    thread.join()
+
+
+def test_the_synchronous_client_does_the_same(served):
+    with Admin(served) as admin:
+        assert admin.list_topics() == ["t"]
+        assert admin.describe_topics(["t"])["t"].partitions[0].leader == 1
+        with pytest.raises(errors.UnknownTopicOrPartition):
+            admin.describe_topics(["u"])
+        health = admin.health()
+        assert health.connected == health.nodes == (served,)
+        assert repr(admin) == f"<Admin {served} open>"
+    with pytest.raises(errors.ClosedError):
+        admin.health()
+
+
+def test_the_synchronous_client_is_safe_to_share(served):
+    with Admin(served) as admin:
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(admin.list_topics())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [["t"]] * 8
+
+
+def test_a_client_that_was_not_closed_warns_and_its_thread_ends(served):
+    admin = Admin(served)
+    admin.list_topics()
+    inner = admin._thread._thread
+    with pytest.warns(ResourceWarning, match=r"<Admin .* open> was not closed"):
+        del admin
+        gc.collect()
+    inner.join(10)
+    assert not inner.is_alive()
+
+
+def test_an_asynchronous_client_that_was_not_closed_warns():
+    async def scenario():
+        only = ScriptedBroker()
+        knows(only)
+        admin = admin_of(only)
+        await admin.list_topics()
+        cluster = admin._cluster
+        with pytest.warns(ResourceWarning, match=r"<AsyncAdmin .* open> was not closed"):
+            del admin
+            gc.collect()
+        await cluster.close()
+        only.stop()
+
+    run(scenario())
+
+
+def test_a_client_that_was_never_used_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Admin("127.0.0.1:1")
+        gc.collect()
+
+
+def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
+    with Admin(served) as admin:
+        assert admin.list_topics() == ["t"]
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            text = "no error"
+            try:
+                admin.list_topics()
+            except errors.ForkError as error:
+                text = str(error)
+            admin.close()
+            os.write(writing, text.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with open(reading) as result:
+            assert "after fork() make a client of your own" in result.read()
+        assert admin.list_topics() == ["t"]
