@@ -6,6 +6,9 @@ cdef enum:
 
 cdef tuple NO_ARGUMENTS = ()
 
+cdef extern from "Python.h":
+    void untrack "PyObject_GC_UnTrack" (void* op)
+
 
 def record_size_bound(key, value, headers):
     """The most bytes this record takes in a batch, the batch's header not counted."""
@@ -28,7 +31,8 @@ cdef class BatchBuilder:
     """Writes records into the caller's buffer, behind room for the header, until one does not fit.
 
     `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
-    length cannot describe. One thread at a time.
+    length cannot describe. One thread at a time, except that `append` and `close` here take effect at one moment under
+    the interpreter's lock.
     """
 
     cdef object _memory  # a view, which also keeps the buffer's size as it is
@@ -37,6 +41,7 @@ cdef class BatchBuilder:
     cdef object _batch
     cdef object _handle_type
     cdef Scratch _scratch
+    cdef bint _closed
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size
     cdef readonly int64_t base_timestamp
@@ -57,18 +62,25 @@ cdef class BatchBuilder:
         self.base_timestamp = -1
         self.max_timestamp = -1
 
+    def close(self):
+        """From now on nothing fits: `append` returns None, whichever thread calls it."""
+        self._closed = True
+
     def append(self, int64_t timestamp_ms, key, value, headers):
         """Write one record; None when it does not fit. `headers` are (str, bytes-like or None) pairs.
 
         Raises `TypeError` for anything else.
         """
+        cdef Py_ssize_t number
         if not self.add(timestamp_ms, key, value, headers):
             return None
+        number = self.count - 1  # at once: making the handle may collect garbage, and with that run anything
         cdef RecordHandle handle = <RecordHandle>(
             (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
+        untrack(<void*>handle)
         handle.batch = self._batch
-        handle.index = self.count - 1
+        handle.index = number
         handle.timestamp_ms = timestamp_ms
         return handle
 
@@ -102,18 +114,24 @@ cdef class BatchBuilder:
 
     cdef bint add(self, int64_t timestamp_ms, object key, object value, object headers) except -1:
         cdef Row row
+        cdef Scratch scratch = None
+        cdef bint written
         cdef object key_held = set_field(&row.key, key, "key")
         cdef object value_held = set_field(&row.value, value, "value")
         row.header_count = 0
         row.headers_size = 0
         if headers is not None and headers:
-            if self._scratch is None:
-                self._scratch = Scratch()
-            self._scratch.fill(headers)
-            row.header_count = self._scratch.count
-            row.headers_size = self._scratch.size
-            row.headers = self._scratch.data
-        return self.write(timestamp_ms, &row)
+            scratch, self._scratch = self._scratch, None  # filling it may run Python, and with that another append
+            if scratch is None:
+                scratch = Scratch()
+            scratch.fill(headers)
+            row.header_count = scratch.count
+            row.headers_size = scratch.size
+            row.headers = scratch.data
+        written = self.write(timestamp_ms, &row)
+        if scratch is not None:
+            self._scratch = scratch
+        return written
 
     cdef inline bint write(self, int64_t timestamp_ms, Row* row) noexcept nogil:
         """Write the record at the end of the batch; 0 when it does not fit."""
@@ -129,7 +147,7 @@ cdef class BatchBuilder:
             + varint_size(row.header_count)
             + row.headers_size
         )
-        if size + varint_size(size) > self._capacity - self.size:
+        if self._closed or size + varint_size(size) > self._capacity - self.size:
             return 0
         at = write_varint(self._data + self.size, size)
         at[0] = 0

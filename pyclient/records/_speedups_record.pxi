@@ -77,7 +77,8 @@ cdef class Record:
 cdef class RecordHandle:
     """Which record of which batch `append` wrote, and its timestamp (epoch ms): the base of the producer's futures.
 
-    A subclass has `__slots__ = ()`; its `__init__` is not called.
+    A subclass has `__slots__ = ()`; its `__init__` is not called. The garbage collector does not look at handles, so
+    that a million of them cost it nothing: what `batch` refers to must not refer back for ever.
     """
 
     cdef public object batch

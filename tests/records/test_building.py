@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import array
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -56,6 +57,30 @@ def test_a_record_that_does_not_fit_leaves_the_batch_as_it_was(twin: Any) -> Non
         assert builder.size == HEADER_SIZE + fitted * record_size <= room
         if fitted:
             assert len(twin.decode(builder.seal())) == fitted
+
+
+def test_a_closed_builder_takes_nothing_more(twin: Any) -> None:
+    builder = twin.BatchBuilder(bytearray(1000), None)
+    builder.append(0, None, b"v", [("h", b"1")])
+    builder.close()
+    assert builder.append(0, None, b"v", None) is None
+    assert builder.append_many(0, None, [b"v"], None, 0, 1) == 0
+    assert (builder.count, read_header(builder.seal()).count) == (1, 1)
+
+
+def test_headers_may_append_a_record_themselves(twin: Any) -> None:
+    builder = twin.BatchBuilder(bytearray(1000), None)
+
+    def pairs() -> Iterator[tuple[str, bytes]]:
+        yield "outer", b"1"
+        builder.append(0, None, b"inner", [("inner", b"2")])
+        yield "outer", b"3"
+
+    builder.append(0, None, b"outer", pairs())
+    assert [record.headers for record in twin.decode(builder.seal())] == [
+        (("inner", b"2"),),
+        (("outer", b"1"), ("outer", b"3")),
+    ]
 
 
 def test_the_callers_buffer_is_written_in_place_and_keeps_its_size(twin: Any) -> None:

@@ -22,7 +22,7 @@ class BatchBuilder:
     length cannot describe. One thread at a time.
     """
 
-    __slots__ = ("_batch", "_buffer", "_handle_type", "base_timestamp", "count", "max_timestamp", "size")
+    __slots__ = ("_batch", "_buffer", "_closed", "_handle_type", "base_timestamp", "count", "max_timestamp", "size")
 
     count: int
     size: int
@@ -41,6 +41,11 @@ class BatchBuilder:
         self.size = HEADER_SIZE
         self.base_timestamp = -1
         self.max_timestamp = -1
+        self._closed = False
+
+    def close(self) -> None:
+        """From now on nothing fits: `append` returns None."""
+        self._closed = True
 
     def append(
         self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None
@@ -122,10 +127,12 @@ class BatchBuilder:
     def _add(self, timestamp_ms: int, key: Any, value: Any, headers: HeaderPairs | None) -> bool:
         if not -(2**63) <= timestamp_ms < 2**63:
             raise OverflowError("a timestamp holds 64 bits")
+        if headers is not None and type(headers) not in (tuple, list):
+            headers = tuple(headers)  # which may run anything, another append included
         base = timestamp_ms if self.count == 0 else self.base_timestamp
         record = encode_record(wrap64(timestamp_ms - base), self.count, key, value, headers)
         end = self.size + len(record)
-        if end > len(self._buffer):
+        if self._closed or end > len(self._buffer):
             return False
         self._buffer[self.size : end] = record
         self.size = end
