@@ -135,7 +135,7 @@ class ClusterClient:
                 raise
             failures = self.describe_failures()
             reason = f"; last failures: {failures}" if failures else ""
-            raise KafkaTimeout(f"no metadata that would do within {timeout:.4g} s{reason}") from None
+            raise KafkaTimeout(f"no metadata that would do within {round(timeout, 2):g} s{reason}") from None
 
     async def topic_partitions(self, topic: str, timeout: float) -> TopicInfo:
         """A topic with its partitions, once it has any.

@@ -64,7 +64,8 @@ class RetryPolicy:
                 raise
             failure, more = str(last or ""), details()
             facts = more if failure in more else "; ".join(filter(None, [failure, more]))
-            raise KafkaTimeout(f"{what}: not done within {timeout:.4g} s{': ' + facts if facts else ''}") from last
+            text = f"{what}: not done within {round(timeout or 0, 2):g} s"
+            raise KafkaTimeout(f"{text}: {facts}" if facts else text) from last
 
 
 def is_retriable(error: BaseException) -> bool:

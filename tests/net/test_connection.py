@@ -338,14 +338,14 @@ def failing(run, scenario, *says):
 
 def test_a_name_that_does_not_exist_is_told_apart(run):
     async def scenario():
-        await Connection.open("no-such-host.invalid", 9092, config=config("x"), clock=SYSTEM_CLOCK)
+        await Connection.open("no-such-host.invalid", 9092, config=config("x:1"), clock=SYSTEM_CLOCK)
 
     failing(run, scenario, "no-such-host.invalid:9092: DNS does not know the name")
 
 
 def test_a_name_that_cannot_be_one_is_told_apart(run):
     async def scenario():
-        await Connection.open("a" * 64 + ".invalid", 9092, config=config("x"), clock=SYSTEM_CLOCK)
+        await Connection.open("a" * 64 + ".invalid", 9092, config=config("x:1"), clock=SYSTEM_CLOCK)
 
     failing(run, scenario, "DNS does not know the name")
 
@@ -355,10 +355,10 @@ def test_a_closed_port_is_told_apart_for_every_address_of_the_name(run):
         port = server.getsockname()[1]
 
     async def by_number():
-        await Connection.open("127.0.0.1", port, config=config("x"), clock=SYSTEM_CLOCK)
+        await Connection.open("127.0.0.1", port, config=config("x:1"), clock=SYSTEM_CLOCK)
 
     async def by_name():
-        await Connection.open("localhost", port, config=config("x"), clock=SYSTEM_CLOCK)
+        await Connection.open("localhost", port, config=config("x:1"), clock=SYSTEM_CLOCK)
 
     failing(run, by_number, f"127.0.0.1:{port}: connection refused: nothing listens there")
     failing(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
@@ -370,7 +370,7 @@ def test_a_port_that_takes_connections_and_says_nothing_is_told_apart(run):
             await Connection.open(
                 "127.0.0.1",
                 server.getsockname()[1],
-                config=config("x", socket_connection_setup_timeout_ms=50),
+                config=config("x:1", socket_connection_setup_timeout_ms=50),
                 clock=SYSTEM_CLOCK,
             )
 
@@ -390,7 +390,7 @@ def test_a_connection_that_takes_too_long_is_told_apart(run):
             await Connection.open(
                 "127.0.0.1",
                 server.getsockname()[1],
-                config=config("x", socket_connection_setup_timeout_ms=50),
+                config=config("x:1", socket_connection_setup_timeout_ms=50),
                 clock=SYSTEM_CLOCK,
             )
         finally:
@@ -422,7 +422,7 @@ def test_a_port_that_is_no_kafka_broker_is_told_apart(run, reply, says):
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            await Connection.open("127.0.0.1", port, config=config("x"), clock=SYSTEM_CLOCK)
+            await Connection.open("127.0.0.1", port, config=config("x:1"), clock=SYSTEM_CLOCK)
         finally:
             server.close()
             await server.wait_closed()
@@ -460,7 +460,7 @@ def test_a_connection_over_a_memory_pipe_is_the_same(run):
             near.on_frame = on_frame
             return near
 
-        connection = await Connection.open("anywhere", 1, config=config("x"), clock=SYSTEM_CLOCK, connector=connector)
+        connection = await Connection.open("anywhere", 1, config=config("x:1"), clock=SYSTEM_CLOCK, connector=connector)
         assert (await connection.request(ALL_TOPICS)).controller_id == 1
         ended = asyncio.get_running_loop().create_future()
         connection.on_closed.append(ended.set_result)
