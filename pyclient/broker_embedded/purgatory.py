@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ParkedFetch:
-    """One Fetch that waits. `attempt(last)` gives its response, or None while there is too little (never when `last`)."""
+    """One Fetch that waits. `attempt(last)` gives its response; None (never when `last`) while there is too little."""
 
     __slots__ = ("attempt", "due", "future", "logs", "timer")
 

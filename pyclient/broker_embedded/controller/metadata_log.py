@@ -98,6 +98,7 @@ class MetadataLog:
 
     def _write(self, batch: bytes) -> None:
         self._log.append(batch, leader_epoch=self.epoch, now_ms=self._clock.time_ms(), origin="coordinator")
+        self._log.flush()  # what is answered is on the disk, as in Kafka's quorum
 
 
 class _Replay:
@@ -120,6 +121,8 @@ class _Replay:
 
     def log(self, log: PartitionLog) -> None:
         """Go on from there to the end of the log."""
+        if log.end_offset < self._from_offset:  # the log was lost behind a snapshot that covers it
+            log.truncate_fully_and_start_at(self._from_offset)
         offset = max(self._from_offset, log.start_offset)
         while offset < log.end_offset:
             offset = self._batches(log.read_bytes(offset, _READ_BYTES), offset)
