@@ -51,7 +51,9 @@ def parse_epochs(content: bytes, path: str) -> EpochCache:
     entries = [(_number(epoch, path), _number(start, path)) for epoch, start in _parse(content, path, 2)]
     for (epoch, start), (next_epoch, next_start) in zip(entries, entries[1:], strict=False):
         if next_epoch <= epoch or next_start <= start:
-            raise CorruptCheckpoint(f"{path}: epoch {next_epoch} from offset {next_start} cannot follow {epoch} from {start}")
+            raise CorruptCheckpoint(
+                f"{path}: epoch {next_epoch} from offset {next_start} cannot follow {epoch} from {start}"
+            )
     return EpochCache(entries)
 
 

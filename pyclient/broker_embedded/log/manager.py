@@ -1,29 +1,35 @@
-"""All logs of a data directory: found at start, made and deleted with their topics, and the checkpoints over them."""
+"""All logs of a data directory: found at the start, opened when first asked for, made and deleted with their topics."""
 
 from __future__ import annotations
 
 import logging
+import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log import checkpoints
+from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
-from pyclient.broker_embedded.log.partition_log import PartitionLog
-from pyclient.clock import Clock
+from pyclient.broker_embedded.log.flusher import Flusher
+from pyclient.broker_embedded.log.partition_log import PartitionLog, stored_topic_id
+from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
 
-log = logging.getLogger("pyclient.broker_embedded.log")
+log = logging.getLogger("pyclient.broker_embedded")
 
-_NO_ID = uuid.UUID(int=0)
-_METADATA_DIRECTORY = "__cluster_metadata-0"
+_METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
+_DELETED: Final = "-delete"
+_LONGEST_NAME: Final = 255
 
 
 class LogManager:
-    """The partitions' logs under `data_dir`, which belongs to one process at a time.
+    """The logs under `data_dir`, which belongs to one node of one process at a time.
 
-    `cluster_id` None takes the one in the directory, or makes one. `was_clean` tells whether the last owner closed it.
+    Finding a partition costs a name in a list; its files are read, and after a crash recovered, by the first `get`.
+    `config_for` gives the configs of a topic whose log is opened; the defaults until somebody sets it.
     """
 
     def __init__(
@@ -35,188 +41,254 @@ class LogManager:
         node_id: int,
         cluster_id: str | None,
         defaults: LogConfig,
+        rng: Rng | None = None,
     ) -> None:
-        self.data_dir = str(data_dir)
+        self.data_dir = data_dir
         self.node_id = node_id
+        self.defaults = defaults
+        self.config_for: Callable[[str], LogConfig] = lambda _topic: self.defaults
         self.was_clean = True
         self._cluster_id = cluster_id
-        self._directory_id = _NO_ID
+        self._directory_id: uuid.UUID | None = None
         self._fs = fs
         self._clock = clock
-        self._defaults = defaults
+        self._rng = rng if rng is not None else random.Random()
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._unopened: dict[TopicPartition, str] = {}  # and their directories
+        self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
+        self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
+        self._flusher = Flusher()
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, 22 characters."""
+        """The cluster's id, 22 characters: the directory's, or the one given, or a new one."""
         if self._cluster_id is None:
             raise RuntimeError("the data directory is not open")
         return self._cluster_id
 
     @property
     def directory_id(self) -> uuid.UUID:
-        """The data directory's own id."""
+        """The data directory's own id (KIP-858)."""
+        if self._directory_id is None:
+            raise RuntimeError("the data directory is not open")
         return self._directory_id
 
     @property
-    def logs(self) -> Iterable[PartitionLog]:
-        """Every open log."""
+    def logs(self) -> list[PartitionLog]:
+        """Every log. Opens those that were not used yet; one that cannot be opened is reported and left out."""
+        for at in list(self._unopened):
+            try:
+                self.get(*at)
+            except errors.BrokerError as error:
+                log.error("%s", error)
         return list(self._logs.values())
 
-    def open(self, config_of: Callable[[str], LogConfig] | None = None) -> None:
-        """Take the directory and load what is in it; after a crash every log is checked behind its recovery point.
+    def topic_ids(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
+        """Every partition with files here, and the topic id they were written for, without opening any log."""
+        for at, opened in list(self._logs.items()):
+            yield at, opened.topic_id
+        for at, directory in list(self._unopened.items()):
+            yield at, stored_topic_id(self._fs, directory)
 
-        Raises `ConfigError` when another process has it, or when it is another node's or cluster's.
+    def open(self) -> None:
+        """Takes the directory and looks what is in it.
+
+        Raises `ConfigError` if another broker uses it, or if it is another node's or cluster's.
         """
         self._fs.make_directory(self.data_dir)
         try:
             self._lock = self._fs.lock(self._path(".lock"))
-        except OSError as error:
-            raise errors.ConfigError(f"{self.data_dir}: another broker uses this data directory ({error})") from error
+        except BlockingIOError as error:
+            raise errors.ConfigError(
+                f"{self.data_dir} is in use by another broker: stop it or choose another directory"
+            ) from error
         try:
             self._identify()
-            self.was_clean = self._fs.exists(self._path(checkpoints.CLEAN_SHUTDOWN)) or not self._partitions_on_disk()
-            self._fs.remove(self._path(checkpoints.CLEAN_SHUTDOWN))
-            self._load(config_of or (lambda _topic: self._defaults))
+            self._find_partitions()
+            marker = self._path(checkpoints.CLEAN_SHUTDOWN)
+            self.was_clean = not self._unopened or self._fs.exists(marker)
+            self._fs.remove(marker)
         except BaseException:
             self._lock.release()
             raise
 
     def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
-        """Make a partition's directory and its empty log."""
-        directory = self._path(f"{topic}-{partition}")
-        self._fs.make_directory(directory)
-        self._fs.replace(
-            f"{directory}/{checkpoints.PARTITION_METADATA}", checkpoints.render_topic_id(topic_id), sync=False
-        )
-        created = PartitionLog.open(
-            directory, topic, partition, topic_id, config, fs=self._fs, clock=self._clock, clean=True
-        )
-        self._logs[TopicPartition(topic, partition)] = created
-        return created
+        """The log of a partition that this node hosts from now on; its files appear with the first append.
+
+        Files that a deleted topic of the same name left behind are thrown away.
+        """
+        at = TopicPartition(topic, partition)
+        directory = self._unopened.get(at)
+        if directory is not None and stored_topic_id(self._fs, directory) not in (topic_id, None):
+            self._doom(at, self._unopened.pop(at))
+        return self._open_log(at, topic_id, config)
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log, if there is one."""
-        return self._logs.get(TopicPartition(topic, partition))
+        """The log, opened and recovered if need be; None if there is none. Raises `KafkaStorageError`."""
+        at = TopicPartition(topic, partition)
+        found = self._logs.get(at)
+        if found is None and at in self._unopened:
+            return self._open_log(at, None, self.config_for(topic))
+        return found
+
+    def _open_log(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> PartitionLog:
+        opened = PartitionLog.open(
+            self._path(str(at)),
+            at.topic,
+            at.partition,
+            topic_id,
+            config,
+            fs=self._fs,
+            clock=self._clock,
+            clean=self.was_clean or at not in self._unopened,
+            recovery_point=self._checkpoint(checkpoints.RECOVERY_POINTS).get(at, 0),
+            start_offset=self._checkpoint(checkpoints.LOG_STARTS).get(at, 0),
+        )
+        if self._fs.durable:
+            opened.on_roll = self._flusher.submit
+        self._unopened.pop(at, None)
+        self._logs[at] = opened
+        return opened
+
+    def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
+        """The high watermark that was noted last, 0 if none was: where a replicated log begins again."""
+        return self._checkpoint(checkpoints.HIGH_WATERMARKS).get(TopicPartition(topic, partition), 0)
 
     def delete_topic(self, topic: str) -> None:
-        """Close and delete every log of the topic; reads that are being sent keep their files until they end."""
-        for at in [at for at in self._logs if at.topic == topic]:
-            gone = self._logs.pop(at)
-            gone.close(clean=False)
-            doomed = self._path(f"{at.topic}-{at.partition}.{uuid.uuid4().hex}-delete")
-            self._fs.rename(gone.directory, doomed)
-            self._fs.remove_tree(doomed)
+        """Takes the topic's logs away; their files go after `file.delete.delay.ms`."""
+        for at in [at for at in (*self._logs, *self._unopened) if at.topic == topic]:
+            opened = self._logs.pop(at, None)
+            if opened is not None:
+                opened.close(clean=False)
+            self._unopened.pop(at, None)
+            for offsets in self._offsets.values():
+                offsets.pop(at, None)
+            self._doom(at, self._path(str(at)))
+        self.remove_doomed(self._clock.time_ms())
 
-    def flush_checkpoints(self) -> None:
-        """Note how far each log is on the disk, where it starts, and its high watermark."""
-        logs = self._logs.items()
-        self._write(checkpoints.RECOVERY_POINTS, {at: found.recovery_point for at, found in logs})
-        self._write(checkpoints.HIGH_WATERMARKS, {at: found.high_watermark for at, found in logs})
-        starts = {at: found.start_offset for at, found in logs if found.start_offset > 0}
-        self._write(checkpoints.LOG_STARTS, starts)
+    def _doom(self, at: TopicPartition, directory: str) -> None:
+        if self._fs.exists(directory):
+            suffix = f"-{at.partition}.{self._rng.getrandbits(128):032x}{_DELETED}"
+            doomed = self._path(at.topic[: _LONGEST_NAME - len(suffix)] + suffix)
+            self._fs.rename(directory, doomed)
+            self._doomed.append((self._clock.time_ms() + self.defaults.file_delete_delay_ms, doomed))
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Removes the directories of deleted partitions whose delay is over."""
+        due = [path for when, path in self._doomed if when <= now_ms]
+        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+        for path in due:
+            self._fs.remove_tree(path)
 
     def run_retention(self, now_ms: int) -> int:
-        """Let old segments go in every log; how many went. A log that fails is reported, the others go on."""
-        count = 0
-        for found in self.logs:
+        """Applies retention to every log; how many segments went. A log that fails is reported, the others go on."""
+        self.remove_doomed(now_ms)
+        return sum(self.retention_steps(now_ms))
+
+    def retention_steps(self, now_ms: int) -> Iterator[int]:
+        """The same, one log a step, for a caller that has other things to do in between."""
+        for opened in self.logs:
             try:
-                count += found.apply_retention(now_ms)
-            except (OSError, errors.KafkaError):
-                log.exception("%r: retention failed; it is tried again", found)
-        return count
+                yield opened.apply_retention(now_ms)
+            except (OSError, errors.KafkaError) as error:
+                log.error("%r: retention failed: %s", opened, error)
+
+    def flush_due(self, now_ms: int) -> None:
+        """Flushes the logs whose `flush.ms` is over."""
+        for opened in list(self._logs.values()):
+            opened.flush_if_due(now_ms)
+
+    def flush_checkpoints(self) -> None:
+        """Notes how far each log is on the disk, where it starts, and its high watermark."""
+        self._flusher.collect()
+        recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS)
+        starts = self._checkpoint(checkpoints.LOG_STARTS)
+        high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS)
+        for at, opened in self._logs.items():
+            recovery_points[at] = opened.recovery_point
+            high_watermarks[at] = opened.high_watermark
+            starts.pop(at, None)
+            if opened.start_offset > opened.segments[0].base_offset:
+                starts[at] = opened.start_offset
+        for name, offsets in self._offsets.items():
+            self._fs.replace(self._path(name), checkpoints.render_offsets(offsets))
 
     def close(self, clean: bool = True) -> None:
-        """Close every log; a clean close leaves the mark that spares the next start its checks."""
-        for found in self._logs.values():
-            found.close(clean=clean)
+        """Closes every log. A clean close spares the next start all checks; otherwise files are only let go of, as in a crash."""
+        self._flusher.close(wait=clean)
+        for opened in self._logs.values():
+            try:
+                opened.close(clean)
+            except errors.KafkaStorageError as error:
+                log.error("%s", error)
+                clean = False
         if clean:
             self.flush_checkpoints()
-            self._fs.replace(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
+            if self.was_clean or not self._unopened:  # else there is a log that nobody has recovered yet
+                self._fs.replace(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
+            for _when, path in self._doomed:
+                self._fs.remove_tree(path)
         self._logs.clear()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
+    def __repr__(self) -> str:
+        return f"<LogManager {self.data_dir} open={len(self._logs)} unopened={len(self._unopened)}>"
+
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
 
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        self._fs.replace(self._path(name), checkpoints.render_offsets(offsets))
+    def _find_partitions(self) -> None:
+        for name in self._fs.list_directories(self.data_dir):
+            topic, _, partition = name.rpartition("-")
+            if topic and partition.isascii() and partition.isdigit() and str(int(partition)) == partition:
+                self._unopened[TopicPartition(topic, int(partition))] = self._path(name)
+            elif name.endswith(_DELETED):
+                self._doomed.append((0, self._path(name)))
+        self._unopened.pop(_METADATA, None)
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """What a checkpoint file says, read when first needed; nothing if it makes no sense (then logs are checked from their start)."""
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            try:
+                offsets = checkpoints.read_offsets(self._fs, self._path(name))
+            except CorruptCheckpoint as error:
+                log.warning("%s: it is ignored", error)
+                offsets = {}
+            self._offsets[name] = offsets
+        return offsets
 
     def _identify(self) -> None:
         path = self._path(checkpoints.META_PROPERTIES)
         content = self._fs.read(path)
-        known = checkpoints.parse_identity(content, path) if content is not None else {}
-        for name, ours in (("node.id", str(self.node_id)), ("cluster.id", self._cluster_id)):
-            theirs = known.get(name)
-            if theirs is not None and ours is not None and theirs != ours:
-                raise errors.ConfigError(f"{path}: the directory belongs to {name} {theirs}, not {ours}")
-        self._cluster_id = known.get("cluster.id") or self._cluster_id or _new_id()
-        text = known.get("directory.id")
-        self._directory_id = checkpoints.uuid_from_text(text if text else _new_id())
-        if not text:
-            identity = checkpoints.render_identity(
-                cluster_id=self._cluster_id, node_id=self.node_id, directory_id=self._directory_id
-            )
-            self._fs.replace(path, identity)
-
-    def _partitions_on_disk(self) -> bool:
-        return any(_partition_of(name) is not None for name in self._fs.list_directories(self.data_dir))
-
-    def _load(self, config_of: Callable[[str], LogConfig]) -> None:
-        recovery_points = self._read(checkpoints.RECOVERY_POINTS)
-        starts = self._read(checkpoints.LOG_STARTS)
-        for name in self._fs.list_directories(self.data_dir):
-            if name.endswith("-delete"):
-                self._fs.remove_tree(self._path(name))
-                continue
-            at = _partition_of(name)
-            if at is None or name == _METADATA_DIRECTORY:
-                continue
-            self._logs[at] = PartitionLog.open(
-                self._path(name),
-                at.topic,
-                at.partition,
-                self._topic_id(name),
-                config_of(at.topic),
-                fs=self._fs,
-                clock=self._clock,
-                clean=self.was_clean,
-                recovery_point=recovery_points.get(at, 0),
-                start_offset=starts.get(at, 0),
+        known = {} if content is None else checkpoints.parse_identity(content, path)
+        self._compare(path, "node.id", known, str(self.node_id))
+        self._compare(path, "cluster.id", known, self._cluster_id)
+        self._cluster_id = known.get("cluster.id") or self._cluster_id or checkpoints.uuid_text(self._random_id())
+        stored = known.get("directory.id")
+        try:
+            self._directory_id = checkpoints.uuid_from_text(stored) if stored else self._random_id()
+        except ValueError as error:
+            raise errors.ConfigError(f"{path}: directory.id {stored!r} is not an id") from error
+        if not stored or "cluster.id" not in known:
+            self._fs.replace(
+                path,
+                checkpoints.render_identity(
+                    cluster_id=self._cluster_id, node_id=self.node_id, directory_id=self._directory_id
+                ),
             )
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        path = self._path(name)
-        try:
-            return checkpoints.read_offsets(self._fs, path)
-        except checkpoints.CorruptCheckpoint as error:
-            log.warning("%s; it is made again, logs are checked from their beginning", error)
-            return {}
+    def _compare(self, path: str, name: str, known: dict[str, str], ours: str | None) -> None:
+        stored = known.get(name)
+        if stored is not None and ours is not None and stored != ours:
+            raise errors.ConfigError(f"{path}: the directory belongs to {name} {stored}, this broker has {ours}")
 
-    def _topic_id(self, directory: str) -> uuid.UUID:
-        path = f"{self._path(directory)}/{checkpoints.PARTITION_METADATA}"
-        content = self._fs.read(path)
-        if content is None:
-            return _NO_ID
-        try:
-            return checkpoints.parse_topic_id(content, path)
-        except checkpoints.CorruptCheckpoint as error:
-            log.warning("%s", error)
-            return _NO_ID
-
-
-def _partition_of(directory: str) -> TopicPartition | None:
-    topic, separator, number = directory.rpartition("-")
-    if not separator or not topic or not number.isdigit():
-        return None
-    return TopicPartition(topic, int(number))
-
-
-def _new_id() -> str:
-    """An id in Kafka's text form; none starts with a dash, which command lines would take for an option."""
-    while (text := checkpoints.uuid_text(uuid.uuid4())).startswith("-"):
-        pass
-    return text
+    def _random_id(self) -> uuid.UUID:
+        """A random (version 4) id whose text does not begin with a dash, which command lines would take for an option."""
+        while True:
+            made = uuid.UUID(int=self._rng.getrandbits(128), version=4)
+            if not checkpoints.uuid_text(made).startswith("-"):
+                return made

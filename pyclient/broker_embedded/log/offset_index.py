@@ -65,10 +65,10 @@ class OffsetIndex:
         index = bisect_right(self._offsets, relative_offset)
         return self._positions[index - 1] if index else 0
 
-    def boundary(self, position: int) -> tuple[int, int]:
-        """(position, relative offset) of the last entry at or before a file position: a place where a batch begins; (0, -1) if none."""
+    def boundary(self, position: int) -> int:
+        """The last known position at or before a file position where a batch begins; 0 if none is known."""
         index = bisect_right(self._positions, position)
-        return (self._positions[index - 1], self._offsets[index - 1]) if index else (0, -1)
+        return self._positions[index - 1] if index else 0
 
     def last(self) -> tuple[int, int]:
         """(relative offset, position) of the last entry; (-1, 0) if there is none."""
@@ -87,16 +87,20 @@ class OffsetIndex:
         count = len(self._offsets)
         if count == self._flushed:
             return
-        values = [value for pair in zip(self._offsets[self._flushed :], self._positions[self._flushed :], strict=True) for value in pair]
+        values = [
+            value
+            for pair in zip(self._offsets[self._flushed :], self._positions[self._flushed :], strict=True)
+            for value in pair
+        ]
         self._file.pwrite(struct.pack(f">{len(values)}i", *values), self._flushed * ENTRY_BYTES)
         self._flushed = count
 
 
 def _increasing(offsets: array[int], positions: array[int], log_size: int) -> int:
     """How many entries from the first on are as they must be."""
-    if offsets and offsets[0] >= 0 and 0 <= positions[0] and positions[-1] < log_size:
-        if all(map(lt, offsets, offsets[1:])) and all(map(lt, positions, positions[1:])):
-            return len(offsets)
+    sane = bool(offsets) and offsets[0] >= 0 and positions[0] >= 0 and positions[-1] < log_size
+    if sane and all(map(lt, offsets, offsets[1:])) and all(map(lt, positions, positions[1:])):
+        return len(offsets)
     last_offset = last_position = -1
     for count, (offset, position) in enumerate(zip(offsets, positions, strict=True)):
         if offset <= last_offset or position <= last_position or position >= log_size:

@@ -18,13 +18,13 @@ from pyclient.broker_embedded.log.checkpoints import (
     render_topic_id,
 )
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
+from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
 from pyclient.broker_embedded.log.producer_snapshot import render_snapshot
-from pyclient.broker_embedded.log.producer_state import CompletedTransaction
+from pyclient.broker_embedded.log.producer_state import CompletedTransaction, ProducerState
 from pyclient.broker_embedded.log.recovery import LoadedLog, load, load_producers
 from pyclient.broker_embedded.log.replay import Marker, aborted, read_marker, replay_batch
 from pyclient.broker_embedded.log.retention import SegmentFacts, expired
-from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
+from pyclient.broker_embedded.log.segment import Segment
 from pyclient.broker_embedded.log.time_search import first_not_before, newest
 from pyclient.broker_embedded.log.validate import check_client_batch, read_single, writable
 from pyclient.clock import Clock
@@ -112,6 +112,7 @@ class PartitionLog:
         self._producers.high_watermark_moved(self.high_watermark)
         self._exists = exists
         self._snapshot_offset = -1
+        self._unflushed_since: int | None = None
         self._doomed: list[tuple[int, str]] = []  # (when, path) of files that are to be removed
 
     @classmethod
@@ -135,7 +136,7 @@ class PartitionLog:
         `start_offset` is what the checkpoint says. Raises `InconsistentTopicId` if the files are another topic's.
         """
         name = f"{topic}-{partition}"
-        stored = _stored_topic_id(fs, directory)
+        stored = stored_topic_id(fs, directory)
         if stored is not None and topic_id is not None and stored != topic_id:
             raise errors.InconsistentTopicId(f"{name}: {directory} belongs to topic id {stored}, not {topic_id}")
         try:
@@ -155,7 +156,7 @@ class PartitionLog:
             fs=fs,
             clock=clock,
             recovery_point=recovered,
-            exists=stored is not None,
+            exists=stored is not None or any(segment.size for segment in loaded.segments),
         )
 
     def __repr__(self) -> str:
@@ -263,7 +264,7 @@ class PartitionLog:
             try:
                 segment.transactions.append(aborted(self._producers, completed))
             except OSError as error:  # the marker is in the log: recovery makes the index again
-                self._fail(f"the transaction index cannot be written: {error}")
+                self.fail(f"the transaction index cannot be written: {error}")
 
     def _append_replica(self, data: memoryview, now_ms: int) -> AppendInfo:
         batches = self._checked_copies(data)
@@ -292,7 +293,9 @@ class PartitionLog:
             for position, header in iter_batches(data):
                 check_crc(data, position, header)
                 if header.base_offset < expected or header.last_offset_delta < 0:
-                    raise errors.OffsetOutOfRange(f"{self._name}: a batch at offset {header.base_offset} cannot follow {expected}")
+                    raise errors.OffsetOutOfRange(
+                        f"{self._name}: a batch at offset {header.base_offset} cannot follow {expected}"
+                    )
                 expected = header.next_offset
                 batches.append((position, header))
         except errors.ProtocolError as error:
@@ -303,7 +306,9 @@ class PartitionLog:
         """The active segment, closed and followed by a new one first if the batch should not go into it."""
         config = self.config
         if size > config.segment_bytes:
-            raise errors.RecordListTooLarge(f"{self._name}: a batch of {size} bytes, segment.bytes is {config.segment_bytes}")
+            raise errors.RecordListTooLarge(
+                f"{self._name}: a batch of {size} bytes, segment.bytes is {config.segment_bytes}"
+            )
         segment = self._segments[-1]
         if not segment.size:
             if segment.base_offset == self.end_offset or segment.fits(last_offset):
@@ -328,7 +333,7 @@ class PartitionLog:
             segment.append(data, last_offset=last_offset, max_timestamp=timestamp)
         except OSError as error:
             if segment.broken:
-                self._fail(f"a failed write could not be undone: {error}")
+                self.fail(f"a failed write could not be undone: {error}")
             raise errors.KafkaStorageError(f"{self._name}: the append failed: {error}") from error
 
     def _create_directory(self) -> None:
@@ -357,7 +362,8 @@ class PartitionLog:
             for callback in self.on_append:
                 callback()
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """Takes the log offline: appends are refused until it is opened again."""
         log.error("%s goes offline: %s", self._name, reason)
         self.failure = reason
 
@@ -368,7 +374,7 @@ class PartitionLog:
     ) -> LogRead:
         """The batches from the one that holds `offset` on, up to `max_bytes`, without copying them.
 
-        The last batch may be cut. `min_one_batch`: the first one is given whole even if it is larger.
+        Batches are whole. `min_one_batch`: the first one is given even if it is larger.
         Raises `OffsetOutOfRange`.
         """
         found = self._find(offset, max_bytes, min_one_batch, isolation)
@@ -382,7 +388,9 @@ class PartitionLog:
         segment.log.retain()
         region = FileRegion(segment.log.fileno(), position, length, segment.log.release)
         more = segment is not self._segments[-1] and position + length == segment.size
-        return LogRead([region], length, self.high_watermark, stable, self.start_offset, self.end_offset, aborted_, more)
+        return LogRead(
+            [region], length, self.high_watermark, stable, self.start_offset, self.end_offset, aborted_, more
+        )
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "log_end"
@@ -399,7 +407,9 @@ class PartitionLog:
     ) -> tuple[Segment, int, int, int] | None:
         """(segment, position, length, an offset at or behind the end of that stretch), None if there is nothing to read."""
         if not self.start_offset <= offset <= self.end_offset:
-            raise errors.OffsetOutOfRange(f"{self._name}: offset {offset} is not within {self.start_offset} and {self.end_offset}")
+            raise errors.OffsetOutOfRange(
+                f"{self._name}: offset {offset} is not within {self.start_offset} and {self.end_offset}"
+            )
         limit = self._limit(isolation)
         if offset >= limit:
             return None
@@ -415,13 +425,20 @@ class PartitionLog:
         position, header = found
         end, upper = self._readable_end(index, limit)
         if end - position > max_bytes:
-            if header.size > max_bytes:
-                end, upper = (position + header.size, header.next_offset) if min_one_batch else (position, offset)
-            else:
-                boundary, relative = segment.index.boundary(position + max_bytes)
-                end = boundary if boundary > position else position + max_bytes
-                upper = min(upper, segment.base_offset + relative) if boundary > position else upper
+            end, upper = position, offset
+            if header.size <= max_bytes:
+                end, upper = self._whole_batches(segment, position, max_bytes)
+            elif min_one_batch:
+                end, upper = position + header.size, header.next_offset
         return (segment, position, end - position, upper) if end > position else None
+
+    def _whole_batches(self, segment: Segment, position: int, max_bytes: int) -> tuple[int, int]:
+        """(position, offset) of the first batch that would end behind `max_bytes`; it is somewhere behind the last index entry."""
+        last = position + max_bytes
+        for at, header in segment.walk(max(position, segment.index.boundary(last))):
+            if at + header.size > last:
+                return at, header.base_offset
+        return segment.size, self.end_offset
 
     def _limit(self, isolation: Isolation) -> int:
         if isolation == "uncommitted":
@@ -445,3 +462,216 @@ class PartitionLog:
             if complete:
                 break
         return found
+
+    # Segments coming and going
+
+    def roll(self) -> Segment:
+        """Closes the active segment and begins the next one at the end of the log."""
+        active = self._segments[-1]
+        try:
+            active.finish()
+            self.snapshot_producers()
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{self._name}: the segment cannot be closed: {error}") from error
+        segment = self._new_segment(self.end_offset)
+        if active.size:
+            self._segments.append(segment)
+            self._bases.append(segment.base_offset)
+            if self.on_roll is not None:
+                self.on_roll(self, active)
+            else:
+                self.flush()
+        else:
+            self._replace_segments([segment])
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment(self._fs, self.directory, base_offset, size=0, index_interval=self.config.index_interval_bytes)
+
+    def _replace_segments(self, segments: list[Segment]) -> None:
+        for gone in self._segments:
+            if gone not in segments:
+                self._remove(gone)
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+
+    def _remove(self, segment: Segment) -> None:
+        paths = segment.mark_deleted()
+        due = self._clock.time_ms() + self.config.file_delete_delay_ms
+        self._doomed += [(due, path) for path in paths]
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Drops segments that are too old, too much, or before the log's start; forgets idle producers. How many segments went."""
+        self._producers.expire(now_ms, PRODUCER_EXPIRATION_MS)
+        self.remove_doomed(now_ms)
+        facts = [self._facts(index) for index in range(len(self._segments))]
+        count = expired(
+            facts, self.config, now_ms=now_ms, start_offset=self.start_offset, high_watermark=self.high_watermark
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self.roll()
+        for segment in self._segments[:count]:
+            self._remove(segment)
+        del self._segments[:count], self._bases[:count]
+        self._start_at(max(self.start_offset, self._bases[0]))
+        self.remove_doomed(now_ms)
+        return count
+
+    def _facts(self, index: int) -> SegmentFacts:
+        segment = self._segments[index]
+        end = self._bases[index + 1] if index + 1 < len(self._bases) else self.end_offset
+        timestamp = segment.largest_timestamp
+        if timestamp < 0 and segment.size:
+            timestamp = self._fs.modified_ms(segment.log.path)
+        return SegmentFacts(end, segment.size, timestamp)
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Removes deleted files whose `file.delete.delay.ms` is over."""
+        due = [path for when, path in self._doomed if when <= now_ms]
+        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+        for path in due:
+            self._fs.remove(path)
+
+    def delete_records_before(self, offset: int) -> None:
+        """Lets the log start at `offset` (DeleteRecords); the files go with retention. Raises `OffsetOutOfRange` above the high watermark."""
+        if offset > self.high_watermark:
+            raise errors.OffsetOutOfRange(
+                f"{self._name}: offset {offset} is above the high watermark {self.high_watermark}"
+            )
+        self._start_at(max(offset, self.start_offset))
+
+    def _start_at(self, offset: int) -> None:
+        self.start_offset = offset
+        if self._epochs.truncate_from_start(offset):
+            self._save_epochs()
+
+    # Cutting the end
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops everything from `offset` on; a batch that `offset` is inside of goes as a whole."""
+        if offset >= self.end_offset:
+            return
+        if offset < self._bases[0] or offset < self.start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        keep = max(bisect_right(self._bases, offset), 1)
+        for segment in self._segments[keep:]:
+            self._remove(segment)
+        del self._segments[keep:], self._bases[keep:]
+        self._segments[-1].truncate(offset)
+        self._end_at(offset)
+        for name in self._fs.list_files(self.directory):
+            if name.endswith(".snapshot") and name[:20].isdigit() and int(name[:20]) > offset:
+                self._fs.remove(f"{self.directory}/{name}")
+        self._producers = load_producers(self._fs, self.directory, self._name, self._segments, offset)
+        self._producers.high_watermark_moved(self.high_watermark)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops everything and begins anew, empty, at `offset`."""
+        self._replace_segments([])
+        self._segments, self._bases = [self._new_segment(offset)], [offset]
+        self.start_offset = offset
+        self._end_at(offset)
+        for name in self._fs.list_files(self.directory):
+            if name.endswith(".snapshot"):
+                self._fs.remove(f"{self.directory}/{name}")
+        self._producers = ProducerState(self._name)
+
+    def _end_at(self, offset: int) -> None:
+        self.end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
+        self.recovery_point = min(self.recovery_point, offset)
+        if self._epochs.truncate_from_end(offset):
+            self._save_epochs()
+
+    # Leader epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """This node leads from now on: `epoch` begins at the end of the log, even if nothing is ever written in it."""
+        self._note_epoch(epoch, self.end_offset)
+
+    def _note_epoch(self, epoch: int, offset: int) -> None:
+        if epoch >= 0 and epoch != self._epochs.latest and self._epochs.assign(epoch, offset):
+            self._save_epochs()
+
+    def _save_epochs(self) -> None:
+        """Not synced: after a crash of the machine they are read from the batches."""
+        if self._exists:
+            self._fs.replace(f"{self.directory}/{LEADER_EPOCHS}", render_epochs(self._epochs), sync=False)
+
+    # To the disk
+
+    def snapshot_producers(self) -> None:
+        """Writes the producers' state as of the end of the log, which spares a restart to read the batches before it."""
+        if self._exists and self._snapshot_offset != self.end_offset:
+            path = f"{self.directory}/{self.end_offset:020d}.snapshot"
+            self._fs.replace(path, render_snapshot(self._producers), sync=False)
+            self._snapshot_offset = self.end_offset
+
+    def flush(self) -> None:
+        """Returns when everything appended so far is on the disk. Raises `KafkaStorageError`, after which the log is offline."""
+        try:
+            for index, segment in enumerate(self._segments):
+                end = self._bases[index + 1] if index + 1 < len(self._bases) else self.end_offset
+                if segment.size and end > self.recovery_point:
+                    segment.write_indexes()
+                    for file in segment.files():
+                        file.sync()
+            if self._exists:
+                self._fs.sync_directory(self.directory)
+        except (
+            OSError
+        ) as error:  # what the kernel could not write it may have forgotten: nothing can be promised any more
+            self.fail(f"a flush failed: {error}")
+            raise errors.KafkaStorageError(f"{self._name}: the flush failed: {error}") from error
+        self.recovery_point = self.end_offset
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flushes if the oldest append that is not on the disk is `flush.ms` old, as told by calls of this method."""
+        if self.recovery_point == self.end_offset or self.failure is not None:
+            self._unflushed_since = None
+        elif self._unflushed_since is None:
+            self._unflushed_since = now_ms
+        elif now_ms - self._unflushed_since >= self.config.flush_ms:
+            self._unflushed_since = None
+            self.flush()
+
+    def segment_flushed(self, segment: Segment) -> None:
+        """A closed segment is on the disk; the log up to its end is, if everything before it was."""
+        if segment in self._segments[:-1] and segment.base_offset <= self.recovery_point:
+            self.recovery_point = max(self.recovery_point, self._bases[self._segments.index(segment) + 1])
+
+    def update_config(self, config: LogConfig) -> None:
+        """Takes other configs; they hold from the next append on."""
+        self.config = config
+        self._segments[-1].index_interval = config.index_interval_bytes
+
+    def close(self, clean: bool = True) -> None:
+        """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of, as in a crash."""
+        try:
+            if clean and self._exists and self.failure is None:
+                self._segments[-1].finish()
+                self.snapshot_producers()
+                self.flush()
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{self._name}: closing failed: {error}") from error
+        finally:
+            for segment in self._segments:
+                segment.close()
+        for _when, path in self._doomed if clean else ():
+            self._fs.remove(path)
+
+
+def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
+    """Whose files are in the directory; None if there are none, or they do not say."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    content = fs.read(path)
+    if content is None:
+        return None
+    try:
+        return parse_topic_id(content, path)
+    except CorruptCheckpoint as error:
+        log.warning("%s", error)
+        return None

@@ -95,7 +95,9 @@ class ProducerState:
         self.where = where  # "topic-partition", for messages
         self._entries = {entry.producer_id: entry for entry in entries}
         self._open = {  # producer id -> first offset
-            entry.producer_id: entry.transaction_start for entry in self._entries.values() if entry.transaction_start >= 0
+            entry.producer_id: entry.transaction_start
+            for entry in self._entries.values()
+            if entry.transaction_start >= 0
         }
         self._undecided: list[CompletedTransaction] = []  # decided, but the marker is not below the high watermark yet
 
@@ -157,7 +159,9 @@ class ProducerState:
         if entry is None:
             return
         if epoch < entry.epoch or (bumped and epoch == entry.epoch and entry.transaction_start >= 0):
-            raise errors.InvalidProducerEpoch(f"{self.where}: a marker of producer {producer_id} has epoch {epoch}, the log has {entry.epoch}")
+            raise errors.InvalidProducerEpoch(
+                f"{self.where}: a marker of producer {producer_id} has epoch {epoch}, the log has {entry.epoch}"
+            )
         if coordinator_epoch < entry.coordinator_epoch:
             raise errors.TransactionCoordinatorFenced(
                 f"{self.where}: a marker of producer {producer_id} comes from coordinator epoch {coordinator_epoch}, one of {entry.coordinator_epoch} was seen"
@@ -176,11 +180,15 @@ class ProducerState:
         if len(batches) == KEPT_BATCHES:
             del batches[0]
         timestamp = entry.last_timestamp = header.max_timestamp
-        batches.append(BatchMetadata((header.base_sequence + delta) % _SEQUENCES, base_offset + delta, delta, timestamp))
+        batches.append(
+            BatchMetadata((header.base_sequence + delta) % _SEQUENCES, base_offset + delta, delta, timestamp)
+        )
         if header.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = self._open[producer_id] = base_offset
 
-    def add_marker(self, header: BatchHeader, offset: int, *, commit: bool, coordinator_epoch: int) -> CompletedTransaction | None:
+    def add_marker(
+        self, header: BatchHeader, offset: int, *, commit: bool, coordinator_epoch: int
+    ) -> CompletedTransaction | None:
         """A transaction's end is in the log at `offset`; the transaction, if it wrote anything here."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
@@ -213,7 +221,9 @@ class ProducerState:
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Markers below the high watermark are final."""
         if self._undecided:
-            self._undecided = [transaction for transaction in self._undecided if transaction.last_offset >= high_watermark]
+            self._undecided = [
+                transaction for transaction in self._undecided if transaction.last_offset >= high_watermark
+            ]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers that were silent for longer, never inside a transaction; how many."""

@@ -301,7 +301,9 @@ def _finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -
     kept = {name: size for name, size in files.items() if not name.endswith((".deleted", ".cleaned", ".swap", ".tmp"))}
     if len(kept) != len(files):
         cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
-        swapped = [name for name in files if name.endswith(".log.swap") and (cleaned is None or int(name[:20]) < cleaned)]
+        swapped = [
+            name for name in files if name.endswith(".log.swap") and (cleaned is None or int(name[:20]) < cleaned)
+        ]
         for name in sorted(swapped):
             _swap(fs, directory, name.removesuffix(".log.swap"), files, kept)
         for name in files:
@@ -333,7 +335,9 @@ def _swap(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept
 
 def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig, loaded: LoadedLog) -> LoadedLog:
     """The log ends before it starts (its records were deleted up to an offset that the crash took away): begin anew there."""
-    log.warning("%s ends at offset %d, before its start %d: it begins anew, empty", name, loaded.end_offset, loaded.start_offset)
+    log.warning(
+        "%s ends at offset %d, before its start %d: it begins anew, empty", name, loaded.end_offset, loaded.start_offset
+    )
     for segment in loaded.segments:
         for path in segment.mark_deleted():
             fs.remove(path)

@@ -33,12 +33,16 @@ def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             return None
         if value is None or len(value) < _MARKER.size:
-            raise errors.CorruptRecord(f"batch at offset {header.base_offset}: a transaction marker without a coordinator epoch")
+            raise errors.CorruptRecord(
+                f"batch at offset {header.base_offset}: a transaction marker without a coordinator epoch"
+            )
         return Marker(kind == ControlType.COMMIT, _MARKER.unpack_from(value)[1])
     return None
 
 
-def replay_batch(producers: ProducerState, header: BatchHeader, read: Callable[[], Buffer]) -> CompletedTransaction | None:
+def replay_batch(
+    producers: ProducerState, header: BatchHeader, read: Callable[[], Buffer]
+) -> CompletedTransaction | None:
     """Tells `producers` of a stored batch; `read` gives its bytes, asked for only if it is a control batch."""
     if header.producer_id < 0:
         return None
@@ -48,7 +52,9 @@ def replay_batch(producers: ProducerState, header: BatchHeader, read: Callable[[
     marker = read_marker(read(), header) if header.count else None
     if marker is None:
         return None
-    return producers.add_marker(header, header.base_offset, commit=marker.commit, coordinator_epoch=marker.coordinator_epoch)
+    return producers.add_marker(
+        header, header.base_offset, commit=marker.commit, coordinator_epoch=marker.coordinator_epoch
+    )
 
 
 def aborted(producers: ProducerState, completed: CompletedTransaction) -> AbortedTransaction:

@@ -8,6 +8,7 @@ from typing import Final
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
 from pyclient.broker_embedded.log.offset_index import OffsetIndex
+from pyclient.broker_embedded.log.replay import rebuild_aborted
 from pyclient.broker_embedded.log.time_index import TimeIndex
 from pyclient.broker_embedded.log.transaction_index import TransactionIndex
 from pyclient.records.batch import HEADER_SIZE, BatchHeader, read_header
@@ -43,6 +44,7 @@ class Segment:
         "_times",
         "_transactions",
         "base_offset",
+        "broken",
         "index_interval",
         "log",
         "size",
@@ -55,6 +57,7 @@ class Segment:
         self.size = size
         self.index_interval = index_interval
         self.log: File = fs.file(self._stem + ".log")
+        self.broken = False  # half a write is behind the last batch, and could not be cut off yet
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._transactions: TransactionIndex | None = None
@@ -145,7 +148,9 @@ class Segment:
         for at, header in self.walk(position):
             if header.base_offset + header.last_offset_delta >= offset:
                 if at == position > 0 and header.base_offset > offset:
-                    raise DamagedSegment(self.log.path, at, f"the index sends offset {offset} here, where {header.base_offset} is")
+                    raise DamagedSegment(
+                        self.log.path, at, f"the index sends offset {offset} here, where {header.base_offset} is"
+                    )
                 return at, header
         return None
 
@@ -156,20 +161,24 @@ class Segment:
     # Writing
 
     def append(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
-        """Writes one set of batches in one piece; `OSError` leaves the segment as it was."""
+        """Writes one set of batches in one piece; `OSError` leaves the segment's batches as they were."""
         position = self.size
+        if self.broken:
+            self._undo_write()
         try:
             self.log.pwrite(data, position)
         except OSError:
-            self._undo_write(position)
+            self.broken = True
+            self._undo_write()
             raise
         self.note(position, len(data), last_offset=last_offset, max_timestamp=max_timestamp)
         self.size = position + len(data)
 
-    def _undo_write(self, position: int) -> None:
+    def _undo_write(self) -> None:
         """A write stopped half way: cut it off, so that nothing of it can ever be taken for data."""
-        if position or self._fs.exists(self.log.path):
-            self.log.truncate(position)
+        if self.size or self._fs.exists(self.log.path):
+            self.log.truncate(self.size)
+        self.broken = False
 
     def note(self, position: int, size: int, *, last_offset: int, max_timestamp: int) -> None:
         """Indexes a set of batches that is in the file at `position`."""
@@ -197,6 +206,7 @@ class Segment:
         self.write_indexes()
         for file in (self.index.file, self.times.file):
             file.fileno()
+            file.close()
 
     def files(self) -> list[File]:
         """The files that hold data now."""
@@ -224,7 +234,7 @@ class Segment:
         self.times.truncate(relative + 1)
         self._resume(at)
         if not position:
-            self._first_timestamp = -1
+            self._first_timestamp = None
         return at
 
     def _resume(self, position: int) -> None:
@@ -253,39 +263,40 @@ class Segment:
     def _load_indexes(self) -> None:
         """Takes the index files over; what they lack of the log's end, and all of it if they make no sense, is made again."""
         self._empty_indexes()
-        assert self._index is not None and self._times is not None and self._transactions is not None
-        offsets, times = self._fs.read(self._index.file.path), self._fs.read(self._times.file.path)
-        self._transactions.load(self._fs.read(self._transactions.file.path) or b"")
-        usable = (
-            offsets is not None
-            and times is not None
-            and (self._index.load(offsets, self.size) or not any(offsets[len(self._index) * 8 :]))
-            and (self._times.load(times) or not any(times[len(self._times) * 12 :]))
-        )
+        offsets = self._fs.read(self._stem + ".index")
+        times = self._fs.read(self._stem + ".timeindex")
+        intact = self.index.load(offsets or b"", self.size)
+        intact &= self.times.load(times or b"")
+        if intact and times is not None and (offsets is not None or self.size <= self.index_interval):
+            self._resume(self.index.last()[1])
+            self._bytes_since_index = self.size - self.index.last()[1]
+        else:
+            self._note_all()
+        aborted = self._fs.read(self._stem + ".txnindex")
+        if aborted is not None and not self.transactions.load(aborted):
+            rebuild_aborted(self, self._fs.read(self._stem + ".snapshot"))
+
+    def _note_all(self) -> None:
         try:
-            if usable:
-                self._note_tail()
-                return
-        except DamagedSegment:
-            pass  # the index points into the middle of a batch, or the log is damaged: the next line tells which
-        self.rebuild_indexes()
+            self._note_from(self.forget(self.size))
+        except DamagedSegment:  # the index points into the middle of a batch, or the log is damaged: this tells which
+            self.rebuild_indexes()
 
-    def _note_tail(self) -> None:
-        """Goes on from the last entry of the indexes to the end of the log."""
-        _, at = self.index.last()
-        timestamp, reached = self.times.last()
-        self._bytes_since_index = 0
-        self._largest_timestamp, self._largest_timestamp_offset = timestamp, self.base_offset + max(reached, 0)
-        for position, header in self.walk(at):
-            self.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
-
-    def files_on_disk(self) -> list[File]:
-        """Every file this segment may have, whether it was ever written or not."""
-        return [self.log, *(self._fs.file(self._stem + suffix) for suffix in (".index", ".timeindex", ".txnindex"))]
+    def mark_deleted(self) -> list[str]:
+        """Renames the files so that the next start throws them away; returns their new paths, to be removed later."""
+        files = [self.log, self._fs.file(self._stem + ".index"), self._fs.file(self._stem + ".timeindex")]
+        files += [self._fs.file(self._stem + ".txnindex"), self._fs.file(self._stem + ".snapshot")]
+        for file in files:
+            self._fs.rename_file(file, file.path + ".deleted")
+        self.close()
+        return [file.path for file in files]
 
     def close(self) -> None:
-        """Gives the descriptors back."""
+        """Gives back the descriptors."""
         self.log.close()
         for index in (self._index, self._times, self._transactions):
             if index is not None:
                 index.file.close()
+
+    def __repr__(self) -> str:
+        return f"<Segment {self._stem}.log size={self.size}>"

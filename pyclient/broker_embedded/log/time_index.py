@@ -82,5 +82,7 @@ class TimeIndex:
         if count == self._flushed:
             return
         rows = zip(self._timestamps[self._flushed :], self._offsets[self._flushed :], strict=True)
-        self._file.pwrite(b"".join(_ENTRY.pack(timestamp, offset) for timestamp, offset in rows), self._flushed * ENTRY_BYTES)
+        self._file.pwrite(
+            b"".join(_ENTRY.pack(timestamp, offset) for timestamp, offset in rows), self._flushed * ENTRY_BYTES
+        )
         self._flushed = count

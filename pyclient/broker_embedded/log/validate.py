@@ -27,6 +27,7 @@ _TRANSACTIONAL: Final = 0x10
 _NOT_FROM_CLIENTS: Final = 0xFFE0  # control, delete horizon, and bits without a meaning
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
+_ATTRIBUTES_AT: Final = 21
 _UNLIMITED: Final = 2**63 - 1
 
 
@@ -42,7 +43,9 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
     Raises `CorruptMessage` or `InvalidRecord`.
     """
     if len(batch) > _MAGIC_AT and batch[_MAGIC_AT] < 2:
-        raise errors.InvalidRecord(f"{where}: record format {batch[_MAGIC_AT]} is no longer taken, only batches (format 2)")
+        raise errors.InvalidRecord(
+            f"{where}: record format {batch[_MAGIC_AT]} is no longer taken, only batches (format 2)"
+        )
     try:
         header = read_header(batch)
         if header.size < len(batch):
@@ -51,7 +54,9 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
     except errors.ProtocolError as error:
         raise errors.CorruptMessage(f"{where}: {error}") from error
     if header.count < 1 or header.count != header.last_offset_delta + 1:
-        raise errors.InvalidRecord(f"{where}: a batch of {header.count} records that ends {header.last_offset_delta} behind its first")
+        raise errors.InvalidRecord(
+            f"{where}: a batch of {header.count} records that ends {header.last_offset_delta} behind its first"
+        )
     return header
 
 
@@ -61,7 +66,9 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int, where:
     Raises `MessageTooLarge`, `CorruptMessage`, `InvalidRecord`, `InvalidTimestamp` or `UnsupportedCompressionType`.
     """
     if len(batch) > config.max_message_bytes:
-        raise errors.MessageTooLarge(f"{where}: a batch of {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}")
+        raise errors.MessageTooLarge(
+            f"{where}: a batch of {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}"
+        )
     header = read_single(batch, where)
     attributes = header.attributes & 0xFFFF
     if header.base_offset != 0:
@@ -87,7 +94,9 @@ def _stamp_time(batch: memoryview, header: BatchHeader, config: LogConfig, now_m
     from_broker = header.attributes & _LOG_APPEND_TIME
     if config.log_append_time:
         if from_broker:
-            raise errors.InvalidTimestamp(f"{where}: the batch claims the broker's time (LogAppendTime), which only the broker may set")
+            raise errors.InvalidTimestamp(
+                f"{where}: the batch claims the broker's time (LogAppendTime), which only the broker may set"
+            )
         stamp_timestamp(batch, 0, header, TIMESTAMP_LOG_APPEND, now_ms)
         return read_header(batch)
     if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
@@ -119,7 +128,9 @@ def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, no
         )
 
 
-def _recompress(batch: memoryview, header: BatchHeader, config: LogConfig, where: str) -> tuple[memoryview, BatchHeader]:
+def _recompress(
+    batch: memoryview, header: BatchHeader, config: LogConfig, where: str
+) -> tuple[memoryview, BatchHeader]:
     """The same records in the topic's codec: they are one block, so nothing inside it has to be read."""
     name = config.compression_type
     codec = Compression.NONE if name == "uncompressed" else Compression.from_name(name)
@@ -134,8 +145,8 @@ def _recompress(batch: memoryview, header: BatchHeader, config: LogConfig, where
     stored[:HEADER_SIZE] = batch[:HEADER_SIZE]
     stored[HEADER_SIZE:] = packed
     struct.pack_into(">i", stored, _LENGTH_AT, len(stored) - _LENGTH_AT - 4)
-    renamed = header._replace(size=len(stored), attributes=header.attributes & ~_CODEC | codec)
-    stamp_timestamp(stored, 0, renamed, header.timestamp_type, header.max_timestamp)
+    struct.pack_into(">h", stored, _ATTRIBUTES_AT, header.attributes & ~_CODEC | codec)
+    stamp_timestamp(stored, 0, read_header(stored), header.timestamp_type, header.max_timestamp)
     return stored, read_header(stored)
 
 
