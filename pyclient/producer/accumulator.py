@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
 
 from pyclient.clock import Rng
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery, DeliveryDesk
-from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue, TopicQueues, refuse
+from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue, TopicQueues
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.records import HEADER_SIZE
 
@@ -35,6 +36,7 @@ class RecordAccumulator:
         linger: float,
         delivery_timeout: float,
         adaptive: bool = True,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), buffer_memory)
@@ -42,6 +44,7 @@ class RecordAccumulator:
         self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
         self.stalled_nodes: Callable[[], set[int]] = set
         self._desk = desk
+        self._lock = lock or nullcontext()  # only handed on, for appends where nobody holds it
         self._rng = rng
         self._linger = linger
         self._delivery_timeout = delivery_timeout
@@ -60,7 +63,7 @@ class RecordAccumulator:
         topic = self.topics.get(name)
         if topic is None:
             partitioner = StickyPartitioner(self._rng, self.batch_size, adaptive=self._adaptive)
-            topic = self.topics[name] = TopicQueues(name, partitioner)
+            topic = self.topics[name] = TopicQueues(name, partitioner, self._lock)
             topic.last_used = now
         if topic.topic_id != topic_id:
             if topic.queues:
@@ -114,9 +117,7 @@ class RecordAccumulator:
         if not queue.records:
             queue.topic.unused -= 1
         queue.topic.last_used = now
-        queue.open = batch
-        queue.append = batch.builder.append
-        queue.waiting.append(batch)
+        queue.begin(batch)
         self.incomplete[batch] = None
         if self._linger == 0 or self.pool.waiting:
             self.make_ready(batch)
@@ -126,13 +127,9 @@ class RecordAccumulator:
 
     def close_open(self, queue: PartitionQueue) -> None:
         """The partition's open batch takes no more records, and may be sent."""
-        batch = queue.open
+        batch = queue.close()
         if batch is None:
             return
-        queue.append = refuse
-        queue.open = None
-        queue.records += batch.count
-        batch.closed = True
         self.mark_ready(queue)
         topic = queue.topic
         if queue is topic.sticky and topic.partitioner.closed(batch.size):

@@ -73,6 +73,7 @@ class ProducerCore:
             linger=config.linger_ms / 1000,
             delivery_timeout=config.delivery_timeout_ms / 1000,
             adaptive=config.partitioner_adaptive_partitioning_enable,
+            lock=self.lock,
         )
         self.sender = Sender(
             self.accumulator,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.idempotence import PartitionSequence
 from pyclient.producer.partitioner import StickyPartitioner
+from pyclient.records import IMPLEMENTATION
 
 NO_LEADER = -1
 
 Append = Callable[[int, Any, Any, Any], Any]
+
+ATOMIC_APPEND: Final = IMPLEMENTATION == "cython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether one append cannot be interrupted by another thread's, nor by a batch being closed."""
 
 
 def refuse(timestamp_ms: int, key: object, value: object, headers: object) -> None:
@@ -21,12 +27,26 @@ def refuse(timestamp_ms: int, key: object, value: object, headers: object) -> No
     return
 
 
+def locked(lock: AbstractContextManager[Any], append: Append) -> Append:
+    """The same `append` for callers that do not hold the lock."""
+
+    def append_locked(timestamp_ms: int, key: Any, value: Any, headers: Any) -> Any:
+        with lock:
+            return append(timestamp_ms, key, value, headers)
+
+    return append_locked
+
+
 class PartitionQueue:
-    """Batches that wait, oldest first; the last one may be open. `append` is the open batch's own."""
+    """Batches that wait, oldest first; the last one may be open.
+
+    `append` is the open batch's own, for who holds the producer's lock; `append_unlocked` is for who does not. They are
+    the same where a compiled append cannot be interrupted: `with lock` costs as much as the append (measured: 220 ns).
+    """
 
     __slots__ = (
-        "append", "leader", "name", "on_wire", "open", "outstanding", "partition", "records", "sequence", "topic",
-        "waiting", "wire_node",
+        "append", "append_unlocked", "leader", "name", "on_wire", "open", "outstanding", "partition", "records",
+        "sequence", "topic", "waiting", "wire_node",
     )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: int) -> None:
@@ -35,6 +55,7 @@ class PartitionQueue:
         self.name = f"{topic.name}-{partition}"
         self.leader = NO_LEADER
         self.append: Append = refuse
+        self.append_unlocked: Append = refuse
         self.open: ProducerBatch | None = None
         self.waiting: deque[ProducerBatch] = deque()
         self.records = 0
@@ -45,6 +66,25 @@ class PartitionQueue:
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.name} leader={self.leader} waiting={len(self.waiting)} on_wire={self.on_wire}>"
+
+    def begin(self, batch: ProducerBatch) -> None:
+        """Opens a batch behind all others."""
+        self.open = batch
+        self.waiting.append(batch)
+        self.append = batch.builder.append
+        self.append_unlocked = self.append if ATOMIC_APPEND else locked(self.topic.lock, self.append)
+
+    def close(self) -> ProducerBatch | None:
+        """The open batch takes no more records, from now on and whoever appends."""
+        batch = self.open
+        if batch is None:
+            return None
+        batch.builder.close()
+        batch.closed = True
+        self.append = self.append_unlocked = refuse
+        self.open = None
+        self.records += batch.count
+        return batch
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
         """Queues batches again, in front of all that come behind them in the partition's order."""
@@ -63,10 +103,13 @@ class PartitionQueue:
 class TopicQueues:
     """A topic's partitions, as the last metadata had them, and the one that keyless records go to."""
 
-    __slots__ = ("available", "count", "last_used", "name", "partitioner", "queues", "sticky", "topic_id", "unused")
+    __slots__ = (
+        "available", "count", "last_used", "lock", "name", "partitioner", "queues", "sticky", "topic_id", "unused",
+    )  # fmt: skip
 
-    def __init__(self, name: str, partitioner: StickyPartitioner) -> None:
+    def __init__(self, name: str, partitioner: StickyPartitioner, lock: AbstractContextManager[Any]) -> None:
         self.name = name
+        self.lock = lock
         self.partitioner = partitioner
         self.topic_id = uuid.UUID(int=0)
         self.count = 0

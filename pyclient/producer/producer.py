@@ -86,14 +86,13 @@ class Producer:
             timestamp_ms = self._time_ms()
         future: DeliveryFuture | None = None
         try:
-            with self._lock:
-                queues = self._topics.get(topic)
-                if queues is not None:
-                    if partition is None:
-                        queue = queues.sticky if key is None else queues.queues[partition_for_key(key, queues.count)]
-                        future = queue.append(timestamp_ms, key, value, headers)
-                    elif 0 <= partition < queues.count:
-                        future = queues.queues[partition].append(timestamp_ms, key, value, headers)
+            queues = self._topics.get(topic)
+            if queues is not None:
+                if partition is None:
+                    queue = queues.sticky if key is None else queues.queues[partition_for_key(key, queues.count)]
+                    future = queue.append_unlocked(timestamp_ms, key, value, headers)
+                elif 0 <= partition < queues.count:
+                    future = queues.queues[partition].append_unlocked(timestamp_ms, key, value, headers)
             if future is None:
                 future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
         except WRONG_RECORD as error:
