@@ -62,7 +62,7 @@ def test_java_reads_what_we_write_in_every_codec(kafka: Cluster, topic: str) -> 
             for n in range(100):
                 producer.send(name, f"value {n}".encode(), key=codec.encode(), headers={"n": str(n).encode()})
         lines += [f"n:{n}\t{codec}\tvalue {n}" for n in range(100)]
-    shown = [item for name in ("headers", "key") for item in ("--property", f"print.{name}=true")]
+    shown = tools.shows(kafka.version, headers="true", key="true")
     output = tools.run(
         "console-consumer", "--bootstrap-server", kafka.bootstrap_servers, "--include", f"{topic}-.*", *shown,
         "--from-beginning", "--max-messages", str(len(lines)), "--timeout-ms", "20000", version=kafka.version,
@@ -74,7 +74,7 @@ def test_we_read_what_java_writes_in_every_codec(kafka: Cluster, topic: str) -> 
     lines = [f"a:{n},b:x\tkey {n}\tvalue {n}" for n in range(200)]
     for codec in CODECS:
         create(kafka, f"{topic}-{codec}")
-    options = [item for name in ("key", "headers") for item in ("--property", f"parse.{name}=true")]
+    options = tools.parses(kafka.version, key="true", headers="true")
     writers = [
         tools.start(
             "console-producer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", f"{topic}-{codec}",

@@ -60,7 +60,7 @@ def test_a_topic_that_cannot_be_is_refused_with_kafkas_reason(ours: str, version
     at = ("--bootstrap-server", ours, "--create", "--topic")
     attempts = {
         "InvalidReplicationFactorException": (topic, "--replication-factor", "3"),
-        "InvalidConfigurationException": (topic, "--config", "retention.ms=never"),
+        "InvalidTopicException": (f"{topic}/slash",),
     }
     running = {
         reason: tools.start("topics", *at, *arguments, version=version) for reason, arguments in attempts.items()
@@ -75,10 +75,10 @@ def test_console_producer_and_consumer_and_a_groups_whole_life(ours: str, versio
     at = ("--bootstrap-server", ours)
     lines = [f"key {n}\tvalue {n}" for n in range(500)]
     tools.run("topics", *at, "--create", "--topic", topic, "--partitions", "2", version=version)
-    produce(ours, topic, lines, version, "--property", "parse.key=true", "--compression-codec", "lz4")
+    produce(ours, topic, lines, version, *tools.parses(version, key="true"), "--compression-codec", "lz4")
     read = tools.run(
         "console-consumer", *at, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "500",
-        "--property", "print.key=true", "--timeout-ms", "20000", version=version,
+        *tools.shows(version, key="true"), "--timeout-ms", "20000", version=version,
     )  # fmt: skip
     assert sorted(read.out.splitlines()) == sorted(lines)
 
@@ -127,21 +127,26 @@ def test_a_member_of_a_running_group_is_described(ours: str, version: str, topic
         member.communicate()
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_the_perf_tools_run(ours: str, codec: str, version: str, topic: str) -> None:
-    count = "50000"
-    tools.run("topics", "--bootstrap-server", ours, "--create", "--topic", topic, "--partitions", "3", version=version)
-    properties = ("--producer-props", f"bootstrap.servers={ours}", "acks=all", f"compression.type={codec}")
-    load = ("--topic", topic, "--num-records", count, "--record-size", "100", "--throughput", "-1")
-    produced = tools.run("producer-perf", *load, *properties, version=version)
-    assert f"{count} records sent" in produced.out
-    read = ("--bootstrap-server", ours, "--topic", topic, "--messages", count, "--timeout", "20000")
-    consumed = tools.run("consumer-perf", *read, version=version)
-    figures = consumed.out.strip().splitlines()[-1].split(", ")
-    assert figures[4] == count
-
-    offsets = tools.run("get-offsets", "--bootstrap-server", ours, "--topic", topic, version=version).out
-    assert sum(int(line.rsplit(":", 1)[1]) for line in offsets.split()) == int(count)
+def test_the_perf_tools_run(ours: str, version: str, topic: str) -> None:
+    count, codecs = 50_000, ("none", "zstd")
+    at = ("--bootstrap-server", ours)
+    producers = [
+        tools.start(
+            "producer-perf", "--topic", f"{topic}-{codec}", "--num-records", str(count), "--record-size", "100",
+            "--throughput", "-1", "--producer-props", f"bootstrap.servers={ours}", "acks=all",
+            f"compression.type={codec}", version=version,
+        )
+        for codec in codecs
+    ]  # fmt: skip
+    for process in producers:
+        assert f"{count} records sent" in tools.finish(process).out
+    read = ("--messages", str(count), "--timeout", "20000")
+    consumers = [tools.start("consumer-perf", *at, "--topic", f"{topic}-{c}", *read, version=version) for c in codecs]
+    for process in consumers:
+        figures = tools.finish(process).out.strip().splitlines()[-1].split(", ")
+        assert figures[4] == str(count)
+    offsets = tools.run("get-offsets", *at, "--topic-partitions", f"{topic}-.*:0", version=version).out
+    assert sorted(offsets.split()) == [f"{topic}-{codec}:0:{count}" for codec in codecs]
 
 
 def test_the_versions_tool_understands_what_we_offer(ours: str, version: str) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.kafka.jars import VERSIONS, class_path, java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _QUICK: Final = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """For processes that end soon: half the start of a JVM made for throughput."""
@@ -40,6 +43,24 @@ _CLASSES_3: Final = {
 """Where a class was before 4.0."""
 
 
+def shows(version: str, **properties: str) -> list[str]:
+    """The options that set the console consumer's formatter, `key=true` for print.key=true."""
+    return _properties("--formatter-property" if _is_new(version) else "--property", "print", properties)
+
+
+def parses(version: str, **properties: str) -> list[str]:
+    """The options that set the console producer's reader, `key=true` for parse.key=true."""
+    return _properties("--reader-property" if _is_new(version) else "--property", "parse", properties)
+
+
+def _is_new(version: str) -> bool:
+    return not version.startswith("3.")
+
+
+def _properties(option: str, verb: str, properties: Mapping[str, str]) -> list[str]:
+    return [word for name, value in properties.items() for word in (option, f"{verb}.{name}={value}")]
+
+
 class Output(NamedTuple):
     """What a tool said."""
 
@@ -50,7 +71,7 @@ class Output(NamedTuple):
 
 def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = _QUICK) -> list[str]:
     """The command line of a tool (a short name, or any Java class)."""
-    old = _CLASSES_3 if version.startswith("3.") else {}
+    old = {} if _is_new(version) else _CLASSES_3
     name = old.get(tool) or _CLASSES.get(tool, tool)
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return [java(), *jvm, "-Djava.awt.headless=true", quiet, "-cp", class_path(version), name, *arguments]
