@@ -19,6 +19,7 @@ from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
 from pyclient.broker_embedded.server import BrokerConnection, Listener
+from pyclient.broker_embedded.settings import LONG_MAX
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class BrokerNode:
             node_id=self.node_id,
             cluster_id=None,
             defaults=defaults,
+            rng=self.rng,
         )
         self._logs.open()
         self._metadata = MetadataLog.open(
@@ -198,10 +200,10 @@ class BrokerNode:
             on_topic_removed=self._remove_topic,
         )
         self.controller.register(self.host, self.port)
-        if not self.logs.was_clean:
-            self.controller.elect_again()
         self.partitions = Partitions(self.node_id, self.image, self.logs, defaults)
-        self.partitions.adopt()
+        if not self.logs.was_clean:
+            self.partitions.remove_strays()
+            self.controller.elect_again()
         self._load_groups()
 
     def _close_logs(self, *, clean: bool) -> None:
@@ -224,6 +226,11 @@ class BrokerNode:
             if topic.name == OFFSETS_TOPIC:
                 self.groups.unload(index)
         self.logs.delete_topic(topic.name)
+        delay = self.logs.defaults.file_delete_delay_ms / 1000
+        self.schedule(delay, self._remove_doomed)
+
+    def _remove_doomed(self) -> None:
+        self.logs.remove_doomed(self.clock.time_ms())
 
     def _connect(self, sock: socket.socket) -> None:
         if len(self.connections) >= self.config.integer("max.connections"):
@@ -245,6 +252,7 @@ class BrokerNode:
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self._apply_retention)
         checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
         self._every("checkpoints", checkpoints, self.logs.flush_checkpoints)
+        self._every("flush", 1.0, self._flush_due)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
@@ -260,7 +268,17 @@ class BrokerNode:
         self._timers[name] = self.schedule(seconds, run)
 
     def _apply_retention(self) -> None:
-        self.logs.run_retention(self.clock.time_ms())
+        self._remove_doomed()
+        self._step(self.logs.retention_steps(self.clock.time_ms()))
+
+    def _step(self, steps: Iterator[object]) -> None:
+        """One piece of background work, then whatever else the loop has to do, then the next."""
+        if self._listener is not None and next(steps, None) is not None:
+            self.loop.call_soon(self._step, steps)
+
+    def _flush_due(self) -> None:
+        if self.logs.defaults.flush_ms < LONG_MAX or any("flush.ms" in own for own in self.image.configs.values()):
+            self.logs.flush_due(self.clock.time_ms())
 
     def _close_idle(self, seconds: float) -> None:
         oldest = self.loop.time() - seconds

@@ -21,6 +21,7 @@ class Partitions:
         self._image = image
         self._logs = logs
         self._defaults = defaults
+        logs.config_for = self.configure
 
     def leader(self, topic: str, index: int, epoch: int = -1) -> tuple[PartitionLog, int]:
         """The log and the leader epoch. `epoch` is what the client takes for it, negative for no idea (KIP-320).
@@ -41,17 +42,16 @@ class Partitions:
         """The log, if anything was ever written or read there."""
         return self._logs.get(topic, index)
 
-    def adopt(self) -> None:
-        """Configure the logs that were found at the start, and delete those whose topic's deletion was interrupted."""
-        strays = set()
-        for log in self._logs.logs:
-            topic = self._image.topics.get(log.topic)
-            if topic is None or topic.topic_id != log.topic_id:
-                strays.add(log.topic)
-            else:
-                log.update_config(self.configure(log.topic))
-        for name in strays:
-            self._logs.delete_topic(name)
+    def remove_strays(self) -> None:
+        """Delete what is left of topics that the metadata does not know: a crash interrupted their deletion."""
+        found: dict[str, bool] = {}
+        for at, topic_id in self._logs.topic_ids():
+            topic = self._image.topics.get(at.topic)
+            known = topic is not None and topic_id in (topic.topic_id, None)
+            found[at.topic] = known or found.get(at.topic, False)
+        for name, known in found.items():
+            if not known:
+                self._logs.delete_topic(name)
 
     def configure(self, topic: str) -> LogConfig:
         """What the topic's options make of the broker's defaults."""
