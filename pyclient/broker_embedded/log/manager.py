@@ -104,10 +104,10 @@ class LogManager:
                 f"{self.data_dir} is in use by another broker: stop it or choose another directory"
             ) from error
         try:
-            self._identify()
+            is_new = self._identify()
             self._find_partitions()
             marker = self._path(checkpoints.CLEAN_SHUTDOWN)
-            self.was_clean = not self._unopened or self._fs.exists(marker)
+            self.was_clean = is_new or self._fs.exists(marker)
             self._fs.remove(marker)
         except BaseException:
             self._lock.release()
@@ -261,7 +261,8 @@ class LogManager:
             self._offsets[name] = offsets
         return offsets
 
-    def _identify(self) -> None:
+    def _identify(self) -> bool:
+        """Learns or writes whose directory this is; True if it was nobody's."""
         path = self._path(checkpoints.META_PROPERTIES)
         content = self._fs.read(path)
         known = {} if content is None else checkpoints.parse_identity(content, path)
@@ -280,6 +281,7 @@ class LogManager:
                     cluster_id=self._cluster_id, node_id=self.node_id, directory_id=self._directory_id
                 ),
             )
+        return content is None
 
     def _compare(self, path: str, name: str, known: dict[str, str], ours: str | None) -> None:
         stored = known.get(name)

@@ -223,38 +223,42 @@ class _Loading:
         start = self.restore_producers(files, check_from)
         self.end_offset = start
         for index, segment in enumerate(self.segments):
-            last = index + 1 == len(self.segments)
-            if not last and self.segments[index + 1].base_offset <= start:
+            if index + 1 < len(self.segments) and self.segments[index + 1].base_offset <= start:
                 continue
             self.end_offset = max(self.end_offset, segment.base_offset)
-            self._recover_segment(segment, start, check_from)
-            if self.damage is not None:
+            try:
+                self._recover_segment(segment, start, check_from)
+            except DamagedSegment as error:
+                self._cut(segment, error)
                 self._drop_segments(index + 1)
-                return
+                break
+        if self.end_offset < start:  # damaged below what was taken for safe: the snapshot knows of batches that are gone
+            self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
 
     def _recover_segment(self, segment: Segment, start: int, check_from: int) -> None:
-        """Goes through a segment's batches from offset `start` on, checks those from `check_from` on, and cuts it at the first bad one."""
-        try:
-            found = segment.locate(start) if start > segment.base_offset else (0, None)
-            position = segment.size if found is None else found[0]
-            noted = segment.forget(position)
-            for at, header in segment.walk(noted):
-                if at >= position:
-                    break
-                segment.note(at, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
-            segment.transactions.truncate(start)
-            for position, header in _checked(segment, position, check_from):
-                self._take_epoch(header)
-                segment.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
-                self._take_producer(segment, position, header)
-                self.end_offset = header.next_offset
-        except DamagedSegment as error:
-            self._cut(segment, error)
+        """Goes through a segment's batches from offset `start` on, and checks those from `check_from` on."""
+        segment.load_indexes()
+        position = self._position_of(segment, start)
+        segment.resume_at(position)
+        segment.transactions.truncate(start)
+        for at, header in _checked(segment, position, check_from):
+            self._take_epoch(header)
+            segment.note(at, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+            self._take_producer(segment, at, header)
+            self.end_offset = header.next_offset
+
+    def _position_of(self, segment: Segment, start: int) -> int:
+        """Where the first batch is that ends at or behind offset `start`; the end if there is none."""
+        if start <= segment.base_offset:
+            return 0
+        found = segment.locate(start)
+        return segment.size if found is None else found[0]
 
     def _cut(self, segment: Segment, damage: DamagedSegment) -> None:
         lost = segment.size - damage.position
         log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
         segment.cut(damage.position)
+        self.end_offset = self._find_end(segment)
         self.damage = damage
 
     def _drop_segments(self, index: int) -> None:

@@ -222,10 +222,18 @@ class Segment:
 
     def cut(self, position: int) -> None:
         """Makes the file end at `position`, a batch's beginning, and forgets what the indexes knew of the rest."""
-        at = self.forget(position)
         self.log.truncate(position)
         self.size = position
-        self._note_from(at)
+        self.resume_at(position)
+
+    def resume_at(self, position: int) -> None:
+        """Brings the indexes to where they were when the file ended at `position`; entries that turn out wrong are made again."""
+        try:
+            if self._note_between(self.forget(position), position):
+                return
+        except DamagedSegment:  # an entry points into a batch, or the log is damaged: the next line tells which
+            pass
+        self._note_between(self.forget(0), position)
 
     def forget(self, position: int) -> int:
         """Makes the indexes end at their last entry before `position`; returns where `note` must go on from."""
@@ -247,11 +255,15 @@ class Segment:
         """Makes the offset and time indexes again from the headers of all batches."""
         if self._index is None:
             self._empty_indexes()
-        self._note_from(self.forget(0))
+        self._note_between(self.forget(0), self.size)
 
-    def _note_from(self, start: int) -> None:
+    def _note_between(self, start: int, end: int) -> bool:
+        """Notes the batches from `start` up to `end`; False if no batch ends there."""
         for position, header in self.walk(start):
+            if position >= end:
+                return position == end
             self.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+        return True
 
     # Files coming and going
 
@@ -261,26 +273,23 @@ class Segment:
         self._transactions = TransactionIndex(self._fs.file(self._stem + ".txnindex"))
 
     def _load_indexes(self) -> None:
-        """Takes the index files over; what they lack of the log's end, and all of it if they make no sense, is made again."""
+        """Takes the index files over; what they lack of the log's end, or all of it if they make no sense, is made again."""
+        if not self.load_indexes():
+            self.resume_at(self.size)
+
+    def load_indexes(self) -> bool:
+        """Takes over what can be used of the index files; True if they look complete. For recovery, which completes them."""
         self._empty_indexes()
         offsets = self._fs.read(self._stem + ".index")
         times = self._fs.read(self._stem + ".timeindex")
         intact = self.index.load(offsets or b"", self.size)
         intact &= self.times.load(times or b"")
-        if intact and times is not None and (offsets is not None or self.size <= self.index_interval):
-            self._resume(self.index.last()[1])
-            self._bytes_since_index = self.size - self.index.last()[1]
-        else:
-            self._note_all()
+        self._resume(self.index.last()[1])
+        self._bytes_since_index = self.size - self.index.last()[1]
         aborted = self._fs.read(self._stem + ".txnindex")
         if aborted is not None and not self.transactions.load(aborted):
             rebuild_aborted(self, self._fs.read(self._stem + ".snapshot"))
-
-    def _note_all(self) -> None:
-        try:
-            self._note_from(self.forget(self.size))
-        except DamagedSegment:  # the index points into the middle of a batch, or the log is damaged: this tells which
-            self.rebuild_indexes()
+        return intact and times is not None and (offsets is not None or self.size <= self.index_interval)
 
     def mark_deleted(self) -> list[str]:
         """Renames the files so that the next start throws them away; returns their new paths, to be removed later."""
