@@ -6,9 +6,6 @@ cdef enum:
 
 cdef tuple NO_ARGUMENTS = ()
 
-cdef extern from "Python.h":
-    void untrack "PyObject_GC_UnTrack" (void* op)
-
 
 def record_size_bound(key, value, headers):
     """The most bytes this record takes in a batch, the batch's header not counted."""
@@ -31,8 +28,8 @@ cdef class BatchBuilder:
     """Writes records into the caller's buffer, behind room for the header, until one does not fit.
 
     `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
-    length cannot describe. One thread at a time, except that `append` and `close` here take effect at one moment under
-    the interpreter's lock.
+    length cannot describe. One thread at a time, except that `append`, `append_columns` and `close` here take effect at
+    one moment under the interpreter's lock.
     """
 
     cdef object _memory  # a view, which also keeps the buffer's size as it is
@@ -182,13 +179,13 @@ cdef class BatchBuilder:
         cdef Row row
         if not 0 <= start <= stop <= available:
             raise rows_outside(start, stop, available)
-        with nogil:
-            while at < stop:
-                number = at if numbers is None else numbers.int32(at)
-                problem = columns.read(number, &row)
-                if problem or not self.write(columns.timestamp(number), &row):
-                    break
-                at += 1
+        # Under the GIL: it is what makes an append by another thread and this one follow each other.
+        while at < stop:
+            number = at if numbers is None else numbers.int32(at)
+            problem = columns.read(number, &row)
+            if problem or not self.write(columns.timestamp(number), &row):
+                break
+            at += 1
         if problem and at == start:
             raise columns.error(number, problem)
         return at - start

@@ -16,7 +16,10 @@ cdef struct Block:
 # next columns. The GIL guards them.
 cdef enum:
     SPARE_BLOCKS = 16
+    SMALLEST_BLOCK = 64
+    LARGE_BLOCK = 4 * 1024 * 1024
     SMALLEST_SPARE = 64 * 1024
+    FAR_TOO_LARGE = 32
     MOST_SPARE_BYTES = 16 * 1024 * 1024
 
 cdef Block spare_blocks[SPARE_BLOCKS]
@@ -25,12 +28,12 @@ cdef int64_t spare_bytes = 0
 
 
 cdef int take_block(int64_t size, Block* block) noexcept with gil:
-    """An empty block of at least `size` bytes: the smallest spare one that is not far too large, or a new one."""
+    """An empty block of at least `size` bytes: the largest spare one that is not far too large, or a new one."""
     global spare_count, spare_bytes
     cdef int at, best = -1
     for at in range(spare_count):
-        if size <= spare_blocks[at].capacity <= 8 * size + SMALLEST_SPARE:
-            if best < 0 or spare_blocks[at].capacity < spare_blocks[best].capacity:
+        if size <= spare_blocks[at].capacity <= FAR_TOO_LARGE * size:
+            if best < 0 or spare_blocks[at].capacity > spare_blocks[best].capacity:
                 best = at
     if best >= 0:
         block[0] = spare_blocks[best]
@@ -60,9 +63,13 @@ cdef void give_block(Block* block) noexcept with gil:
 
 
 cdef int grow(Block* block, int64_t extra) noexcept nogil:
-    """Room for `extra` bytes more, where there is none; not 0 when there is no memory."""
+    """Room for `extra` bytes more, where there is none; not 0 when there is no memory.
+
+    Pages that nobody writes to cost nothing, so it grows in long steps: each is a copy.
+    """
     cdef Block larger
-    if take_block(max(block.used + extra, 2 * block.capacity, 64), &larger):
+    cdef int factor = 4 if block.capacity < LARGE_BLOCK else 2
+    if take_block(max(block.used + extra, factor * block.capacity, SMALLEST_BLOCK), &larger):
         return OUT_OF_MEMORY
     larger.used = block.used
     if block.data != NULL:
@@ -209,8 +216,10 @@ cdef struct Columns:
     Strings header_values
 
 
-cdef int reserve_rows(Columns* columns, int64_t rows) noexcept nogil:
-    """Room for what has a fixed width; no batch has more rows than a seventh of its bytes."""
+cdef int reserve_rows(Columns* columns, int64_t rows, int64_t size) noexcept nogil:
+    """Room for what has a fixed width; no batch has more rows than a seventh of its bytes. A guess for the values."""
+    if columns.values.data.data == NULL and reserve(&columns.values.data, size):
+        return OUT_OF_MEMORY
     return (
         reserve(&columns.topic_ids, 4 * rows)
         or reserve(&columns.partitions, 4 * rows)
@@ -228,7 +237,7 @@ cdef int read_rows(const uint8_t** start, const uint8_t* end, Batch* batch, Colu
     cdef Columns columns = target[0]
     cdef const uint8_t* at = start[0]
     cdef int64_t offset, number = 0
-    cdef int problem = reserve_rows(&columns, batch.count)
+    cdef int problem = reserve_rows(&columns, batch.count, end - at)
     cdef Row row
     row.offset_delta = -1
     while not problem and number < batch.count:

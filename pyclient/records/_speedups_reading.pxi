@@ -70,7 +70,7 @@ def decode_batch(
         record.value = as_object(&row.value)
         record.headers = read_headers(row.headers, at, row.header_count) if row.header_count else no_headers
         # It holds only bytes and text and cannot be changed, so it is in no cycle: the collector need not look at it.
-        PyObject_GC_UnTrack(<PyObject*>record)
+        untrack(<void*>record)
         records.append(record)
     if at != end:
         raise payload.bytes_behind(end - at)

@@ -18,7 +18,7 @@ cdef enum:
 cdef extern from "Python.h":
     str PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-    void PyObject_GC_UnTrack(PyObject* object)
+    void untrack "PyObject_GC_UnTrack" (void* object)
 
 
 cdef struct Field:
