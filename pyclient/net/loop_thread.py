@@ -8,6 +8,7 @@ import concurrent.futures
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -18,6 +19,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _EXIT_SECONDS: Final = 2.0
+_SLICE_SECONDS: Final = 0.25
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -76,20 +78,19 @@ class LoopThread:
             self._check_usable()
             if threading.current_thread() is self._thread:
                 raise RuntimeError(f"a blocking call inside {self.name}, the thread that would have to answer it")
-            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         except BaseException:
             coroutine.close()
             raise
         try:
-            return future.result(timeout)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except RuntimeError as error:  # closed between the check and the call
+            coroutine.close()
+            raise ClosedError(f"{self.name} is closed") from error
+        try:
+            return _wait(future, timeout, self.name)
         except concurrent.futures.CancelledError:
             raise ClosedError(f"{self.name} was closed during the call") from None
-        except TimeoutError:
-            if future.done():  # the coroutine's own error, or a result at the last moment
-                return future.result()
-            future.cancel()
-            raise KafkaTimeout(f"{self.name}: nothing after {timeout:g} s") from None
-        except BaseException:  # Ctrl-C, or any other exception that a signal handler raised in this thread
+        except BaseException:  # the coroutine's own error, too late, or Ctrl-C in this thread
             future.cancel()
             raise
 
@@ -130,6 +131,24 @@ class LoopThread:
 
     def __repr__(self) -> str:
         return f"<LoopThread {self.name} {'running' if self.running else 'stopped'}>"
+
+
+def _wait(future: concurrent.futures.Future[T], timeout: float | None, name: str) -> T:
+    """The future's result, waited for in slices.
+
+    A signal that comes in the moment before a thread blocks in a lock does not wake it, so one endless wait could miss
+    a Ctrl-C.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE_SECONDS if deadline is None else min(_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
+        try:
+            return future.result(left)
+        except TimeoutError:
+            if future.done():  # the coroutine's own error, or a result at the last moment
+                return future.result()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise KafkaTimeout(f"{name}: nothing after {timeout:g} s") from None
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
