@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from pyclient.clock import Clock
 from pyclient.errors import KafkaTimeout
@@ -16,6 +16,8 @@ from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.failures import Failure, UnobservedFailures
 from pyclient.records import RecordHandle
 from pyclient.types import RecordMetadata
+
+E = TypeVar("E", bound=BaseException)
 
 Wake = Callable[[], object]
 _Waiter = tuple[int, Wake]
@@ -29,6 +31,15 @@ class State(Enum):
     DELIVERED = "delivered"
     FAILED = "failed"
     SPLIT = "split"
+
+
+def fresh_copy(error: E) -> E:
+    """The same error as another object, without a traceback."""
+    copy = type(error).__new__(type(error), *error.args)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 class DeliveryDesk:
@@ -185,11 +196,14 @@ class Delivery:
             self.desk.callbacks.submit([(callback, future)])
 
     def error_of(self, index: int) -> BaseException | None:
-        """Why the record failed, None if it did not; the caller has then observed it."""
-        if self.failure is None:
+        """Why the record failed, None if it did not; the caller has then observed it.
+
+        Each caller gets a copy: an error that is raised holds on to the frames it passed, and they to the future.
+        """
+        if self.failure is None or self.error is None:
             return None
         self.failure.observe((index,))
-        return self.record_errors.get(index, self.error)
+        return fresh_copy(self.record_errors.get(index, self.error))
 
     def metadata_of(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Where the delivered record is."""
@@ -281,7 +295,7 @@ class DeliveryFuture(RecordHandle):
         """
         error = self.exception(timeout)
         if error is not None:
-            raise error.with_traceback(None)
+            raise error
         delivery, index = self._delivery.locate(self.index)
         return delivery.metadata_of(index, self.timestamp_ms)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from pyclient import errors
 from pyclient.errors import BrokerError, KafkaError
+from pyclient.producer.delivery import fresh_copy
 
 
 class Verdict(Enum):
@@ -113,6 +114,7 @@ def judge(code: int, *, count: int, attempts: int, retries: int, idempotent: boo
 
 
 def with_doubt(error: KafkaError, doubtful: bool) -> KafkaError:
-    """The error of a failed send, marked with whether the record may be in the log all the same."""
-    error.maybe_persisted = doubtful
-    return error
+    """A copy of the error for one batch, marked with whether its records may be in the log all the same."""
+    copy = fresh_copy(error)
+    copy.maybe_persisted = doubtful
+    return copy

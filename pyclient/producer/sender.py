@@ -325,13 +325,13 @@ class Sender:
             return self._failed(batch, error)
         batch.expired = True
         self.accumulator.incomplete.pop(batch, None)
-        fresh = with_doubt(_copy(error), True)
+        fresh = with_doubt(error, True)
         return Settlement(batch.delivery, batch.count, error=fresh)
 
     def _failed(
         self, batch: ProducerBatch, error: KafkaError, record_errors: Mapping[int, BaseException] | None = None
     ) -> Settlement:
-        fresh = with_doubt(_copy(error), batch.doubtful)
+        fresh = with_doubt(error, batch.doubtful)
         settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors or {})
         self._drop(batch)
         return settlement
@@ -346,12 +346,3 @@ class Sender:
             else:
                 queue.sequence.broke()
         self.accumulator.release(batch)
-
-
-def _copy(error: KafkaError) -> KafkaError:
-    """The same error for another batch, which may differ in its doubt."""
-    fresh = type(error).__new__(type(error), *error.args)
-    fresh.args = error.args
-    fresh.__dict__.update(error.__dict__)
-    fresh.__cause__ = error.__cause__
-    return fresh

@@ -1,0 +1,62 @@
+"""One embedded broker for the room, a fresh topic for each test, and producers of both kinds that are closed at its end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.cluster import links
+from tests.producer.faces import FACES
+from tests.producer.log import read_log
+from tests.producer.network import FaultyNetwork
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"num.partitions": 3}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name no other test has; the broker makes the topic with three partitions when it is first asked for it."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
+    """What all producers of this test connect through."""
+    network = FaultyNetwork()
+    monkeypatch.setattr(links, "TcpConnector", network.connector)
+    return network
+
+
+@pytest.fixture(params=FACES, ids=lambda face: face.name)
+def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Callable[..., Any]]:
+    """`make(**options)` gives a producer for the cluster, sync and async in turn."""
+    faces = []
+
+    def make(servers: str | None = None, **options: Any) -> Any:
+        face = request.param(servers or cluster.bootstrap_servers, **options)
+        faces.append(face)
+        return face
+
+    yield make
+    for face in faces:
+        try:
+            face.end()
+        except errors.DeliveryFailed:
+            pass  # the test has looked at what it wanted to see
+
+
+@pytest.fixture
+def log(cluster: EmbeddedCluster, topic: str) -> Callable[[], dict[int, list[Any]]]:
+    """`log()` reads the whole topic: partition -> its records, in the order of their offsets."""
+    return lambda: read_log(cluster.bootstrap_servers, topic)

@@ -1,0 +1,111 @@
+"""The two faces behind one set of calls, so that one test-suite runs over both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pyclient import AsyncProducer, Producer
+from pyclient.net.loop_thread import LoopThread
+
+
+class SyncFace:
+    name = "sync"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.producer = Producer(*args, **options)
+        self.core = self.producer._core
+
+    def send(self, *args: Any, **options: Any) -> Any:
+        return self.producer.send(*args, **options)
+
+    def send_many(self, *args: Any, **options: Any) -> Any:
+        return self.producer.send_many(*args, **options)
+
+    def result(self, future: Any, timeout: float = 20) -> Any:
+        return future.result(timeout)
+
+    def exception(self, future: Any, timeout: float = 20) -> Any:
+        return future.exception(timeout)
+
+    def partitions_for(self, topic: str) -> Any:
+        return self.producer.partitions_for(topic)
+
+    def flush(self, timeout: float | None = 20) -> None:
+        self.producer.flush(timeout)
+
+    def purge(self) -> None:
+        self.producer.purge()
+
+    def health(self) -> Any:
+        return self.producer.health()
+
+    def close(self, timeout: float | None = 20) -> None:
+        self.producer.close(timeout)
+
+    def end(self) -> None:
+        self.producer.close(0)
+
+
+class AsyncFace:
+    name = "async"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.thread = LoopThread("test-loop")
+        self.thread.start()
+
+        async def make() -> AsyncProducer:
+            producer = AsyncProducer(*args, **options)
+            await producer.start()
+            return producer
+
+        try:
+            self.producer = self.thread.run(make())
+        except BaseException:
+            self.thread.stop(5)
+            raise
+        self.core: Any = self.producer._core
+
+    def send(self, *args: Any, **options: Any) -> Any:
+        return self.thread.run(self.producer.send(*args, **options))
+
+    def send_many(self, *args: Any, **options: Any) -> Any:
+        return self.thread.run(self.producer.send_many(*args, **options))
+
+    def result(self, future: Any, timeout: float = 20) -> Any:
+        async def wait() -> Any:
+            async with asyncio.timeout(timeout):
+                return await future
+
+        return self.thread.run(wait())
+
+    def exception(self, future: Any, timeout: float = 20) -> Any:
+        try:
+            self.result(future, timeout)
+        except Exception as error:
+            return error
+        return None
+
+    def partitions_for(self, topic: str) -> Any:
+        return self.thread.run(self.producer.partitions_for(topic))
+
+    def flush(self, timeout: float | None = 20) -> None:
+        self.thread.run(self.producer.flush(timeout))
+
+    def purge(self) -> None:
+        self.thread.run(self.producer.purge())
+
+    def health(self) -> Any:
+        return self.producer.health()
+
+    def close(self, timeout: float | None = 20) -> None:
+        self.thread.run(self.producer.close(timeout))
+
+    def end(self) -> None:
+        try:
+            self.thread.run(self.producer.close(0))
+        finally:
+            self.thread.stop(5)
+
+
+FACES = [SyncFace, AsyncFace]

@@ -1,0 +1,282 @@
+"""Both faces against the embedded broker: what is sent arrives, and bad input gets one clear error."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from pyclient import errors, serialization
+from pyclient.records import partition_for_key
+
+
+def test_a_record_arrives_whole_and_its_future_says_where(make, topic, log):
+    face = make()
+    future = face.send(topic, b"value", key=b"key", headers={"trace": b"1", "none": None}, timestamp_ms=1234)
+    metadata = face.result(future)
+    (record,) = log()[metadata.partition]
+    assert (record.key, record.value, record.headers) == (b"key", b"value", (("trace", b"1"), ("none", None)))
+    assert (metadata.topic, metadata.offset, metadata.timestamp_ms) == (topic, 0, 1234)
+    assert (record.timestamp_ms, metadata.partition) == (1234, partition_for_key(b"key", 3))
+    assert future.done() and future.topic == topic and future.partition == metadata.partition
+
+
+def test_a_record_without_anything_is_a_record(make, topic, log):
+    face = make()
+    before = int(time.time() * 1000)
+    metadata = face.result(face.send(topic, partition=2))
+    (record,) = log()[2]
+    assert (record.key, record.value, record.headers) == (None, None, ())
+    assert before <= metadata.timestamp_ms == record.timestamp_ms
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_arrives(make, topic, log, codec):
+    face = make(compression_type=codec, linger_ms=20)
+    values = [b"%d " % number * 20 for number in range(500)]
+    for value in values:
+        face.send(topic, value, partition=0)
+    face.flush()
+    assert [record.value for record in log()[0]] == values
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+def test_each_kind_of_acks_delivers(make, topic, log, acks):
+    face = make(acks=acks)
+    futures = [face.send(topic, b"%d" % number, partition=1) for number in range(200)]
+    offsets = [face.result(future).offset for future in futures]
+    assert offsets == ([-1] * 200 if acks == 0 else list(range(200)))
+    face.result(make().send(topic, b"end", partition=1))
+    assert [record.value for record in log()[1]] == [b"%d" % number for number in range(200)] + [b"end"]
+
+
+def test_keys_go_where_every_kafka_client_puts_them(make, topic, log):
+    face = make()
+    keys = [b"key-%d" % number for number in range(100)]
+    for key in keys:
+        face.send(topic, key, key=key)
+    face.flush()
+    placed = {record.key: partition for partition, records in log().items() for record in records}
+    assert placed == {key: partition_for_key(key, 3) for key in keys}
+
+
+def test_keyless_records_stay_together_and_reach_every_partition(make, topic, log):
+    face = make(batch_size=1000)
+    for number in range(3000):
+        face.send(topic, b"%06d" % number)
+    face.flush()
+    records = log()
+    assert sum(map(len, records.values())) == 3000
+    assert min(map(len, records.values())) > 300
+    runs = [b.offset - a.offset for part in records.values() for a, b in zip(part, part[1:], strict=False)]
+    neighbours = sum(
+        int(b.value) - int(a.value) == 1 for part in records.values() for a, b in zip(part, part[1:], strict=False)
+    )
+    assert len(runs) == 2997 and neighbours > 2700
+
+
+def test_a_partitioner_of_ones_own_decides(make, topic, log):
+    asked = []
+
+    def partitioner(name, key, count):
+        asked.append((name, key, count))
+        return len(key) % count
+
+    face = make(partitioner=partitioner)
+    for key in (b"", b"a", b"bb", b"ccc"):
+        face.send(topic, b"", key=key)
+    face.flush()
+    assert {p: [r.key for r in records] for p, records in log().items()} == {0: [b"", b"ccc"], 1: [b"a"], 2: [b"bb"]}
+    assert asked[0] == (topic, b"", 3)
+    face = make(partitioner=lambda name, key, count: 99)
+    with pytest.raises(ValueError, match="chose 99 for topic"):
+        face.send(topic, b"")
+
+
+def test_keys_may_be_ignored(make, topic, log):
+    face = make(partitioner_ignore_keys=True, linger_ms=50)
+    for _ in range(50):
+        face.send(topic, b"", key=b"always the same")
+    face.flush()
+    for _ in range(3000):
+        face.send(topic, b"0123456789", key=b"always the same")
+    face.flush()
+    assert sum(bool(records) for records in log().values()) > 1
+
+
+def test_serializers_make_bytes_and_leave_none_alone(make, topic, log):
+    face = make(key_serializer=serialization.string, value_serializer=lambda value: json.dumps(value).encode())
+    face.send(topic, {"a": 1}, key="ключ", partition=0)
+    face.send(topic, None, key="gone", partition=0)
+    outcome = face.send_many(topic, [1, None], keys=["a", "b"], partition=0)
+    assert face.result(outcome)[1].offset == 3
+    assert [(r.key.decode(), r.value) for r in log()[0]] == [
+        ("ключ", b'{"a": 1}'),
+        ("gone", None),
+        ("a", b"1"),
+        ("b", None),
+    ]
+
+
+def test_partitions_for_tells_the_numbers(make, topic):
+    assert make().partitions_for(topic) == [0, 1, 2]
+
+
+# -- send_many
+
+
+def test_send_many_takes_whole_columns(make, topic, log):
+    face = make(batch_size=2000)
+    values = [b"value %d" % number for number in range(1000)]
+    keys = [b"key %d" % (number % 50) if number % 10 else None for number in range(1000)]
+    outcome = face.send_many(
+        topic, values, keys=keys, headers=[{"n": b"%d" % number} for number in range(1000)], timestamps_ms=range(1000)
+    )
+    metadata = face.result(outcome)
+    assert (len(metadata), outcome.delivered, outcome.failed, outcome.failures, outcome.done()) == (
+        1000, 1000, 0, {}, True,
+    )  # fmt: skip
+    found = {(r.partition, r.offset): r for records in log().values() for r in records}
+    for number, (one, offset, partition) in enumerate(zip(metadata, outcome.offsets, outcome.partitions, strict=True)):
+        record = found[partition, offset]
+        assert (record.key, record.value, record.headers) == (keys[number], values[number], (("n", b"%d" % number),))
+        assert (one.partition, one.offset, one.timestamp_ms) == (partition, offset, number)
+        assert keys[number] is None or partition == partition_for_key(keys[number], 3)
+    assert face.result(outcome[-1]).timestamp_ms == 999
+    assert metadata[10:12] == [metadata[10], metadata[11]]
+
+
+def test_send_many_of_nothing_is_done(make, topic):
+    face = make()
+    outcome = face.send_many(topic, [])
+    assert outcome.done() and len(face.result(outcome)) == 0
+
+
+def test_send_many_sends_the_good_ones_and_names_the_bad(make, topic, log):
+    face = make(max_request_size=5000, batch_size=1000)
+    values = [b"a", "b", b"c", b"d" * 6000, b"e", 5]
+    outcome = face.send_many(topic, values, partition=0)
+    failure = face.exception(outcome)
+    assert isinstance(failure, errors.DeliveryFailed) and failure.count == 3
+    assert {position: type(error) for position, error in outcome.failures.items()} == {
+        1: errors.SerializationError,
+        3: errors.MessageTooLarge,
+        5: errors.SerializationError,
+    }
+    assert outcome.offsets == [0, -1, 1, -1, 2, -1]
+    assert [record.value for record in log()[0]] == [b"a", b"c", b"e"]
+    assert isinstance(face.exception(outcome[3]), errors.MessageTooLarge)
+
+
+def test_send_many_raises_when_nothing_was_accepted(make, topic):
+    face = make()
+    with pytest.raises(errors.SerializationError, match="is str, not bytes"):
+        face.send_many(topic, ["a", "b"])
+    with pytest.raises(ValueError, match="columns of one length"):
+        face.send_many(topic, [b"a"], keys=[b"a", b"b"])
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_send_many_takes_arrow_columns(make, topic, log, keyed):
+    pa = pytest.importorskip("pyarrow")
+    face = make(batch_size=3000)
+    values = pa.array([None if number == 7 else f"value {number}" for number in range(1, 1001)]).slice(1)
+    keys = pa.array([b"%d" % (number % 20) for number in range(999)], pa.large_binary()) if keyed else None
+    outcome = face.send_many(topic, values, keys=keys, timestamps_ms=list(range(999)))
+    face.result(outcome)
+    records = [record for part in log().values() for record in part]
+    assert {r.timestamp_ms: r.value for r in records} == {
+        n: None if v is None else v.encode() for n, v in enumerate(values.to_pylist())
+    }
+    if keyed:
+        assert all(
+            r.key == b"%d" % (r.timestamp_ms % 20) and r.partition == partition_for_key(r.key, 3) for r in records
+        )
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "x" * 250, None, 5])
+def test_a_topic_name_that_kafka_refuses_is_refused_at_once(make, name):
+    with pytest.raises(errors.InvalidTopic, match="topic"):
+        make(max_block_ms=60_000).send(name, b"")
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"value": "text"}, "the value for topic '{topic}' is str, not bytes: pass value_serializer"),
+        ({"value": 5}, "the value for topic '{topic}' is int"),
+        ({"value": b"", "key": "text"}, "the key for topic '{topic}' is str, not bytes: pass key_serializer"),
+        ({"value": b"", "headers": [("h", "text")]}, "a header's value must be bytes"),
+        ({"value": b"", "headers": [(b"h", b"")]}, "header"),
+        ({"value": b"", "timestamp_ms": 2**63}, "cannot be written"),
+        ({"value": b"", "timestamp_ms": "now"}, "cannot be written"),
+    ],
+)
+@pytest.mark.parametrize("warm", [True, False], ids=["open batch", "no batch"])
+def test_what_is_not_bytes_is_a_clear_error_and_nothing_is_lost(make, topic, log, record, text, warm):
+    face = make(linger_ms=10_000, delivery_timeout_ms=60_000)
+    before = [face.send(topic, b"before", partition=0)] if warm else []
+    with pytest.raises(errors.SerializationError) as caught:
+        face.send(topic, partition=0, **record)
+    assert text.format(topic=topic) in str(caught.value)
+    after = face.send(topic, b"after", partition=0)
+    face.flush()
+    assert [face.result(future).offset for future in [*before, after]] == list(range(len(before) + 1))
+
+
+def test_a_serializer_that_fails_is_named(make, topic):
+    face = make(value_serializer=lambda value: value.missing)
+    with pytest.raises(errors.SerializationError, match=f"value_serializer failed for topic '{topic}'.*missing"):
+        face.send(topic, b"")
+
+
+def test_a_record_above_max_request_size_is_refused_at_send(make, topic):
+    face = make(max_request_size=10_000)
+    with pytest.raises(errors.MessageTooLarge, match="max_request_size=10000"):
+        face.send(topic, b"x" * 10_000)
+    with pytest.raises(errors.MessageTooLarge, match="buffer_memory=2000"):
+        make(buffer_memory=2000).send(topic, b"x" * 2_000)
+    assert face.result(face.send(topic, b"x" * 9_000)).offset == 0
+
+
+def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
+    face = make()
+    with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
+        face.send(topic, b"", partition=3)
+    for wrong in (-1, "0", 1.0, True):
+        with pytest.raises((ValueError, errors.SerializationError), match="partition|written"):
+            face.send(topic, b"", partition=wrong)
+    assert face.result(face.send(topic, b"", partition=2)).partition == 2
+
+
+def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, network):
+    network.response = lambda api: "drop" if api == 3 else "pass"
+    face = make(max_block_ms=200)
+    with pytest.raises(errors.KafkaTimeout, match=f"topic '{topic}' is not known"):
+        face.send(topic, b"")
+
+
+def test_an_unreachable_cluster_is_named_in_the_error(make):
+    face = make("127.0.0.1:1", max_block_ms=200)
+    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1.*connection refused"):
+        face.send("t", b"")
+
+
+def test_a_closed_producer_says_so_at_once(make, topic):
+    face = make(max_block_ms=60_000)
+    face.result(face.send(topic, b""))
+    face.close()
+    for use in (
+        lambda: face.send(topic, b""),
+        lambda: face.send("another", b""),
+        lambda: face.send_many(topic, [b""]),
+        lambda: face.partitions_for(topic),
+        face.flush,
+    ):
+        with pytest.raises(errors.ClosedError, match="producer is closed"):
+            use()
+    face.close()
