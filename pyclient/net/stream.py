@@ -147,8 +147,12 @@ class FrameStream:
         if self.closed:
             _release(parts)
             return
-        self._queue.extend(parts)
-        self.pending += sum(map(len, parts))
+        if len(parts) == 1:
+            self._queue.append(parts[0])
+            self.pending += len(parts[0])
+        else:
+            self._queue.extend(parts)
+            self.pending += sum(map(len, parts))
         if not self._corked and not self._writing:
             self._flush()
         elif self._pause_above is not None:
@@ -203,10 +207,15 @@ class FrameStream:
         queue = self._queue
         if len(queue) == 1:
             sent = self._sock.send(queue[0])  # type: ignore[arg-type]  # no FileRegion: _write_out has looked
+            whole = sent == len(queue[0])
         else:
             parts, flags = self._gather()
             sent = self._sock.sendmsg(parts, (), flags)
-        self._forget(sent)
+            whole = sent == self.pending and len(parts) == len(queue)
+        if whole:
+            queue.clear()
+        else:
+            self._forget(sent)
         return sent
 
     def _gather(self) -> tuple[list[Any], int]:
