@@ -1,17 +1,17 @@
 """Every error a user can meet: one class for each of Kafka's error codes, and the client's own beside them.
 
-    KafkaError
-    |-- BrokerError            an error code a broker answered with; `code` and `retriable` are Kafka's
-    |   |-- NotLeaderOrFollower, CorruptMessage, ...
-    |   `-- UnknownErrorCode   a code newer than this library
-    `-- ClientError            found out on this side
-        |-- ConfigError, ClosedError, ForkError, SerializationError
-        |-- ConnectionFailed (also a ConnectionError), KafkaTimeout (also a TimeoutError)
-        |-- BufferExhausted (a KafkaTimeout, also a BufferError), DeliveryTimeout (a KafkaTimeout), DeliveryFailed
-        |-- NotAssigned (also a ValueError), CommitFailed, NoOffsetForPartition,
-        |   LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup
-        |-- PoisonRecord: DeserializationError (also a SerializationError), CorruptBatch (also a CorruptRecord)
-        `-- ProtocolError: TruncatedMessage, MalformedMessage, FieldNotInVersion, CorruptRecord
+KafkaError
+|-- BrokerError            an error code a broker answered with; `code` and `retriable` are Kafka's
+|   |-- NotLeaderOrFollower, CorruptMessage, ...
+|   `-- UnknownErrorCode   a code newer than this library
+`-- ClientError            found out on this side
+    |-- ConfigError, ClosedError, ForkError, SerializationError
+    |-- ConnectionFailed (also a ConnectionError), KafkaTimeout (also a TimeoutError)
+    |-- BufferExhausted (a KafkaTimeout, also a BufferError), DeliveryTimeout (a KafkaTimeout), DeliveryFailed
+    |-- NotAssigned (also a ValueError), CommitFailed, NoOffsetForPartition,
+    |   LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup
+    |-- PoisonRecord: DeserializationError (also a SerializationError), CorruptBatch (also a CorruptRecord)
+    `-- ProtocolError: TruncatedMessage, MalformedMessage, FieldNotInVersion, CorruptRecord
 """
 
 from __future__ import annotations
