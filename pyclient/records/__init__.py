@@ -29,6 +29,7 @@ from pyclient.records.implementation import (
     murmur2,
     partition_for_key,
     record_size_bound,
+    rows_by_partition,
 )
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "partition_for_key",
     "read_header",
     "record_size_bound",
+    "rows_by_partition",
     "stamp_offsets",
     "stamp_producer",
     "stamp_timestamp",

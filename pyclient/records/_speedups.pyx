@@ -2,8 +2,10 @@
 """Records in C: what `_pure` does in Python, with the same names, arguments, errors and bytes."""
 
 import types
+from array import array as new_array
 
 cimport cython
+from cpython cimport array
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
@@ -21,6 +23,8 @@ from pyclient.records.payload import MAX_OFFSET, open_batch
 from pyclient.records.restore import restore_record
 
 IMPLEMENTATION = "cython"
+
+cdef array.array INT32 = new_array("i")
 
 include "_speedups_wire.pxi"
 include "_speedups_record.pxi"

@@ -34,3 +34,64 @@ def partition_for_key(key, int32_t partitions):
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     return <int32_t>((hash_object(key) & 0x7FFFFFFF) % <uint32_t>partitions)
+
+
+cdef int32_t partition_of(object keys, int64_t row, int32_t partitions):
+    """-1 for a key that has none."""
+    key = keys[row]
+    if key is None:
+        return -1
+    try:
+        return <int32_t>((hash_object(key) & 0x7FFFFFFF) % <uint32_t>partitions)
+    except TypeError:
+        return -1
+
+
+cdef void partitions_of(Binary keys, int32_t partitions, int32_t* chosen) noexcept nogil:
+    cdef Field key
+    cdef int64_t row
+    for row in range(keys.length):
+        chosen[row] = -1
+        if keys.read(row, &key) == 0 and key.size >= 0:
+            chosen[row] = <int32_t>((hash_bytes(key.data, key.size) & 0x7FFFFFFF) % <uint32_t>partitions)
+
+
+def rows_by_partition(keys, int32_t partitions):
+    """The row numbers (int32, ascending) of each partition that any key of the column or sequence chooses.
+
+    Rows whose key is null, or cannot be a key, are under -1.
+    """
+    if partitions < 1:
+        raise ValueError(f"a topic has at least one partition, not {partitions}")
+    cdef Binary column = Binary(keys, "key") if isinstance(keys, BinaryColumn) else None
+    cdef Py_ssize_t length = len(keys) if column is None else column.length
+    cdef Py_ssize_t row
+    cdef array.array chosen = array.clone(INT32, length, zero=False)
+    cdef array.array sorted_rows = array.clone(INT32, length, zero=False)
+    cdef array.array ends = array.clone(INT32, <Py_ssize_t>partitions + 1, zero=True)
+    cdef int32_t* places = <int32_t*>ends.data.as_ints  # of partition p at p + 2 at first; -1 is the lowest
+    cdef int32_t* each = <int32_t*>chosen.data.as_ints
+    if column is None:
+        for row in range(length):
+            each[row] = partition_of(keys, row, partitions)
+    else:
+        with nogil:
+            partitions_of(column, partitions, each)
+    with nogil:
+        for row in range(length):
+            if each[row] < partitions - 1:
+                places[each[row] + 2] += 1
+        for row in range(1, partitions + 1):
+            places[row] += places[row - 1]
+        for row in range(length):
+            sorted_rows.data.as_ints[places[each[row] + 1]] = <int32_t>row
+            places[each[row] + 1] += 1
+    rows = memoryview(sorted_rows)
+    begin = 0
+    found = {}
+    for partition in range(-1, partitions):
+        end = ends[partition + 1]
+        if end > begin:
+            found[partition] = rows[begin:end]
+        begin = end
+    return found

@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-PURE_WANTED: Final = os.environ.get("PYCLIENT_PURE") == "1"
-
-if TYPE_CHECKING or PURE_WANTED:
-    from pyclient.records import _pure as twin
-
-    IMPLEMENTATION = "pure"
+# A library that was built from older sources lacks a name: that is an ImportError, too.
+if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
+    from pyclient.records._pure import (
+        IMPLEMENTATION,
+        BatchBuilder,
+        ColumnsBuilder,
+        Record,
+        RecordHandle,
+        decode_batch,
+        decode_varint,
+        encode_varint,
+        murmur2,
+        partition_for_key,
+        record_size_bound,
+        rows_by_partition,
+    )
 else:
     try:
-        from pyclient.records import _speedups as twin
+        from pyclient.records._speedups import (
+            IMPLEMENTATION,
+            BatchBuilder,
+            ColumnsBuilder,
+            Record,
+            RecordHandle,
+            decode_batch,
+            decode_varint,
+            encode_varint,
+            murmur2,
+            partition_for_key,
+            record_size_bound,
+            rows_by_partition,
+        )
+    except ImportError:
+        from pyclient.records._pure import (
+            IMPLEMENTATION,
+            BatchBuilder,
+            ColumnsBuilder,
+            Record,
+            RecordHandle,
+            decode_batch,
+            decode_varint,
+            encode_varint,
+            murmur2,
+            partition_for_key,
+            record_size_bound,
+            rows_by_partition,
+        )
 
-        IMPLEMENTATION = twin.IMPLEMENTATION
-    except (ImportError, AttributeError):
-        from pyclient.records import _pure as twin
-
-        IMPLEMENTATION = "pure"
-
-Record = twin.Record
-RecordHandle = twin.RecordHandle
-BatchBuilder = twin.BatchBuilder
-ColumnsBuilder = twin.ColumnsBuilder
-decode_batch = twin.decode_batch
-decode_varint = twin.decode_varint
-encode_varint = twin.encode_varint
-murmur2 = twin.murmur2
-partition_for_key = twin.partition_for_key
-record_size_bound = twin.record_size_bound
+__all__ = [
+    "IMPLEMENTATION",
+    "BatchBuilder",
+    "ColumnsBuilder",
+    "Record",
+    "RecordHandle",
+    "decode_batch",
+    "decode_varint",
+    "encode_varint",
+    "murmur2",
+    "partition_for_key",
+    "record_size_bound",
+    "rows_by_partition",
+]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.errors import CorruptRecord
+from pyclient.records import BinaryColumn
 
 # Of the Java client's own tests; the shorter ones reach every length of the last word.
 VECTORS = {
@@ -46,6 +49,36 @@ def test_a_key_may_be_any_bytes_like_object(twin: Any) -> None:
 def test_a_topic_has_at_least_one_partition(twin: Any, partitions: int) -> None:
     with pytest.raises(ValueError, match="at least one partition"):
         twin.module.partition_for_key(b"k", partitions)
+
+
+def grouped(twin: Any, keys: Any, partitions: int) -> dict[int, list[int]]:
+    return {at: rows.tolist() for at, rows in twin.module.rows_by_partition(keys, partitions).items()}
+
+
+@given(keys=st.lists(st.one_of(st.none(), st.binary(max_size=9)), max_size=40), partitions=st.integers(1, 9))
+def test_rows_are_grouped_by_the_partition_of_their_key(
+    twins: tuple[Any, Any], keys: list[bytes | None], partitions: int
+) -> None:
+    expected: dict[int, list[int]] = {}
+    for row, key in enumerate(keys):
+        partition = -1 if key is None else twins[1].module.partition_for_key(key, partitions)
+        expected.setdefault(partition, []).append(row)
+    data = b"".join(key or b"" for key in keys)
+    ends = array("i", [0, *accumulate(len(key or b"") for key in keys)])
+    bits = sum((key is not None) << row for row, key in enumerate(keys))
+    column = BinaryColumn(ends, data, bits.to_bytes(len(keys) // 8 + 1, "little"), len(keys))
+    for twin in twins:
+        for source in (keys, tuple(keys), column):
+            found = grouped(twin, source, partitions)
+            assert found == expected and list(found) == sorted(expected)
+
+
+def test_rows_that_cannot_have_a_partition_are_apart(twin: Any) -> None:
+    assert grouped(twin, [b"abc", "abc", bytearray(b"abc"), 5, None], 1000) == {-1: [1, 3, 4], 107: [0, 2]}
+    assert grouped(twin, BinaryColumn(array("i", [0, 9, 3]), b"abc", None, 2), 5) == {-1: [0, 1]}
+    assert grouped(twin, [], 5) == {}
+    with pytest.raises(ValueError, match="at least one partition"):
+        twin.module.rows_by_partition([b"a"], 0)
 
 
 ZIGZAG = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyclient.records._pure.building import BatchBuilder
 from pyclient.records._pure.column_reading import ColumnsBuilder
 from pyclient.records._pure.encoding import record_size_bound
-from pyclient.records._pure.hashing import murmur2, partition_for_key
+from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
 from pyclient.records._pure.reading import decode_batch
 from pyclient.records._pure.record import Record, RecordHandle
 from pyclient.records.varints import decode_varint, encode_varint
@@ -27,4 +27,5 @@ __all__ = [
     "murmur2",
     "partition_for_key",
     "record_size_bound",
+    "rows_by_partition",
 ]

@@ -7,7 +7,9 @@ from typing import Any
 from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns
 
 
-class _Binary:
+class BinaryRows:
+    """The rows of one column."""
+
     def __init__(self, column: BinaryColumn, what: str) -> None:
         end = column.start + column.length
         self.what = what
@@ -21,6 +23,7 @@ class _Binary:
             raise ValueError(f"the {what} column says {column.length} rows from {column.start} and has fewer")
 
     def row(self, number: int) -> bytes | None:
+        """One row. Raises `ValueError` when it is not in the data."""
         at = self.start + number
         if self.validity is not None and not self.validity[at >> 3] >> (at & 7) & 1:
             return None
@@ -33,8 +36,8 @@ class _Binary:
 class _Headers:
     def __init__(self, headers: HeaderColumns, length: int) -> None:
         self.offsets = memoryview(headers.offsets).cast("B").cast("i")
-        self.names = _Binary(headers.names, "header name")
-        self.values = _Binary(headers.values, "header value")
+        self.names = BinaryRows(headers.names, "header name")
+        self.values = BinaryRows(headers.values, "header value")
         if len(self.offsets) <= length:
             raise ValueError("the header column has fewer rows than the value column")
 
@@ -62,8 +65,8 @@ class ColumnRows:
     ) -> None:
         self._timestamp = timestamps if isinstance(timestamps, int) else 0
         self._timestamps = None if isinstance(timestamps, int) else memoryview(timestamps).cast("B").cast("q")
-        self._values = _Binary(values, "value")
-        self._keys = None if keys is None else _Binary(keys, "key")
+        self._values = BinaryRows(values, "value")
+        self._keys = None if keys is None else BinaryRows(keys, "key")
         self._headers = None if headers is None else _Headers(headers, values.length)
         if self._keys is not None and self._keys.length < values.length:
             raise ValueError("the key column has fewer rows than the value column")

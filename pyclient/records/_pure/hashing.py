@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from pyclient.records._pure.column_rows import BinaryRows
 from pyclient.records.checks import as_bytes
-from pyclient.records.columns import Buffer
+from pyclient.records.columns import BinaryColumn, Buffer
 
 
 def murmur2(data: Buffer) -> int:
@@ -29,3 +33,26 @@ def partition_for_key(key: Buffer, partitions: int) -> int:
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def rows_by_partition(keys: BinaryColumn | Sequence[Any], partitions: int) -> dict[int, memoryview]:
+    """The row numbers (int32, ascending) of each partition that any key of the column or sequence chooses.
+
+    Rows whose key is null, or cannot be a key, are under -1.
+    """
+    if partitions < 1:
+        raise ValueError(f"a topic has at least one partition, not {partitions}")
+    found: dict[int, array[int]] = {}
+    for row, partition in enumerate(_choose(keys, partitions)):
+        found.setdefault(partition, array("i")).append(row)
+    return {partition: memoryview(found[partition]) for partition in sorted(found)}
+
+
+def _choose(keys: BinaryColumn | Sequence[Any], partitions: int) -> Iterator[int]:
+    column = BinaryRows(keys, "key") if isinstance(keys, BinaryColumn) else None
+    for row in range(len(keys) if column is None else column.length):  # type: ignore[arg-type]
+        try:
+            key = keys[row] if column is None else column.row(row)  # type: ignore[index]
+            yield -1 if key is None else partition_for_key(key, partitions)
+        except (TypeError, ValueError):
+            yield -1
