@@ -203,7 +203,7 @@ class BrokerNode:
         self.partitions = Partitions(self.node_id, self.image, self.logs, defaults)
         if not self.logs.was_clean:
             self.partitions.remove_strays()
-            self.controller.elect_again()
+        self.controller.elect(after_crash=not self.logs.was_clean)
         self._load_groups()
 
     def _close_logs(self, *, clean: bool) -> None:

@@ -136,6 +136,15 @@ def test_a_transactional_id_is_refused(client: Any, transactional_id: str, error
     assert client.call(request, 4).error_code == error.code
 
 
+@pytest.mark.parametrize(
+    ("kind", "error"), [(1, errors.TransactionalIdAuthorizationFailed), (2, errors.InvalidRequest)]
+)
+def test_there_is_no_coordinator_of_transactions(client: Any, kind: int, error: Any) -> None:
+    answer = client.call(FindCoordinatorRequest(key="mine", key_type=kind), 3)
+    assert answer.error_code == error.code
+    assert "not serve" in answer.error_message
+
+
 def test_a_fetch_inside_a_batch_gives_the_whole_batch(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:

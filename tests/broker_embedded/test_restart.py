@@ -9,6 +9,10 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.controller.image import MetadataImage
+from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.clock import SYSTEM_CLOCK
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -16,6 +20,7 @@ from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -209,3 +214,26 @@ def test_a_crash_begins_new_leader_epochs_and_a_clean_end_does_not(
         request.topics[0].partitions[0].current_leader_epoch = 1
         [partition] = client.call(request, 11).responses[0].partitions
         assert partition.error_code == errors.FencedLeaderEpoch.code
+
+
+def test_partitions_that_kafka_left_without_a_leader_are_led_again(
+    connect: Any, produce: Any, batch: Any, data_dir: str
+) -> None:
+    """A Kafka that is stopped gives its leaderships up; so do its metadata records."""
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        topic_id = create(connect(cluster), "left", 2).topic_id
+    metadata = MetadataLog.open(
+        data_dir, MetadataImage(), fs=RealFileSystem(durable=False), clock=SYSTEM_CLOCK, node_id=1, clean=True
+    )
+    metadata.append(
+        [
+            PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=-1),
+            PartitionChangeRecord(partition_id=1, topic_id=topic_id, leader=-1, isr=[]),
+        ]
+    )
+    metadata.close()
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        found = describe(client, "left").partitions
+        assert [(one.leader_id, one.leader_epoch, one.isr_nodes) for one in found] == [(1, 2, [1])] * 2
+        assert produce(client, "left", batch(b"a")).base_offset == 0

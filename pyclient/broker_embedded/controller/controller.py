@@ -91,18 +91,26 @@ class Controller:
         )
         self._log.append(records)
 
-    def elect_again(self) -> None:
-        """Begin a new leader epoch in every partition that this node leads.
+    def elect(self, *, after_crash: bool) -> None:
+        """Make this node lead its partitions that nobody leads: Kafka gives up leaderships when it is stopped.
 
-        After a crash the end of a log may be lost: by the epoch a client notices it (KIP-320).
+        `after_crash` begins a new leader epoch in those that it leads, too: the end of a log may be lost, and by the
+        epoch a client notices it (KIP-320).
         """
         from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 
+        brokers = self.brokers
         changes = [
-            PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id, leader=self.node_id)
+            PartitionChangeRecord(
+                partition_id=partition.partition,
+                topic_id=topic.topic_id,
+                leader=self.node_id,
+                isr=None if self.node_id in partition.isr else [self.node_id],
+            )
             for topic in self._image.topics.values()
             for partition in topic.partitions.values()
-            if partition.leader == self.node_id
+            if self.node_id in partition.replicas
+            and (partition.leader not in brokers or (after_crash and partition.leader == self.node_id))
         ]
         if changes:
             self._log.append(changes)

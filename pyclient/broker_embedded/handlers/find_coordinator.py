@@ -8,13 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
+from pyclient.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    TransactionalIdAuthorizationFailed,
+)
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
 _GROUP: Final = 0
+_TRANSACTION: Final = 1
 _BATCHED: Final = 4
 
 
@@ -44,6 +50,8 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int, str, int]:
+    if key_type == _TRANSACTION:  # the one error that every client takes as final; others are retried until a timeout
+        raise TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
     if key_type != _GROUP:
         raise InvalidRequest(f"coordinators of type {key_type} are not served here: groups (type 0) are")
     node = context.node
