@@ -105,7 +105,7 @@ class Message:
     flexible: ClassVar[int | None]
     """The first version with compact lengths and tagged fields; None: no version has them."""
     tolerant: ClassVar[bool] = False
-    """Bytes behind the last field belong to a newer version and are ignored."""
+    """Bytes behind the last field are ignored: a newer version's, or those of a client with a known mistake."""
     __encoders__: ClassVar[dict[int, Callable[[Any], list[Part]]]]
     __decoders__: ClassVar[dict[int, Callable[..., Any]]]
 
@@ -140,7 +140,9 @@ def part(cls: type[T]) -> type[T]:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def api(*, key: int, versions: tuple[int, int], flexible: int | None) -> Callable[[type[T]], type[T]]:
+def api(
+    *, key: int, versions: tuple[int, int], flexible: int | None, tolerant: bool = False
+) -> Callable[[type[T]], type[T]]:
     """Declare a request or a response."""
 
     def declare(cls: type[T]) -> type[T]:
@@ -148,7 +150,7 @@ def api(*, key: int, versions: tuple[int, int], flexible: int | None) -> Callabl
         if issubclass(cls, Request):
             [base] = cls.__orig_bases__  # type: ignore[attr-defined]
             [attributes["response"]] = get_args(base)
-        return build_class(cls, attributes | _message_attributes(key, versions, flexible))
+        return build_class(cls, attributes | _message_attributes(key, versions, flexible) | {"tolerant": tolerant})
 
     return declare
 

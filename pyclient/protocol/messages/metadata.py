@@ -54,9 +54,12 @@ class MetadataRequestTopic:
     name: str | None = field(nullable=10)
 
 
-@api(key=3, versions=(0, 13), flexible=9)
+@api(key=3, versions=(0, 13), flexible=9, tolerant=True)
 class MetadataRequest(Request[MetadataResponse]):
-    """0: an empty list asks for all topics; from 1 that is null. 4: auto-creation flag. 10: topic ids."""
+    """0: an empty list asks for all topics; from 1 that is null. 4: auto-creation flag. 10: topic ids.
+
+    Tolerant, as Kafka is: librdkafka (2.16.1) asks for all topics with three bytes too many from version 9 on.
+    """
 
     topics: list[MetadataRequestTopic] | None = field(nullable=1)
     allow_auto_topic_creation: bool = field(since=4, default=True)

@@ -1,0 +1,13 @@
+"""Requests that clients in the field get wrong, and that a Kafka takes all the same."""
+
+from __future__ import annotations
+
+from pyclient.protocol import codec
+from pyclient.protocol.messages.metadata import MetadataRequest
+
+
+def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many():
+    """What 2.16.1 sends behind the header of version 12: the null array as four bytes instead of one."""
+    request = codec.decode(MetadataRequest, 12, bytes.fromhex("00000000010000"))
+    assert request.topics is None
+    assert request.allow_auto_topic_creation is False
