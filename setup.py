@@ -14,8 +14,10 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    extension = Extension("pyclient.records._speedups", [SOURCE], extra_compile_args=["-O3", "-g0"], optional=True)
+    extension = Extension("pyclient.records._speedups", [SOURCE], extra_compile_args=["-O3", "-g0"])
     built: list[Extension] = cythonize([extension], language_level=3)
+    for each in built:
+        each.optional = True  # said to the Extension above, cythonize would drop it
     return built
 
 

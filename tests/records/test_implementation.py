@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,19 @@ def arguments(function: Any) -> list[tuple[str, Any, Any]]:
 def test_importing_records_loads_no_codec_library() -> None:
     code = "import sys, pyclient.records; print(sorted({'lz4', 'snappy', 'zstandard', 'cramjam'} & set(sys.modules)))"
     assert run(code) == "[]"
+
+
+@pytest.mark.slow
+def test_setup_succeeds_without_a_working_compiler(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("*.so", "_speedups.c", "__pycache__")
+    shutil.copytree(ROOT / "pyclient" / "records", tmp_path / "pyclient" / "records", ignore=ignored)
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    environment = {**os.environ, "CC": str(tmp_path / "no-compiler"), "PYCLIENT_PURE": "0"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert "building extension" in done.stderr
+    assert not list(tmp_path.rglob("*.so"))
 
 
 def test_setup_leaves_the_extension_out_where_it_is_not_wanted() -> None:
