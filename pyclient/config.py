@@ -129,6 +129,10 @@ class ClientConfig:
         "enable_metrics_push": "pyclient sends no telemetry, so there is nothing to turn off",
         "interceptor_classes": "there are no interceptors; wrap the call instead",
         "client_dns_lookup": "every address a name resolves to is tried (Kafka's use_all_dns_ips)",
+        "socket_connection_setup_timeout_max_ms": "every attempt has socket_connection_setup_timeout_ms",
+        "metadata_recovery_strategy": "the bootstrap addresses are always tried again (Kafka's rebootstrap)",
+        "metadata_recovery_rebootstrap_trigger_ms": "the bootstrap addresses are tried as soon as no node answers",
+        "enable_ssl_certificate_verification": "give an ssl_context that does not verify",
         "security_providers": "this is an option of the Java runtime",
         "config_providers": "pass values, or read them from os.environ",
     }

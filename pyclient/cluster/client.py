@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
 from pyclient.cluster.coordinators import Coordinators
-from pyclient.cluster.hedge import first_success
 from pyclient.cluster.link import Link
 from pyclient.cluster.links import Links
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node, TopicInfo, snapshot
@@ -23,6 +22,7 @@ from pyclient.config import ClientConfig
 from pyclient.errors import ClosedError, ConnectionFailed, KafkaError, KafkaTimeout, NotController, for_code, from_code
 from pyclient.net.connect import Connector
 from pyclient.net.connection import Connection
+from pyclient.net.hedge import first_success
 from pyclient.protocol.fields import Request, Response
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -343,7 +343,7 @@ class ClusterClient:
     async def _keep_tidy(self) -> None:
         idle = self.config.connections_max_idle_ms / 1000
         while idle >= 0:
-            await asyncio.sleep(min(_TIDY_SECONDS, idle / 2))
+            await asyncio.sleep(max(0.01, min(_TIDY_SECONDS, idle / 2)))
             self._links.close_idle(idle)
 
     def _distrust(self, error: BaseException) -> None:

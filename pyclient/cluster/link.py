@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from pyclient.backoff import Backoff
@@ -10,6 +11,8 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.metadata import Node
 from pyclient.errors import ConnectionFailed
 from pyclient.net.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 class Link:
@@ -99,8 +102,9 @@ class Link:
 
     def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
         self._attempt = None
-        if not attempt.cancelled():
-            attempt.exception()  # noted where connections are made; nobody has to wait for it
+        error = None if attempt.cancelled() else attempt.exception()
+        if error is not None and not isinstance(error, ConnectionFailed):  # those are noted where connections are made
+            log.error("connecting to %s failed in a way it should not", self.node.address, exc_info=error)
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "connecting" if self._attempt else "idle"

@@ -76,7 +76,8 @@ class Links:
 
     def connected(self) -> tuple[str, ...]:
         """The addresses with an open connection."""
-        return tuple(dict.fromkeys(link.node.address for link in self._links.values() if link.ready is not None))
+        links = list(self._links.values())  # other threads ask, too
+        return tuple(dict.fromkeys(link.node.address for link in links if link.ready is not None))
 
     def learn(self, node: Node) -> None:
         """Notes a node that a response named; metadata has the last word."""

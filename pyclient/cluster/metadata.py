@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -148,10 +148,3 @@ def _partition(
         tuple(partition.offline_replicas),
         partition.error_code,
     )
-
-
-def describe_topics(topics: Iterable[str], limit: int = 5) -> str:
-    """Topic names for a message; a long list is cut."""
-    names = sorted(topics)
-    shown = ", ".join(names[:limit])
-    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

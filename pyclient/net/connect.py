@@ -8,11 +8,12 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
+from pyclient.net.hedge import first_success
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.tls import TlsStream, client_context
 
@@ -20,6 +21,7 @@ OnFrame = Callable[[memoryview], None]
 OnClosed = Callable[[BaseException | None], None]
 _Address = tuple[socket.AddressFamily, Any]
 
+_NEXT_ADDRESS_SECONDS: Final = 0.25
 _REASONS: Final = {
     errno.ECONNREFUSED: "connection refused: nothing listens there (is the broker running, is the port right?)",
     errno.EHOSTUNREACH: "no route to the host",
@@ -47,22 +49,43 @@ class TcpConnector:
         self._context = client_context(config) if config.security_protocol == "SSL" else None
 
     async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
-        """Tries each address the name has, in the order of the resolver; the error tells what each of them said."""
+        """Tries each address the name has, the next one when one fails or takes its time (RFC 8305).
+
+        The error tells what each of them said.
+        """
         target = format_address(host, port)
         failures: list[str] = []
-        for family, address in await resolve(host, port, self._timeout):
-            shown = format_address(address[0], port)
-            try:
-                async with asyncio.timeout(self._timeout):
-                    return await self._connect(family, address, host, on_frame, on_closed)
-            except TimeoutError:
-                reason = f"no connection within {self._timeout:g} s"
-            except ConnectionFailed as error:
-                reason = str(error)
-            except OSError as error:
-                reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-            failures.append(reason if shown == target else f"{shown}: {reason}")
-        raise ConnectionFailed(f"{target}: {'; '.join(failures)}")
+
+        def attempt(family: socket.AddressFamily, address: Any) -> Callable[[], Coroutine[Any, Any, Stream]]:
+            return lambda: self._attempt(family, address, host, on_frame, on_closed, failures)
+
+        attempts = [attempt(*each) for each in await resolve(host, port, self._timeout)]
+        try:
+            return await first_success(attempts, _NEXT_ADDRESS_SECONDS, discard=_drop)
+        except ConnectionFailed:
+            ours = f"{target}: "
+            raise ConnectionFailed(ours + "; ".join(text.removeprefix(ours) for text in failures)) from None
+
+    async def _attempt(
+        self,
+        family: socket.AddressFamily,
+        address: Any,
+        host: str,
+        on_frame: OnFrame,
+        on_closed: OnClosed,
+        failures: list[str],
+    ) -> Stream:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._connect(family, address, host, on_frame, on_closed)
+        except TimeoutError:
+            reason = f"no connection within {self._timeout:g} s"
+        except ConnectionFailed as error:
+            reason = str(error)
+        except OSError as error:
+            reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        failures.append(f"{format_address(*address[:2])}: {reason}")
+        raise ConnectionFailed(failures[-1])
 
     async def _connect(
         self, family: socket.AddressFamily, address: Any, host: str, on_frame: OnFrame, on_closed: OnClosed
@@ -90,8 +113,7 @@ class TcpConnector:
         try:
             await stream.handshake()
         except BaseException:
-            stream.on_closed = _told  # the caller gets the error from here
-            stream.close()
+            _drop(stream)  # the caller gets the error from here
             raise
         return stream
 
@@ -176,6 +198,12 @@ async def _connected(loop: asyncio.AbstractEventLoop, sock: socket.socket, addre
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+def _drop(stream: Stream) -> None:
+    """Closes a stream that its user never got."""
+    stream.on_closed = _told
+    stream.close()
 
 
 def _told(_: BaseException | None) -> None:

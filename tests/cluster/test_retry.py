@@ -4,10 +4,9 @@ import random
 import pytest
 
 from pyclient.backoff import Backoff
-from pyclient.cluster.hedge import first_success
 from pyclient.cluster.refresh import RefreshGate
 from pyclient.cluster.retry import RetryPolicy
-from pyclient.errors import ConnectionFailed, InvalidTopic, KafkaTimeout, LeaderNotAvailable
+from pyclient.errors import InvalidTopic, KafkaTimeout, LeaderNotAvailable
 from pyclient.testing.clock import ManualClock
 from tests.cluster.scripts import run
 
@@ -59,40 +58,6 @@ def test_the_timeout_tells_the_last_failure():
 def test_an_attempt_that_hangs_is_ended_by_the_timeout():
     with pytest.raises(KafkaTimeout, match=r"^It: not done within 0\.01 s$"):
         run(RetryPolicy(QUICK, random.Random(1)).call(lambda: asyncio.sleep(60), timeout=0.01, what="It"))
-
-
-def test_the_first_success_wins_and_the_others_are_cancelled():
-    cancelled = []
-
-    async def hang():
-        try:
-            await asyncio.sleep(60)
-        finally:
-            cancelled.append(True)
-
-    fails, _ = attempts_of(ConnectionFailed("down"))
-    works, _ = attempts_of("result")
-    never, made = attempts_of("not needed")
-    assert run(first_success([fails, hang, works, never], 0.01)) == "result"
-    assert cancelled == [True]
-    assert made == []
-
-
-def test_when_all_fail_the_last_failure_is_raised():
-    first, _ = attempts_of(ConnectionFailed("one"))
-    second, _ = attempts_of(ConnectionFailed("two"))
-    with pytest.raises(ConnectionFailed, match="two"):
-        run(first_success([first, second], 0.01))
-    with pytest.raises(ValueError, match="nothing to attempt"):
-        run(first_success([], 0.01))
-
-
-def test_an_error_that_is_no_failure_is_raised_at_once():
-    bug, _ = attempts_of(ZeroDivisionError("bug"))
-    works, made = attempts_of("not reached")
-    with pytest.raises(ZeroDivisionError):
-        run(first_success([bug, works], 10))
-    assert made == []
 
 
 def gate(clock):

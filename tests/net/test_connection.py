@@ -364,6 +364,51 @@ def test_a_closed_port_is_told_apart_for_every_address_of_the_name(run):
     failing(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
 
 
+def test_an_address_that_hangs_does_not_hold_up_the_next(run, monkeypatch):
+    async def scenario():
+        broker = ScriptedBroker()
+        full = socket.create_server(("127.0.0.1", 0), backlog=0)
+        fillers = [filled(full) for _ in range(3)]
+
+        async def both(host, port, timeout):
+            return [(socket.AF_INET, full.getsockname()), (socket.AF_INET, ("127.0.0.1", port))]
+
+        monkeypatch.setattr("pyclient.net.connect.resolve", both)
+        connection = await Connection.open("two-addresses", broker.port, config=config("x:1"), clock=SYSTEM_CLOCK)
+        await connection.close()
+        for each in (*fillers, full):
+            each.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def filled(server):
+    """Takes a place in a server's queue; when it is full, the kernel leaves connections unanswered."""
+    filler = socket.socket()
+    filler.setblocking(False)
+    filler.connect_ex(server.getsockname())
+    return filler
+
+
+def test_what_was_sent_can_be_waited_for(run):
+    async def scenario():
+        broker = ScriptedBroker({MetadataRequest: MetadataResponse(brokers=[], topics=[], throttle_time_ms=30)})
+        connection = await connect(broker)
+        await connection.drain()
+        await connection.request(ALL_TOPICS)
+        connection.send_only(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[]))
+        assert broker.count(ProduceRequest) == 0
+        await connection.drain()
+        await broker.until(lambda: broker.count(ProduceRequest))
+        await connection.close()
+        with pytest.raises(ConnectionFailed):
+            await connection.drain()
+        broker.stop()
+
+    run(scenario())
+
+
 def test_a_port_that_takes_connections_and_says_nothing_is_told_apart(run):
     async def scenario():
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -380,12 +425,7 @@ def test_a_port_that_takes_connections_and_says_nothing_is_told_apart(run):
 def test_a_connection_that_takes_too_long_is_told_apart(run):
     async def scenario():
         server = socket.create_server(("127.0.0.1", 0), backlog=0)
-        fillers = []
-        for _ in range(3):  # until the kernel queues no more and leaves a connection unanswered
-            filler = socket.socket()
-            filler.setblocking(False)
-            filler.connect_ex(server.getsockname())
-            fillers.append(filler)
+        fillers = [filled(server) for _ in range(3)]
         try:
             await Connection.open(
                 "127.0.0.1",

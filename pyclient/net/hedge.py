@@ -11,11 +11,17 @@ from pyclient.errors import KafkaError
 T = TypeVar("T")
 
 
-async def first_success(attempts: Iterable[Callable[[], Awaitable[T]]], patience: float) -> T:
+async def first_success(
+    attempts: Iterable[Callable[[], Awaitable[T]]],
+    patience: float,
+    *,
+    discard: Callable[[T], object] | None = None,
+) -> T:
     """The result of the first attempt that succeeds; the others are cancelled.
 
     Attempts start in order, each when one before it failed or `patience` seconds have passed, so that a broker which
-    hangs costs that long and not a whole timeout. If all fail with a `KafkaError`, the last of them is raised.
+    hangs costs that long and not a whole timeout. If all fail with a `KafkaError`, the last of them is raised. A second
+    result that comes at the same moment goes to `discard`.
     """
     waiting = list(attempts)[::-1]
     running: set[asyncio.Future[T]] = set()
@@ -26,10 +32,14 @@ async def first_success(attempts: Iterable[Callable[[], Awaitable[T]]], patience
                 running.add(asyncio.ensure_future(waiting.pop()()))
             timeout = patience if waiting else None
             done, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in done:
-                error = attempt.exception()
-                if error is None:
-                    return attempt.result()
+            errors = [error for error in (attempt.exception() for attempt in done) if error is not None]
+            results = [attempt.result() for attempt in done if attempt.exception() is None]
+            for surplus in results[1:]:
+                if discard is not None:
+                    discard(surplus)
+            if results:
+                return results[0]
+            for error in errors:
                 if not isinstance(error, KafkaError):
                     raise error
                 last = error

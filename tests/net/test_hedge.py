@@ -1,0 +1,76 @@
+import asyncio
+
+import pytest
+
+from pyclient.errors import ConnectionFailed
+from pyclient.net.hedge import first_success
+
+
+def run(scenario):
+    return asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+def attempts_of(outcome):
+    """An attempt with this outcome, and how often it was made."""
+    made = []
+
+    async def attempt():
+        made.append(outcome)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return attempt, made
+
+
+def test_the_first_success_wins_and_the_others_are_cancelled():
+    cancelled = []
+
+    async def hang():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.append(True)
+
+    fails, _ = attempts_of(ConnectionFailed("down"))
+    works, _ = attempts_of("result")
+    never, made = attempts_of("not needed")
+    assert run(first_success([fails, hang, works, never], 0.01)) == "result"
+    assert cancelled == [True]
+    assert made == []
+
+
+def test_when_all_fail_the_last_failure_is_raised():
+    first, _ = attempts_of(ConnectionFailed("one"))
+    second, _ = attempts_of(ConnectionFailed("two"))
+    with pytest.raises(ConnectionFailed, match="two"):
+        run(first_success([first, second], 0.01))
+    with pytest.raises(ValueError, match="nothing to attempt"):
+        run(first_success([], 0.01))
+
+
+def test_an_error_that_is_no_failure_is_raised_at_once():
+    bug, _ = attempts_of(ZeroDivisionError("bug"))
+    works, made = attempts_of("not reached")
+    with pytest.raises(ZeroDivisionError):
+        run(first_success([bug, works], 10))
+    assert made == []
+
+
+def test_a_second_result_at_the_same_moment_is_discarded():
+    async def scenario():
+        gate, discarded = asyncio.Event(), []
+
+        async def first():
+            await gate.wait()
+            return "one"
+
+        async def second():
+            asyncio.get_running_loop().call_soon(gate.set)
+            await gate.wait()
+            return "two"
+
+        result = await first_success([first, second], 0.01, discard=discarded.append)
+        assert sorted([result, *discarded]) == ["one", "two"]
+
+    run(scenario())
