@@ -249,6 +249,21 @@ def test_the_leader_epoch_is_checked(client: Any, topic: str, fetch_request: Any
     assert only_partition(client.call(request, 11)).error_code == error
 
 
+@pytest.mark.parametrize(("epoch", "offset", "expected"), [(0, 2, (-1, -1)), (0, 3, (0, 2)), (5, 1, None)])
+def test_a_client_whose_log_parted_from_ours_is_told_where(
+    client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, epoch: int, offset: int, expected: Any
+) -> None:
+    produce(client, topic, batch(b"a", b"b"))
+    request = fetch_request(topic, {0: offset})
+    request.topics[0].partitions[0].last_fetched_epoch = epoch
+    partition = only_partition(client.call(request, 12))
+    if expected is None:
+        assert partition.error_code == errors.OffsetOutOfRange.code
+    else:
+        assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == expected
+        assert partition.error_code == 0
+
+
 def list_offsets(client: Any, topic: str, timestamp: int, version: int = 8, **options: Any) -> Any:
     partition = ListOffsetsPartition(
         partition_index=0, timestamp=timestamp, current_leader_epoch=options.pop("epoch", -1)

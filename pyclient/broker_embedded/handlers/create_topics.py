@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.controller.topics import MOST_PARTITIONS, TopicPlan
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.create_topics import (
@@ -31,10 +31,14 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopic
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     topics = []
+    partitions = 0
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
+            partitions += max(len(topic.assignments), topic.num_partitions, 1)
+            if partitions > MOST_PARTITIONS:
+                raise errors.PolicyViolation(f"one request may ask for {MOST_PARTITIONS} partitions")
             topics.append(_create(topic, context.node, validate_only=request.validate_only))
         except Exception as error:
             topics.append(_failed(topic.name, error))

@@ -14,6 +14,7 @@ from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -78,6 +79,9 @@ class _Reading:
         except Exception as error:
             return _failed(topic, wanted.partition, error)
         try:
+            if wanted.last_fetched_epoch >= 0 and (diverging := _divergence(log, wanted)) is not None:
+                self._must_answer = True
+                return _diverged(wanted.partition, log, diverging)
             read = log.read(
                 wanted.fetch_offset,
                 max(0, min(self._max_bytes - self._size, wanted.partition_max_bytes)),
@@ -90,6 +94,29 @@ class _Reading:
         self.logs.append(log)
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
+
+
+def _divergence(log: PartitionLog, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where the client's log and this one part, if they do before its fetch offset (KIP-595)."""
+    epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if end_offset < 0 or wanted.fetch_offset < log.start_offset:
+        raise errors.OffsetOutOfRange(f"{log.topic}-{log.partition}: epoch {wanted.last_fetched_epoch} is not known")
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _diverged(partition: int, log: PartitionLog, diverging: EpochEndOffset) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 def _succeeded(partition: int, read: LogRead, *, committed: bool) -> PartitionData:
