@@ -1,11 +1,13 @@
-"""The small text files beside the segments: offset and epoch checkpoints, partition and node identity, the clean-shutdown mark."""
+"""The small text files: offset and epoch checkpoints, whose log and whose directory it is, the clean-shutdown mark."""
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Final
 
 from pyclient import errors
@@ -22,6 +24,9 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 _VERSION: Final = "0"
+
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 
 class CorruptCheckpoint(ValueError):
@@ -49,11 +54,9 @@ def render_epochs(epochs: EpochCache) -> bytes:
 def parse_epochs(content: bytes, path: str) -> EpochCache:
     """Reads a leader-epoch-checkpoint file; raises `CorruptCheckpoint`."""
     entries = [(_number(epoch, path), _number(start, path)) for epoch, start in _parse(content, path, 2)]
-    for (epoch, start), (next_epoch, next_start) in zip(entries, entries[1:], strict=False):
+    for (epoch, start), (next_epoch, next_start) in pairwise(entries):
         if next_epoch <= epoch or next_start <= start:
-            raise CorruptCheckpoint(
-                f"{path}: epoch {next_epoch} from offset {next_start} cannot follow {epoch} from {start}"
-            )
+            raise CorruptCheckpoint(f"{path}: epoch {next_epoch} from {next_start} follows {epoch} from {start}")
     return EpochCache(entries)
 
 
@@ -69,6 +72,17 @@ def parse_topic_id(content: bytes, path: str) -> uuid.UUID:
         return uuid_from_text(values["topic_id"])
     except (KeyError, ValueError) as error:
         raise CorruptCheckpoint(f"{path}: no topic id: {error!r}") from error
+
+
+def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
+    """Whose files are in a partition's directory; None if there are none, or they do not say."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    content = fs.read(path)
+    try:
+        return None if content is None else parse_topic_id(content, path)
+    except CorruptCheckpoint as error:
+        log.warning("%s", error)
+        return None
 
 
 def uuid_text(value: uuid.UUID) -> str:

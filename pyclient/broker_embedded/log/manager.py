@@ -10,11 +10,11 @@ from typing import Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log import checkpoints
-from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint
+from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint, stored_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
 from pyclient.broker_embedded.log.flusher import Flusher
-from pyclient.broker_embedded.log.partition_log import PartitionLog, stored_topic_id
+from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
 
@@ -209,7 +209,7 @@ class LogManager:
             recovery_points[at] = opened.recovery_point
             high_watermarks[at] = opened.high_watermark
             starts.pop(at, None)
-            if opened.start_offset > opened.segments[0].base_offset:
+            if opened.start_offset > opened.segments.first_offset:
                 starts[at] = opened.start_offset
         for name, offsets in self._offsets.items():
             self._fs.replace(self._path(name), checkpoints.render_offsets(offsets))

@@ -8,6 +8,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.producer_state import BatchMetadata, ProducerEntry
 
 _VERSION: Final = 1
@@ -55,6 +56,18 @@ def parse_snapshot(content: bytes) -> list[ProducerEntry]:
     if len(body) != _COUNT.size + count * _ENTRY.size:
         raise CorruptSnapshot(f"{count} entries do not fill {len(content)} bytes")
     return [_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
+
+
+def write_snapshot(fs: FileSystem, directory: str, offset: int, entries: Iterable[ProducerEntry]) -> None:
+    """Keeps the producers as of `offset`: a restart need not read the batches before it. Not synced: it has a CRC."""
+    fs.replace(f"{directory}/{offset:020d}.snapshot", render_snapshot(entries), sync=False)
+
+
+def drop_snapshots_behind(fs: FileSystem, directory: str, offset: int) -> None:
+    """Removes snapshots that know of batches from `offset` on."""
+    for name in fs.list_files(directory):
+        if name.endswith(".snapshot") and name[:20].isdigit() and int(name[:20]) > offset:
+            fs.remove(f"{directory}/{name}")
 
 
 def _entry(

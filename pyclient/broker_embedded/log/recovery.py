@@ -32,13 +32,17 @@ _INT_MAX: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What a partition's directory holds. `damage` is where recovery stopped, if it was not at the end of the files."""
+    """What a partition's directory holds. `damage` is where recovery stopped, if it was not at the end of the files.
+
+    `exists`: there is something in the directory.
+    """
 
     segments: list[Segment]
     start_offset: int
     end_offset: int
     epochs: EpochCache
     producers: ProducerState
+    exists: bool
     damage: DamagedSegment | None = None
 
 
@@ -64,7 +68,7 @@ def load(
     ]
     if not segments:
         empty = Segment(fs, directory, start_offset, size=0, index_interval=config.index_interval_bytes)
-        return LoadedLog([empty], start_offset, start_offset, EpochCache(), ProducerState(name))
+        return LoadedLog([empty], start_offset, start_offset, EpochCache(), ProducerState(name), bool(files))
     loading = _Loading(fs, directory, name, segments)
     loading.load(files, clean=clean, recovery_point=recovery_point)
     loaded = LoadedLog(
@@ -73,6 +77,7 @@ def load(
         loading.end_offset,
         loading.epochs,
         loading.producers,
+        True,
         loading.damage,
     )
     if loaded.end_offset < loaded.start_offset:
@@ -232,7 +237,9 @@ class _Loading:
                 self._cut(segment, error)
                 self._drop_segments(index + 1)
                 break
-        if self.end_offset < start:  # damaged below what was taken for safe: the snapshot knows of batches that are gone
+        if (
+            self.end_offset < start
+        ):  # damaged below what was taken for safe: the snapshot knows of batches that are gone
             self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
 
     def _recover_segment(self, segment: Segment, start: int, check_from: int) -> None:
@@ -262,7 +269,7 @@ class _Loading:
         self.damage = damage
 
     def _drop_segments(self, index: int) -> None:
-        for segment in self.segments[index:]:
+        for segment in reversed(self.segments[index:]):
             log.error("%s: %s is dropped: it lies behind the damage", self._name, segment.log.path)
             for path in segment.mark_deleted():
                 self._fs.remove(path)
@@ -347,4 +354,4 @@ def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig,
             fs.remove(path)
     start = loaded.start_offset
     empty = Segment(fs, directory, start, size=0, index_interval=config.index_interval_bytes)
-    return LoadedLog([empty], start, start, EpochCache(), ProducerState(name), loaded.damage)
+    return LoadedLog([empty], start, start, EpochCache(), ProducerState(name), True, loaded.damage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from pyclient import errors
 from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
@@ -10,7 +10,7 @@ from pyclient.records import BatchHeader, decode_batch
 from pyclient.types import OffsetAndTimestamp
 
 
-def first_not_before(segments: Sequence[Segment], timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+def first_not_before(segments: Iterable[Segment], timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
     """The first record from `start_offset` on whose time (ms) is `timestamp` or later; None if there is none."""
     for segment in segments:
         if segment.size and segment.largest_timestamp >= timestamp:
@@ -23,7 +23,7 @@ def first_not_before(segments: Sequence[Segment], timestamp: int, start_offset: 
     return None
 
 
-def newest(segments: Sequence[Segment], start_offset: int) -> OffsetAndTimestamp | None:
+def newest(segments: Iterable[Segment], start_offset: int) -> OffsetAndTimestamp | None:
     """The first record that has the largest time of all from `start_offset` on; None if no record has a time."""
     best: tuple[Segment, int, BatchHeader] | None = None
     for segment in segments:

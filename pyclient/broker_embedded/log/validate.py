@@ -16,6 +16,7 @@ from pyclient.records import (
     compress,
     decode_batch,
     decompress,
+    iter_batches,
     read_header,
     stamp_timestamp,
 )
@@ -58,6 +59,24 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
             f"{where}: a batch of {header.count} records that ends {header.last_offset_delta} behind its first"
         )
     return header
+
+
+def check_copies(batches: memoryview, expected: int, where: str) -> list[tuple[int, BatchHeader]]:
+    """(position, header) of the whole batches that a leader sent. They must follow offset `expected`; gaps are fine.
+
+    Raises `CorruptMessage` or `OffsetOutOfRange`.
+    """
+    found = []
+    try:
+        for position, header in iter_batches(batches):
+            check_crc(batches, position, header)
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                raise errors.OffsetOutOfRange(f"{where}: offset {header.base_offset} came, {expected} is next")
+            expected = header.next_offset
+            found.append((position, header))
+    except errors.ProtocolError as error:
+        raise errors.CorruptMessage(f"{where}: {error}") from error
+    return found
 
 
 def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int, where: str) -> tuple[memoryview, BatchHeader]:

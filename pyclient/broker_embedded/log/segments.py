@@ -1,0 +1,113 @@
+"""The segments of one log, oldest first: which one holds an offset, the next one begun, old and cut ones dropped."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.segment import Segment
+
+
+class Segments:
+    """Never empty: `active`, the last one, is written to. Files of dropped segments are removed by `remove_doomed`."""
+
+    __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "active")
+
+    def __init__(self, fs: FileSystem, directory: str, segments: list[Segment]) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._doomed: list[tuple[int, str]] = []
+        self.active = segments[-1]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._segments[index]
+
+    def since(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset` (or would), and all behind it."""
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    @property
+    def first_offset(self) -> int:
+        """Where the oldest segment begins."""
+        return self._bases[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self._segments)
+
+    def end_of(self, segment: Segment, log_end: int) -> int:
+        """The offset at which `segment` ends: the next one's base, or the end of the log."""
+        index = bisect_right(self._bases, segment.base_offset)
+        return self._bases[index] if index < len(self._bases) else log_end
+
+    def begin(self, base_offset: int, index_interval: int) -> Segment:
+        """Makes an empty segment the active one. An empty one before it is dropped."""
+        if not self.active.size:
+            self._mark_deleted(len(self._segments) - 1, 0)
+            del self._segments[-1], self._bases[-1]
+        self.active = Segment(self._fs, self._directory, base_offset, size=0, index_interval=index_interval)
+        self._segments.append(self.active)
+        self._bases.append(base_offset)
+        return self.active
+
+    def drop_oldest(self, count: int, due_ms: int) -> None:
+        """Drops `count` segments (not all), oldest first, so that a crash in between leaves no hole."""
+        for index in range(count):
+            self._mark_deleted(index, due_ms)
+        del self._segments[:count], self._bases[:count]
+
+    def drop_behind(self, offset: int, due_ms: int) -> None:
+        """Drops the segments that begin behind `offset`, newest first, so that a crash in between leaves no hole."""
+        keep = max(bisect_right(self._bases, offset), 1)
+        for index in range(len(self._segments) - 1, keep - 1, -1):
+            self._mark_deleted(index, due_ms)
+        del self._segments[keep:], self._bases[keep:]
+        self.active = self._segments[-1]
+
+    def drop_all(self, base_offset: int, index_interval: int, due_ms: int) -> None:
+        """Begins anew at `base_offset`."""
+        self.drop_behind(self._bases[0], due_ms)
+        self._mark_deleted(0, due_ms)
+        self._segments.clear()
+        self._bases.clear()
+        self.active = Segment(self._fs, self._directory, base_offset, size=0, index_interval=index_interval)
+        self._segments.append(self.active)
+        self._bases.append(base_offset)
+
+    def _mark_deleted(self, index: int, due_ms: int) -> None:
+        self._doomed += [(due_ms, path) for path in self._segments[index].mark_deleted()]
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Removes the files of dropped segments that are due (epoch ms)."""
+        if self._doomed:
+            due = [path for when, path in self._doomed if when <= now_ms]
+            self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+            for path in due:
+                self._fs.remove(path)
+
+    def sync(self, from_offset: int, log_end: int) -> None:
+        """Returns when the batches from `from_offset` on, and their indexes, are on the disk."""
+        for segment in self.since(from_offset):
+            if segment.size and self.end_of(segment, log_end) > from_offset:
+                segment.write_indexes()
+                for file in segment.files():
+                    file.sync()
+        self._fs.sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Gives the files back."""
+        for segment in self._segments:
+            segment.close()
+
+    def __repr__(self) -> str:
+        return f"<Segments {self._bases} active={self.active.size}>"
