@@ -226,6 +226,8 @@ class BrokerNode:
             if topic.name == OFFSETS_TOPIC:
                 self.groups.unload(index)
         self.logs.delete_topic(topic.name)
+        if self._groups is not None:
+            self._groups.offsets.topics_deleted([topic.name])
         delay = self.logs.defaults.file_delete_delay_ms / 1000
         self.schedule(delay, self._remove_doomed)
 

@@ -58,4 +58,5 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int,
     partition = node.groups.groups.partition_of(key)
     if partition not in node.groups.groups.loaded_partitions():
         raise CoordinatorNotAvailable(f"__consumer_offsets-{partition} has no leader yet")
-    return next((node_id, host, port) for node_id, host, port, _ in node.advertised(context.connection))
+    addresses = node.advertised(context.connection)
+    return next((node_id, host, port) for node_id, host, port, _ in addresses if node_id == node.node_id)

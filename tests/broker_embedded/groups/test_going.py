@@ -57,7 +57,7 @@ def test_a_given_id_can_be_given_back(script):
     script.stable("a")
     script.join("b", known=True)
     script.join("a2", "id-1", "range=changed")
-    assert script.leave("id-2") == [0]
+    assert script.leave(("id-2", "whatever")) == [0]
     assert script.answers["a2"].generation == 2
 
 

@@ -1,0 +1,136 @@
+"""The coordinator inside a running broker: its log on disk, restarts, and topics that go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pyclient.protocol.messages.describe_groups import DescribeGroupsRequest
+from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pyclient.protocol.messages.heartbeat import HeartbeatRequest
+from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pyclient.protocol.messages.list_groups import ListGroupsRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest
+from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.broker_embedded.groups.raw import RawConnection
+
+
+def create(client: RawConnection, topic: str) -> None:
+    topics = [CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])]
+    assert client.ask(CreateTopicsRequest(topics=topics), 5).topics[0].error_code == 0
+
+
+def join(client: RawConnection, group: str, *, session: int = 60_000) -> str:
+    """One member in a stable group."""
+    joined = client.ask(
+        JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"subscription")],
+        ),
+        3,
+    )
+    parts = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")]
+    request = SyncGroupRequest(group_id=group, generation_id=1, member_id=joined.member_id, assignments=parts)
+    assert client.ask(request, 3).error_code == 0
+    return str(joined.member_id)
+
+
+def commit(client: RawConnection, group: str, topic: str, offset: int, **member: Any) -> int:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics, **member), 7)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def committed(client: RawConnection, group: str) -> dict[str, list[tuple[int, int, str]]]:
+    answer = client.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
+    assert answer.error_code == 0
+    return {
+        topic.name: [(part.partition_index, part.committed_offset, part.metadata) for part in topic.partitions]
+        for topic in answer.topics
+    }
+
+
+def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
+    names = [f"group-{n}" for n in range(12)]
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        create(client, "orders")
+        members = {name: join(client, name) for name in names}
+        for n, name in enumerate(names):
+            member = {"member_id": members[name], "generation_id_or_member_epoch": 1}
+            assert commit(client, name, "orders", n, **member) == 0
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        listed = client.ask(ListGroupsRequest(), 4).groups
+        assert sorted((group.group_id, group.group_state) for group in listed) == sorted((n, "Stable") for n in names)
+        for n, name in enumerate(names):
+            alive = HeartbeatRequest(group_id=name, generation_id=1, member_id=members[name])
+            assert client.ask(alive, 3).error_code == 0
+            assert committed(client, name) == {"orders": [(0, n, "note")]}
+
+
+def test_the_groups_of_a_killed_broker_are_there_when_it_comes_back(tmp_path: Path) -> None:
+    with EmbeddedCluster(data_dir=str(tmp_path), processes=True) as cluster:
+        with RawConnection(cluster.bootstrap_servers) as client:
+            create(client, "orders")
+            member = join(client, "g")
+            assert commit(client, "g", "orders", 7, member_id=member, generation_id_or_member_epoch=1) == 0
+        cluster.kill()
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        assert client.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id=member), 3).error_code == 0
+        assert committed(client, "g") == {"orders": [(0, 7, "note")]}
+
+
+def test_offsets_go_with_their_topic() -> None:
+    with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        for topic in ("orders", "bills"):
+            create(client, topic)
+            assert commit(client, "g", topic, 5) == 0
+        assert client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4).responses[0].error_code == 0
+        assert committed(client, "g") == {"bills": [(0, 5, "note")]}
+
+
+def test_a_silent_member_of_a_running_broker_is_dropped() -> None:
+    with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        join(client, "g", session=150)
+        describe = DescribeGroupsRequest(groups=["g"])
+        while client.ask(describe, 4).groups[0].group_state != "Empty":
+            pass
+
+
+def topics(client: RawConnection) -> list[str | None]:
+    return [topic.name for topic in client.ask(MetadataRequest(topics=None), 1).topics]
+
+
+def test_finding_a_coordinator_makes_the_offsets_topic_and_listing_groups_does_not() -> None:
+    with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        assert client.ask(ListGroupsRequest(), 4).groups == []
+        assert topics(client) == []
+        found = client.ask(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4).coordinators
+        host, port = cluster.bootstrap_servers.split(":")
+        assert [(each.key, each.error_code, each.host, each.port) for each in found] == [
+            ("g", 0, host, int(port)),
+            ("h", 0, host, int(port)),
+        ]
+        assert topics(client) == ["__consumer_offsets"]
+
+
+def test_coordinators_that_are_not_served_are_refused_for_good() -> None:
+    with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        transactions, shares = (client.ask(FindCoordinatorRequest(key="x", key_type=kind), 1) for kind in (1, 2))
+        assert transactions.error_code == errors.TransactionalIdAuthorizationFailed.code
+        assert shares.error_code == errors.InvalidRequest.code
+        assert topics(client) == []
