@@ -1,0 +1,9 @@
+"""Consumers: records read from topics, alone or as a member of a group."""
+
+from pyclient.consumer.async_consumer import AsyncConsumer
+from pyclient.consumer.config import ConsumerConfig, ConsumerOptions
+from pyclient.consumer.consumer import Consumer
+from pyclient.consumer.listener import RebalanceListener
+from pyclient.consumer.records import Records
+
+__all__ = ["AsyncConsumer", "Consumer", "ConsumerConfig", "ConsumerOptions", "RebalanceListener", "Records"]

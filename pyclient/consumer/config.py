@@ -171,6 +171,9 @@ class ConsumerConfig(ClientConfig):
     default_api_timeout_ms: int = option(
         60_000, doc="How long calls without a timeout of their own (commit, position, ...) may take.", minimum=1
     )
+    allow_auto_create_topics: bool = option(
+        True, doc="Whether brokers that create topics on demand may do so for topics this consumer asks for."
+    )
     exclude_internal_topics: bool = option(True, doc="Whether a pattern subscription leaves out internal topics.")
 
     def __post_init__(self) -> None:
@@ -231,4 +234,5 @@ class ConsumerOptions(ClientOptions, total=False):
     isolation_level: str
     client_rack: str
     default_api_timeout_ms: int
+    allow_auto_create_topics: bool
     exclude_internal_topics: bool

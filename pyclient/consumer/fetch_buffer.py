@@ -47,6 +47,7 @@ class FetchBuffer:
 
     Not thread-safe: its owner holds a lock. Parts of paused partitions wait in place; parts that a seek or a rebalance
     made void are dropped when their turn comes. `wants_more` is set when a partition's stock falls below `low_bytes`.
+    `polls` is the number of the poll that `take` works for.
     """
 
     def __init__(self, subscription: SubscriptionState, *, low_bytes: int, check_crcs: bool) -> None:
@@ -56,6 +57,7 @@ class FetchBuffer:
         self._queue: deque[FetchedPart] = deque()
         self._held: dict[int, int] = {}
         self.wants_more = False
+        self.polls = 1
 
     def add(self, part: FetchedPart) -> None:
         """Takes a part that just came."""
@@ -126,6 +128,8 @@ class FetchBuffer:
 
     def _take_from(self, part: FetchedPart, limit: int, slices: list[BatchSlice]) -> int:
         state, batches, taken = part.state, part.batches, 0
+        if state.polled_in != self.polls:
+            state.polled_in, state.polled_from = self.polls, state.position
         while part.index < len(batches) and taken < limit:
             batch = batches[part.index]
             if self._check_crcs:

@@ -86,7 +86,8 @@ class State(Enum):
 
 _HEARTBEATING: Final = (State.STABLE, State.REVOKING)
 _AT_REST: Final = (State.IDLE, State.OVERDUE, State.FAILED)
-_COORDINATOR_GONE: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionFailed, KafkaTimeout)
+COORDINATOR_GONE: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionFailed, KafkaTimeout)
+"""After these the coordinator is looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +351,7 @@ class GroupMember:
                 return self._fence(error)
             case CoordinatorLoadInProgress() | RebalanceInProgress():
                 return self._retry(now)
-            case _ if isinstance(error, _COORDINATOR_GONE):
+            case _ if isinstance(error, COORDINATOR_GONE):
                 self.coordinator = None
                 return self._retry(now)
             case _:
@@ -367,7 +368,7 @@ class GroupMember:
                 return self._fence(error)
             case CoordinatorLoadInProgress():
                 return []
-            case _ if isinstance(error, _COORDINATOR_GONE):
+            case _ if isinstance(error, COORDINATOR_GONE):
                 return self._seek_again()
             case _:
                 return [*self._lose(keep_id=True), *self._fail(error, now)]

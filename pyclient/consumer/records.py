@@ -6,15 +6,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any, Generic, NoReturn, TypeVar, cast, overload
+from typing import Any, Generic, NoReturn, cast, overload
 
 from pyclient.consumer.batches import BatchSlice, RawRecord
+from pyclient.consumer.typevars import K, V
 from pyclient.errors import CorruptBatch, CorruptRecord, DeserializationError
 from pyclient.records import ColumnsBuilder, Record
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
-K = TypeVar("K")
-V = TypeVar("V")
 Deserializer = Callable[[bytes], Any]
 
 

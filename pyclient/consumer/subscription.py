@@ -49,6 +49,7 @@ class AssignedPartition:
     `position` is the offset of the next record for the user (-1: not known yet), `position_epoch` the leader epoch of
     the one before. `fetch_offset` is where the next fetch begins; between the two lies what is fetched already,
     `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped.
+    `polled_from` is where the poll numbered `polled_in`, the last one that returned some of it, began.
     """
 
     topic_partition: TopicPartition
@@ -69,6 +70,8 @@ class AssignedPartition:
     log_start_offset: int = UNKNOWN
     preferred_replica: int = UNKNOWN
     preferred_until: float = 0.0
+    polled_in: int = 0
+    polled_from: int = UNKNOWN
 
     def start_at(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
         """Sets the position, and the epoch of the record before it; whatever was fetched before is void."""
@@ -111,6 +114,7 @@ class AssignedPartition:
         self.retry_at = 0.0
         self.error = None
         self.preferred_replica = UNKNOWN
+        self.polled_in = 0
 
     def lag(self, *, read_committed: bool = False) -> int | None:
         """How many offsets lie between the position and the end; None while either is unknown."""
@@ -209,10 +213,15 @@ class SubscriptionState:
         """Partitions in a phase whose backoff is over."""
         return [state for state in self._assigned.values() if state.phase is phase and state.retry_at <= now]
 
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the user stands, as it would be committed; partitions without a position are left out."""
+    def positions(self, before: int | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the user stands, as it would be committed; partitions without a position are left out.
+
+        With `before`, where the user stood before the poll of that number returned anything.
+        """
         return {
-            partition: OffsetAndMetadata(state.position, "", state.position_epoch)
+            partition: OffsetAndMetadata(state.polled_from, "", -1)
+            if state.polled_in == before
+            else OffsetAndMetadata(state.position, "", state.position_epoch)
             for partition, state in self._assigned.items()
             if state.position >= 0
         }

@@ -1,0 +1,310 @@
+"""`AsyncConsumer`: the face for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack, cast
+
+from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
+from pyclient.consumer.core import ConsumerCore
+from pyclient.consumer.face import ConsumerFace, Offsets, Partition, as_partition
+from pyclient.consumer.iteration import Chunk
+from pyclient.consumer.rebalance import CommitNow, Step
+from pyclient.consumer.records import Records
+from pyclient.consumer.subscription import Mode
+from pyclient.consumer.typevars import K, V
+from pyclient.errors import KafkaError
+from pyclient.records import Record
+from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+T = TypeVar("T")
+log = logging.getLogger("pyclient.consumer")
+
+_LONGEST_WAIT: Final = 1.0  # a poll that waits looks after its membership and its commits this often
+_abandoned: set[asyncio.Task[None]] = set()
+
+
+class AsyncConsumer(ConsumerFace[K, V]):
+    """Reads records from Kafka on the caller's event loop; used by one task at a time.
+
+        async with AsyncConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            async for record in consumer:
+                print(record.offset, record.value)
+
+    Everything means what it means in `Consumer`; what waits is awaited. Callbacks of a `RebalanceListener` may be
+    `async def`. Heartbeats go out from the same loop, so code that blocks it for longer than `session_timeout_ms` loses
+    its partitions.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._ready = asyncio.Event()
+        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        super().__init__(topics, given, config, key_deserializer, value_deserializer, self._ready.set, _current_task)
+
+    # ---- polling
+
+    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
+        """Records as soon as there are any, else none after `timeout` seconds; see `Consumer.poll`."""
+        with self._use():
+            return Records(await self._poll(timeout, self._limit(max_records)), self._deserializers)
+
+    async def __aiter__(self) -> AsyncIterator[Record[K | None, V | None]]:
+        """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
+        deserialize = self._deserializers.apply if self._deserializers else None
+        while True:
+            chunk = await self._next_chunk()
+            for raw in chunk.iterator:
+                if deserialize is None:
+                    yield cast("Record[Any, Any]", raw)
+                    continue
+                try:
+                    record = deserialize(raw)
+                except BaseException:
+                    chunk.settle(failed=True)
+                    raise
+                yield record
+
+    async def _next_chunk(self) -> Chunk:
+        with self._use():
+            slices: list[BatchSlice] = []
+            while not slices:
+                slices = await self._poll(self._core.api_timeout, self._config.max_poll_records)
+            self._chunk = Chunk(self._core, slices)
+            return self._chunk
+
+    async def _poll(self, timeout: float, limit: int) -> list[BatchSlice]:
+        core, ready = await self._started(), self._ready
+        self._check_callback()
+        self._settle()
+        core.begin_poll()
+        deadline: float | None = None
+        while True:
+            ready.clear()
+            now = core.clock.monotonic()
+            core.keep_up(now)
+            await self._rebalance()
+            core.waiting.check_wakeup()
+            slices = core.take(limit)
+            if slices:
+                return slices
+            if deadline is None:
+                deadline = now + timeout
+            remaining = deadline - core.clock.monotonic()
+            if remaining <= 0:
+                self._check_reached(timeout)
+                return []
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(remaining, _LONGEST_WAIT)):
+                    await ready.wait()
+
+    async def _rebalance(self) -> None:
+        """Carries out what the group wants of this task."""
+        while (task := self._core.rebalances.next()) is not None:
+            with contextlib.closing(self._core.rebalances.carry_out(task)) as steps:
+                for step in steps:
+                    await self._do(step, self._core.api_timeout)
+
+    async def _do(self, step: Step, seconds: float) -> None:
+        if isinstance(step, CommitNow):
+            try:
+                await self._core.committer.commit(step.offsets, seconds)
+            except KafkaError as error:
+                log.warning("auto-commit: %s", error)
+        elif self._listener is not None:
+            self._in_callback = True
+            try:
+                result = getattr(self._listener, step.method)(step.partitions)
+                if inspect.isawaitable(result):
+                    await result
+            finally:
+                self._in_callback = False
+
+    # ---- offsets
+
+    async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
+        """Commits and waits until the group's coordinator has stored it; see `Consumer.commit`."""
+        with self._use():
+            await self._started()
+            self._settle()
+            committing = self._core.committer.commit(self._to_commit(offsets), self._patience(timeout))
+            try:
+                await self._core.waiting.interruptible(committing)
+            finally:
+                self._core.desk.run_callbacks()
+
+    async def committed(
+        self, partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
+        with self._use():
+            wanted = self._wanted(partitions)
+            return await self._wait(self._core.committer.committed(wanted, self._patience(timeout)))
+
+    async def position(self, partition: Partition, *, timeout: float | None = None) -> int:
+        """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
+        with self._use():
+            self._settle()
+            wanted, core = as_partition(partition), self._core
+            known = core.known_position(wanted)
+            if known is not None:
+                return known
+            return await self._wait(
+                core.waiting.until(
+                    lambda: core.known_position(wanted), self._patience(timeout), f"finding the position of {wanted}"
+                )
+            )
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset there is in each partition, assigned or not."""
+        return await self._ends(partitions, EARLIEST, timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition that may be read (`isolation_level`), assigned or not."""
+        return await self._ends(partitions, LATEST, timeout)
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record not older than each timestamp (epoch milliseconds); None where all are older."""
+        with self._use():
+            wanted = {as_partition(partition): time for partition, time in times.items()}
+            if any(time < 0 for time in wanted.values()):
+                raise ValueError("times are epoch milliseconds, not negative")
+            found = await self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
+
+    async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
+        """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
+        with self._use():
+            info = await self._wait(self._core.cluster.topic_partitions(topic, self._patience(timeout)))
+            return [partition.partition for partition in info.partitions]
+
+    async def _ends(
+        self, partitions: Iterable[Partition], which: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        with self._use():
+            wanted = {as_partition(partition): which for partition in partitions}
+            found = await self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            return {partition: offset.offset for partition, offset in found.items()}
+
+    # ---- the end
+
+    async def unsubscribe(self) -> None:
+        """Leaves the group, after a last auto-commit and `on_revoked`; forgets subscription and assignment."""
+        with self._use():
+            await self._started()
+            self._settle()
+            try:
+                await self._leave("the consumer unsubscribed", self._core.api_timeout, self._core.positions())
+            finally:
+                self._core.unsubscribe()
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
+
+        Takes `timeout` seconds at most. A second close is nothing, nor is one in a forked child.
+        """
+        await self._close(timeout, after_error=False)
+
+    async def _close(self, timeout: float, *, after_error: bool) -> None:
+        if self._closed or not self._is_mine():
+            return
+        with self._guard:
+            self._settle()
+            self._closed = True
+            if self._core.loop is None:
+                return
+            try:
+                positions = self._core.positions(before_last_poll=after_error)
+                await self._leave("the consumer was closed", timeout, positions)
+                self._core.desk.run_callbacks()
+            finally:
+                await self._core.shut_down()
+
+    async def _leave(self, reason: str, timeout: float, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        core = self._core
+        deadline = core.clock.monotonic() + timeout
+
+        def left() -> float:
+            return max(0.0, deadline - core.clock.monotonic())
+
+        try:
+            if core.subscription.mode is not Mode.NONE:
+                with contextlib.closing(core.rebalances.leave(offsets)) as steps:
+                    for step in steps:
+                        await self._do(step, left())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(core.desk.settle(), left())
+        finally:
+            await core.leave(reason, left())
+
+    async def __aenter__(self) -> Self:
+        with self._use():
+            await self._started()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes. After an exception auto-commit leaves out what the last poll returned: it may not be done."""
+        await self._close(30.0, after_error=error is not None)
+
+    def __del__(self) -> None:
+        core: ConsumerCore | None = getattr(self, "_core", None)
+        if core is None or core.loop is None or core.ended or not self._is_mine():
+            return
+        text = f"{self!r} was not closed: use it in `async with`, or await close()"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        if not core.loop.is_closed():
+            core.loop.call_soon_threadsafe(_shut_down_in_background, core)
+
+    # ---- inside
+
+    async def _started(self) -> ConsumerCore:
+        core = self._core
+        if core.loop is None:
+            await core.start()
+        elif core.loop is not asyncio.get_running_loop():
+            raise RuntimeError("an AsyncConsumer belongs to the event loop it was first used on")
+        return core
+
+    async def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            await self._started()
+        except BaseException:
+            work.close()
+            raise
+        return await self._core.waiting.interruptible(work)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # before any loop runs
+        return None
+
+
+def _shut_down_in_background(core: ConsumerCore) -> None:
+    task = asyncio.get_running_loop().create_task(core.shut_down())
+    _abandoned.add(task)
+    task.add_done_callback(_abandoned.discard)

@@ -1,0 +1,234 @@
+"""Commits positions to the group's coordinator, and reads what was committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Rng
+from pyclient.cluster.client import ClusterClient
+from pyclient.cluster.retry import RetryPolicy
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.group import COORDINATOR_GONE
+from pyclient.consumer.subscription import split_by_topic
+from pyclient.errors import (
+    CommitFailed,
+    ConfigError,
+    FencedInstanceId,
+    IllegalGeneration,
+    KafkaError,
+    MalformedMessage,
+    RebalanceInProgress,
+    UnknownMemberId,
+    from_code,
+)
+from pyclient.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyclient.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Identity = Callable[[Iterable[TopicPartition]], tuple[int, str]]
+"""Generation and member id under which these partitions may be committed; `CommitFailed` if they may not be."""
+
+log = logging.getLogger(__name__)
+
+_BY_GROUP: Final = 8  # from this version on OffsetFetch takes several groups
+_STABLE: Final = 7  # from this version on it can be told to wait for transactions
+_ANYBODY: Final = (-1, "")
+
+
+class Committer:
+    """OffsetCommit and OffsetFetch, retried over moves of the coordinator.
+
+    Commits are carried out one after the other, in the order they were asked for, so that a retried one never
+    overwrites a later one. Everything runs on the event loop.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        config: ConsumerConfig,
+        *,
+        rng: Rng,
+        identity: Identity | None,
+        on_moved: Callable[[], None],
+    ) -> None:
+        self.last_error: KafkaError | None = None
+        self._cluster = cluster
+        self._config = config
+        self._identity = identity
+        self._on_moved = on_moved
+        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._policy = RetryPolicy(backoff, rng, before_retry=self._note)
+        self._turn = asyncio.Lock()
+
+    async def commit(self, offsets: Offsets, timeout: float) -> None:
+        """Commits; returns when the coordinator has stored the offsets.
+
+        Raises `CommitFailed` if the member does not own the partitions any more, `KafkaTimeout` after `timeout`
+        seconds, and what else the coordinator says.
+        """
+        group = self._group()
+        if not offsets:
+            return
+
+        async def attempt() -> None:
+            await self._commit_once(group, offsets)
+
+        async with self._turn:
+            await self._retried(attempt, timeout, f"committing offsets of group {group!r}")
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offset of each partition, None where there is none. Waits for transactions that write them."""
+        group = self._group()
+        if not partitions:
+            return {}
+
+        async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            return await self._fetch_once(group, partitions)
+
+        return await self._retried(attempt, timeout, f"reading committed offsets of group {group!r}")
+
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], timeout: float, what: str) -> T:
+        try:
+            return await self._policy.call(attempt, timeout=timeout, what=what, details=self._cluster.describe_failures)
+        except KafkaError as error:
+            self.last_error = error
+            raise
+
+    def _group(self) -> str:
+        if self._config.group_id is None:
+            raise ConfigError("committed offsets belong to a group: give the consumer a group_id")
+        return self._config.group_id
+
+    def _note(self, error: BaseException) -> None:
+        if isinstance(error, COORDINATOR_GONE):
+            self._on_moved()
+
+    # ---- OffsetCommit
+
+    async def _commit_once(self, group: str, offsets: Offsets) -> None:
+        generation, member_id = self._identity(offsets) if self._identity is not None else _ANYBODY
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=self._config.group_instance_id if member_id else None,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[_entry(number, offsets[TopicPartition(topic, number)]) for number in numbers],
+                )
+                for topic, numbers in split_by_topic(offsets).items()
+            ],
+        )
+        node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
+        response = await self._cluster.request(request, node_id=node)
+        codes = {
+            TopicPartition(topic.name, answer.partition_index): answer.error_code
+            for topic in response.topics
+            for answer in topic.partitions
+        }
+        if codes.keys() != offsets.keys():
+            raise MalformedMessage("OffsetCommitResponse speaks of other partitions than it was asked for")
+        refused = {partition: code for partition, code in codes.items() if code}
+        if refused:
+            raise self._refusal(refused, group, generation, member_id)
+
+    def _refusal(self, codes: Mapping[TopicPartition, int], group: str, generation: int, member_id: str) -> KafkaError:
+        """One error for all partitions: one that cannot be retried, if there is any."""
+        who = f"group {group!r}, {member_id or 'no member'}, generation {generation}"
+        found = [from_code(code, f"{who}: {partition} was not committed") for partition, code in codes.items()]
+        error = next((error for error in found if not error.retriable), found[0])
+        if isinstance(error, (UnknownMemberId, IllegalGeneration, FencedInstanceId)):
+            failed = CommitFailed(
+                f"{error}, because the group has gone on without this member and its partitions are others' now "
+                f"({type(error).__name__}). Call poll() to join again; poll more often if this happens often"
+            )
+            failed.__cause__ = error
+            return failed
+        if isinstance(error, RebalanceInProgress):
+            return RebalanceInProgress(
+                f"{error}: the group is rebalancing. Call poll() to take part, then commit again"
+            )
+        return error
+
+    # ---- OffsetFetch
+
+    async def _fetch_once(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
+        connection = await self._cluster.connection(node)
+        version = connection.version_for(OffsetFetchRequest)
+        response = await connection.request(_fetch_request(group, partitions, version), version=version)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for partition, answer in _answers(group, response, version):
+            if answer.error_code:
+                raise from_code(answer.error_code, f"group {group!r}: the committed offset of {partition}")
+            committed = OffsetAndMetadata(answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch)
+            found[partition] = committed if answer.committed_offset >= 0 else None
+        if found.keys() != set(partitions):
+            raise MalformedMessage("OffsetFetchResponse speaks of other partitions than it was asked for")
+        return {partition: found[partition] for partition in partitions}
+
+
+def _entry(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=number,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
+
+
+def _fetch_request(group: str, partitions: Sequence[TopicPartition], version: int) -> OffsetFetchRequest:
+    by_topic = split_by_topic(partitions).items()
+    if version >= _BY_GROUP:
+        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=numbers) for topic, numbers in by_topic]
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic],
+        require_stable=version >= _STABLE,
+    )
+
+
+def _answers(
+    group: str, response: OffsetFetchResponse, version: int
+) -> Iterable[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
+    if version < _BY_GROUP:
+        _check(response.error_code, group)
+        for topic in response.topics:
+            for old in topic.partitions:
+                yield TopicPartition(topic.name, old.partition_index), old
+        return
+    for answer in response.groups:
+        if answer.group_id == group:
+            _check(answer.error_code, group)
+            for each in answer.topics:
+                for new in each.partitions:
+                    yield TopicPartition(each.name, new.partition_index), new
+
+
+def _check(error_code: int, group: str) -> None:
+    if error_code:
+        raise from_code(error_code, f"reading committed offsets of group {group!r}")

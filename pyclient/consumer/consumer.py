@@ -1,0 +1,354 @@
+"""`Consumer`: the synchronous face."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack, cast
+
+from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
+from pyclient.consumer.core import ConsumerCore
+from pyclient.consumer.face import ConsumerFace, Offsets, Partition, as_partition
+from pyclient.consumer.iteration import Chunk
+from pyclient.consumer.rebalance import CommitNow, Step
+from pyclient.consumer.records import Records
+from pyclient.consumer.subscription import Mode
+from pyclient.consumer.typevars import K, V
+from pyclient.errors import KafkaError
+from pyclient.net.loop_thread import LoopThread
+from pyclient.records import Record
+from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+T = TypeVar("T")
+log = logging.getLogger("pyclient.consumer")
+
+_LONGEST_WAIT: Final = 1.0  # a poll that waits looks after its membership and its commits this often
+_EXIT_SECONDS: Final = 2.0
+_GRACE: Final = 1.0
+
+
+class Consumer(ConsumerFace[K, V]):
+    """Reads records from Kafka; used by one thread at a time.
+
+        with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            for record in consumer:
+                print(record.offset, record.value)
+
+    or `records = consumer.poll(timeout=1.0)` in a loop of your own. Options are Kafka's, with `_` for `.`
+    (`ConsumerConfig` lists them), as keywords or as a Kafka-style `config` dictionary; a wrong one raises
+    `ConfigError`. The constructor does not wait for the cluster. Deserializers are functions of bytes; a missing key
+    or value stays None. With a `group_id` offsets are committed in the background (`enable_auto_commit`): only what
+    earlier polls returned, so nothing is skipped when this process dies.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._thread: LoopThread | None = None
+        self._ready = threading.Event()
+        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        super().__init__(
+            topics, given, config, key_deserializer, value_deserializer, self._ready.set, threading.current_thread
+        )
+        if topics:
+            self._start()
+
+    # ---- polling
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
+        """Records as soon as there are any, at most `max_records` (`max_poll_records` by default); else none after
+        `timeout` seconds.
+
+        Takes part in rebalances and runs their callbacks. Raises what the user has to know: `PoisonRecord` for a batch
+        that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`, `TopicAuthorizationFailed`, ..., and
+        `KafkaTimeout` if no broker was ever reached. Positions move only over what is returned.
+        """
+        with self._use():
+            return Records(self._poll(timeout, self._limit(max_records)), self._deserializers)
+
+    def __iter__(self) -> Iterator[Record[K | None, V | None]]:
+        """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
+        deserialize = self._deserializers.apply if self._deserializers else None
+        while True:
+            chunk = self._next_chunk()
+            if deserialize is None:
+                yield from cast("Iterator[Record[Any, Any]]", chunk.iterator)
+                continue
+            for raw in chunk.iterator:
+                try:
+                    record = deserialize(raw)
+                except BaseException:
+                    chunk.settle(failed=True)
+                    raise
+                yield record
+
+    def _next_chunk(self) -> Chunk:
+        with self._use():
+            slices: list[BatchSlice] = []
+            while not slices:
+                slices = self._poll(self._core.api_timeout, self._config.max_poll_records)
+            self._chunk = Chunk(self._core, slices)
+            return self._chunk
+
+    def _poll(self, timeout: float, limit: int) -> list[BatchSlice]:
+        core, ready = self._started(), self._ready
+        self._check_callback()
+        self._settle()
+        core.begin_poll()
+        deadline: float | None = None
+        while True:
+            ready.clear()
+            now = core.clock.monotonic()
+            core.keep_up(now)
+            self._rebalance()
+            core.waiting.check_wakeup()
+            slices = core.take(limit)
+            if slices:
+                return slices
+            if deadline is None:
+                deadline = now + timeout
+            remaining = deadline - core.clock.monotonic()
+            if remaining <= 0:
+                self._check_reached(timeout)
+                return []
+            ready.wait(min(remaining, _LONGEST_WAIT))
+
+    def _rebalance(self) -> None:
+        """Carries out what the group wants of this thread."""
+        while (task := self._core.rebalances.next()) is not None:
+            with contextlib.closing(self._core.rebalances.carry_out(task)) as steps:
+                for step in steps:
+                    self._do(step)
+
+    def _do(self, step: Step) -> None:
+        if isinstance(step, CommitNow):
+            try:
+                self._thread_running().run(self._core.committer.commit(step.offsets, self._core.api_timeout))
+            except KafkaError as error:
+                log.warning("auto-commit: %s", error)
+        elif self._listener is not None:
+            self._in_callback = True
+            try:
+                getattr(self._listener, step.method)(step.partitions)
+            finally:
+                self._in_callback = False
+
+    # ---- offsets
+
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
+        """Commits and waits until the group's coordinator has stored it.
+
+        Without `offsets` it commits the positions: everything that polls have returned, or the `for` loop has reached.
+        Otherwise the offset of the next record to read, by partition. Raises `CommitFailed` if this consumer does not
+        own the partitions any more, `RebalanceInProgress` if it has to poll first, `KafkaTimeout` after `timeout`
+        seconds (`default_api_timeout_ms`).
+        """
+        with self._use():
+            self._started()
+            self._settle()
+            committing = self._core.committer.commit(self._to_commit(offsets), self._patience(timeout))
+            try:
+                self._wait(committing)
+            finally:
+                self._core.desk.run_callbacks()
+
+    def committed(
+        self, partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
+        with self._use():
+            wanted = self._wanted(partitions)
+            return self._wait(self._core.committer.committed(wanted, self._patience(timeout)))
+
+    def position(self, partition: Partition, *, timeout: float | None = None) -> int:
+        """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
+        with self._use():
+            self._started()
+            self._settle()
+            wanted, core = as_partition(partition), self._core
+            known = core.known_position(wanted)
+            if known is not None:
+                return known
+            return self._wait(
+                core.waiting.until(
+                    lambda: core.known_position(wanted), self._patience(timeout), f"finding the position of {wanted}"
+                )
+            )
+
+    def beginning_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset there is in each partition, assigned or not."""
+        return self._ends(partitions, EARLIEST, timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition that may be read (`isolation_level`), assigned or not."""
+        return self._ends(partitions, LATEST, timeout)
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record not older than each timestamp (epoch milliseconds); None where all are older."""
+        with self._use():
+            wanted = {as_partition(partition): time for partition, time in times.items()}
+            if any(time < 0 for time in wanted.values()):
+                raise ValueError("times are epoch milliseconds, not negative")
+            found = self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
+
+    def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
+        """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
+        with self._use():
+            info = self._wait(self._core.cluster.topic_partitions(topic, self._patience(timeout)))
+            return [partition.partition for partition in info.partitions]
+
+    def _ends(self, partitions: Iterable[Partition], which: int, timeout: float | None) -> dict[TopicPartition, int]:
+        with self._use():
+            wanted = {as_partition(partition): which for partition in partitions}
+            found = self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            return {partition: offset.offset for partition, offset in found.items()}
+
+    # ---- the end
+
+    def unsubscribe(self) -> None:
+        """Leaves the group, after a last auto-commit and `on_revoked`; forgets subscription and assignment."""
+        with self._use():
+            self._started()
+            self._settle()
+            try:
+                self._leave("the consumer unsubscribed", self._core.api_timeout)
+            finally:
+                self._core.unsubscribe()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
+
+        Takes `timeout` seconds at most. A second close is nothing, nor is one in a forked child.
+        """
+        self._close(timeout, self._core.positions)
+
+    def _close(self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
+        if self._closed or not self._is_mine():
+            return
+        with self._guard:
+            self._settle()
+            self._closed = True
+            thread = self._thread
+            if thread is None:
+                return
+            try:
+                self._leave("the consumer was closed", timeout, positions)
+                self._core.desk.run_callbacks()
+            finally:
+                self._end(thread)
+
+    def _leave(
+        self,
+        reason: str,
+        timeout: float,
+        positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None,
+    ) -> None:
+        core, thread = self._core, self._thread_running()
+        deadline = core.clock.monotonic() + timeout
+
+        def left() -> float:
+            return max(0.0, deadline - core.clock.monotonic())
+
+        try:
+            if core.subscription.mode is not Mode.NONE:
+                offsets = (positions or core.positions)()
+                with contextlib.closing(core.rebalances.leave(offsets)) as steps:
+                    for step in steps:
+                        self._do_in_time(step, left())
+            with contextlib.suppress(KafkaError):
+                thread.run(core.desk.settle(), left())
+        finally:
+            with contextlib.suppress(KafkaError):
+                thread.run(core.leave(reason, left()), left() + _GRACE)
+
+    def _do_in_time(self, step: Step, seconds: float) -> None:
+        if not isinstance(step, CommitNow):
+            self._do(step)
+            return
+        try:
+            self._thread_running().run(self._core.committer.commit(step.offsets, seconds), seconds + _GRACE)
+        except KafkaError as error:
+            log.warning("the last auto-commit failed: %s", error)
+
+    def _end(self, thread: LoopThread) -> None:
+        try:
+            thread.run(self._core.shut_down(), _EXIT_SECONDS)
+        except KafkaError as error:
+            log.warning("closing the consumer's connections: %s", error)
+        finally:
+            thread.stop(_EXIT_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes. After an exception auto-commit leaves out what the last poll returned: it may not be done."""
+        if error is None:
+            self.close()
+        else:
+            self._close(30.0, lambda: self._core.positions(before_last_poll=True))
+
+    def __del__(self) -> None:
+        thread: LoopThread | None = getattr(self, "_thread", None)
+        if thread is None or self._closed or not self._is_mine():
+            return
+        text = f"{self!r} was not closed: use it in `with`, or call close()"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        thread.stop(0)
+
+    # ---- inside
+
+    def _start(self) -> None:
+        thread = LoopThread("pyclient-consumer-io")
+        ref = weakref.ref(self)
+
+        def at_exit() -> None:
+            consumer = ref()
+            if consumer is not None:
+                consumer._close(_EXIT_SECONDS, lambda: consumer._core.positions(before_last_poll=True))
+
+        thread.at_exit = at_exit
+        thread.start()
+        self._thread = thread
+        thread.run(self._core.start())
+
+    def _started(self) -> ConsumerCore:
+        if self._thread is None:
+            self._start()
+        return self._core
+
+    def _thread_running(self) -> LoopThread:
+        self._started()
+        assert self._thread is not None
+        return self._thread
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the loop until it is done, Ctrl-C is pressed, or `wakeup()` is called."""
+        try:
+            thread = self._thread_running()
+        except BaseException:
+            work.close()
+            raise
+        return thread.run(self._core.waiting.interruptible(work))

@@ -1,0 +1,402 @@
+"""One consumer without its face: what `Consumer` and `AsyncConsumer` share."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final
+
+from pyclient.clock import Clock, Rng
+from pyclient.cluster.client import ClusterClient
+from pyclient.cluster.metadata import EMPTY, ClusterMetadata
+from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.commit_desk import CommitDesk
+from pyclient.consumer.commits import Committer
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.coordinator import Coordinator, ThreadTask
+from pyclient.consumer.fetch_buffer import FetchBuffer
+from pyclient.consumer.fetch_plan import low_bytes
+from pyclient.consumer.fetcher import Fetcher
+from pyclient.consumer.group_events import Adopt, Event, Polled, Subscribed
+from pyclient.consumer.list_offsets import OffsetFinder
+from pyclient.consumer.offsets import PositionFinder
+from pyclient.consumer.rebalance import Rebalances
+from pyclient.consumer.subscription import Mode, SubscriptionState
+from pyclient.consumer.waiting import Waiting
+from pyclient.errors import (
+    ClosedError,
+    CommitFailed,
+    FencedInstanceId,
+    KafkaError,
+    KafkaTimeout,
+    NotAssigned,
+    for_code,
+    from_code,
+)
+from pyclient.net.connect import Connector
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+_MANY_ERRORS: Final = 16
+
+
+class ConsumerCore:
+    """Subscription, fetch buffer, group member and cluster client around one lock.
+
+    The thread that polls and the event loop meet here: what they share is touched under the lock, the rest belongs to
+    the loop. `notify` is called, on the loop, when the polling thread should look again.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        clock: Clock,
+        notify: Callable[[], None],
+        rng: Rng | None = None,
+        connector: Connector | None = None,
+    ) -> None:
+        rng = rng or Random()
+        self.config = config
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.ended = False
+        self.subscription = SubscriptionState(looks_up_committed=config.group_id is not None)
+        self.buffer = FetchBuffer(self.subscription, low_bytes=low_bytes(config), check_crcs=config.check_crcs)
+        self.cluster = ClusterClient(
+            config,
+            clock=clock,
+            rng=rng,
+            connector=connector,
+            allow_auto_topic_creation=config.allow_auto_create_topics,
+        )
+        self.waiting = Waiting(self.cluster.describe_failures)
+        self.finder = OffsetFinder(self.cluster, config, clock=clock, rng=rng)
+        self.coordinator: Coordinator | None = None
+        if config.group_id is not None:
+            self.coordinator = Coordinator(
+                self.cluster, config, clock=clock, rng=rng, on_task=self._on_task, on_error=self._on_error
+            )
+        self.committer = Committer(self.cluster, config, rng=rng, identity=self._identity, on_moved=self._on_moved)
+        self.desk = CommitDesk(self.committer, config, clock, self.call)
+        self.rebalances = Rebalances(
+            self.subscription,
+            self.lock,
+            auto_commit=bool(config.enable_auto_commit),
+            feed=self.feed,
+            on_assignment=self.assignment_changed,
+        )
+        self.fetcher = Fetcher(
+            self.cluster,
+            self.subscription,
+            self.buffer,
+            self.lock,
+            config,
+            clock=clock,
+            rng=rng,
+            on_change=self._changed,
+        )
+        self.positions_found = PositionFinder(
+            self.cluster,
+            self.subscription,
+            self.lock,
+            config,
+            self.finder,
+            clock=clock,
+            look_up_committed=lambda partitions: self.committer.committed(partitions, self.api_timeout),
+            on_change=self._changed,
+        )
+        self._notify = notify
+        self._errors: deque[KafkaError] = deque()
+        self._fatal: KafkaError | None = None
+
+    # ---- life, on the loop
+
+    async def start(self) -> None:
+        """Begins to look for the cluster, and for what was subscribed before."""
+        self.loop = asyncio.get_running_loop()
+        self.cluster.listeners.append(self._on_metadata)
+        self._follow()
+        await self.cluster.start()
+        self.positions_found.start()
+        if self.subscription.mode is Mode.TOPICS and self.coordinator is not None:
+            self.coordinator.feed(Subscribed(self.subscription.topics))
+
+    async def leave(self, reason: str, timeout: float) -> None:
+        """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know."""
+        if self.coordinator is not None:
+            await self.coordinator.depart(reason, timeout)
+
+    async def shut_down(self) -> None:
+        """Ends every request and closes every connection. Commits, callbacks and leaving are done before."""
+        if self.ended:
+            return
+        self.ended = self.waiting.ended = True
+        if self.coordinator is not None:
+            self.coordinator.stop()
+        self.fetcher.stop()
+        self.positions_found.stop()
+        self.desk.stop()
+        await self.cluster.close()
+        self.waiting.pulse()
+        self._notify()
+
+    @property
+    def api_timeout(self) -> float:
+        """`default_api_timeout_ms` in seconds."""
+        return self.config.default_api_timeout_ms / 1000
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Calls a function on the loop soon, from any thread; before `start` there is nothing to tell yet."""
+        if self.loop is None or self.ended:
+            return
+        try:
+            self.loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError as error:
+            raise ClosedError("the consumer's event loop is closed") from error
+
+    def feed(self, event: Event) -> None:
+        """Tells the group member something, from any thread."""
+        if self.coordinator is not None:
+            self.call(self.coordinator.feed, event)
+
+    # ---- what the loop tells
+
+    def _changed(self, errors: Iterable[KafkaError] = ()) -> None:
+        """Something may be there for the user, or to be fetched."""
+        for error in errors:
+            self._on_error(error)
+        self.waiting.pulse()
+        self._wake_workers()
+        self._notify()
+
+    def _wake_workers(self) -> None:
+        if not self.ended:
+            self.fetcher.wake()
+            self.positions_found.wake()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if isinstance(error, FencedInstanceId):
+            self._fatal = error
+        elif len(self._errors) < _MANY_ERRORS and all(str(error) != str(known) for known in self._errors):
+            self._errors.append(error)
+        self._notify()
+
+    def _on_task(self, task: ThreadTask) -> None:
+        self.rebalances.add(task)
+        self._notify()
+
+    def _on_moved(self) -> None:
+        if self.coordinator is not None:
+            self.coordinator.lost_coordinator()
+
+    # ---- metadata
+
+    def _on_metadata(self, metadata: ClusterMetadata) -> None:
+        internal_too = not self.config.exclude_internal_topics
+        names = [
+            info.name for info in metadata.topics.values() if info.partitions and (internal_too or not info.internal)
+        ]
+        with self.lock:
+            self._note_leaders(metadata)
+            matched = self.subscription.match(names)
+        if self.coordinator is None:
+            self._assign_everything(metadata)
+        else:
+            if matched:
+                self.coordinator.feed(Subscribed(self.subscription.topics))
+            self.coordinator.note_metadata(metadata)
+        self._changed(self._topic_errors(metadata))
+
+    def _note_leaders(self, metadata: ClusterMetadata) -> None:
+        for partition in self.subscription.assignment():
+            info = metadata.partition(*partition)
+            if info is not None:
+                topic_id = metadata.topics[partition.topic].topic_id
+                self.subscription.note_leader(partition, info.leader_epoch, topic_id)
+
+    def _topic_errors(self, metadata: ClusterMetadata) -> list[KafkaError]:
+        """What waiting cannot help: topics that may not be read, or cannot exist."""
+        wanted = {*self.subscription.topics, *(partition.topic for partition in self.subscription.assignment())}
+        codes = {topic: metadata.topics[topic].error_code for topic in wanted if topic in metadata.topics}
+        return [
+            from_code(code, f"topic {topic!r} cannot be read")
+            for topic, code in codes.items()
+            if code and not for_code(code).retriable
+        ]
+
+    def _assign_everything(self, metadata: ClusterMetadata) -> None:
+        """Without a group, a subscription means every partition of its topics."""
+        if self.subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
+            return
+        wanted = [
+            TopicPartition(topic, number)
+            for topic in self.subscription.topics
+            for number in range(metadata.partition_count(topic) or 0)
+        ]
+        held = self.rebalances.expected()
+        added = tuple(partition for partition in wanted if partition not in held)
+        revoked = tuple(partition for partition in held if partition not in wanted)
+        if added or revoked:
+            self._on_task(Adopt(0, tuple(wanted), added, revoked))
+
+    # ---- subscription, in the polling thread
+
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
+        """Replaces the subscription; the loop follows."""
+        with self.lock:
+            if isinstance(topics, re.Pattern):
+                self.subscription.subscribe_pattern(topics)
+            else:
+                self.subscription.subscribe(topics)
+        self.call(self._follow)
+        if self.subscription.mode is Mode.TOPICS:
+            self.feed(Subscribed(self.subscription.topics))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replaces the assignment by the user's own; the loop follows."""
+        with self.lock:
+            self.subscription.assign(partitions)
+        self.assignment_changed()
+
+    def unsubscribe(self) -> None:
+        """Forgets subscription and assignment; the group is left before."""
+        with self.lock:
+            self.subscription.unsubscribe()
+        self.assignment_changed()
+
+    def assignment_changed(self) -> None:
+        """What is not assigned any more is freed; the loop follows."""
+        with self.lock:
+            self.buffer.drop_void()
+            self._note_leaders(self.cluster.metadata)
+        self.call(self._follow)
+
+    def moved(self) -> None:
+        """After a seek, pause or resume: what became void is freed, and fetching goes on."""
+        with self.lock:
+            self.buffer.drop_void()
+        self.call(self._wake_workers)
+
+    def _follow(self) -> None:
+        """Asks the cluster about the topics that matter now."""
+        subscription = self.subscription
+        if subscription.mode is Mode.PATTERN:
+            self.cluster.set_topics(None)
+        else:
+            self.cluster.set_topics({*subscription.topics, *(topic for topic, _ in subscription.assignment())})
+        if self.cluster.metadata is not EMPTY:
+            self._on_metadata(self.cluster.metadata)
+
+    # ---- polling, in the polling thread
+
+    def begin_poll(self) -> None:
+        """Counts a poll: what earlier ones returned is done with from here on."""
+        if self.subscription.mode is Mode.NONE:
+            raise NotAssigned("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
+        self.buffer.polls += 1
+        self.desk.run_callbacks()
+
+    def keep_up(self, now: float) -> None:
+        """What goes on while a poll waits: it counts as polling, and auto-commit commits what earlier ones returned."""
+        if self.coordinator is not None and self.coordinator.note_poll(now):
+            self.feed(Polled())
+        if self.config.enable_auto_commit and self.desk.auto_commit_due(now):
+            self.desk.auto_commit(self.positions(), now)
+
+    def take(self, limit: int) -> list[BatchSlice]:
+        """Records that are there, at most `limit`; raises what the loop met."""
+        if self._fatal is not None:
+            raise self._fatal
+        if self._errors:
+            raise self._errors.popleft()
+        with self.lock:
+            error = self.subscription.first_error()
+            slices = self.buffer.take(limit) if error is None else []
+            wants_more, self.buffer.wants_more = self.buffer.wants_more, False
+        if error is not None:
+            raise error
+        if slices:
+            self.fetcher.last_take = self.clock.monotonic()
+        if wants_more:
+            self.call(self._wake_workers)
+        return slices
+
+    def unreachable(self) -> KafkaTimeout | None:
+        """The error for a poll that waited in vain for a cluster that never answered at all."""
+        if self.cluster.metadata is not EMPTY:
+            return None
+        failures = self.cluster.last_failures
+        if not all(address in failures for address in self.config.bootstrap_servers):
+            return None
+        return KafkaTimeout(f"no broker could be reached: {self.cluster.describe_failures()}")
+
+    def positions(self, *, before_last_poll: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the user stands; with `before_last_poll`, without what the last poll returned."""
+        with self.lock:
+            return self.subscription.positions(before=self.buffer.polls if before_last_poll else None)
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record, if it is known; raises what stands in the way of ever knowing it."""
+        with self.lock:
+            state = self.subscription.require(partition)
+            if state.error is not None:
+                raise state.error
+            return state.position if state.position >= 0 else None
+
+    def _identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
+        """Under what to commit. A member of a group commits only what is assigned to it."""
+        if self.coordinator is None or self.subscription.mode is Mode.MANUAL:
+            return -1, ""
+        identity = self.coordinator.member.commit_identity()
+        strangers = [partition for partition in partitions if partition not in self.subscription]
+        if strangers:
+            raise CommitFailed(
+                f"{self.coordinator.member.describe()}: {', '.join(map(str, strangers[:5]))} cannot be committed, "
+                f"because the group may have given it to another member; this one has {self.subscription.describe()}"
+            )
+        return identity
+
+    # ---- state
+
+    def wakeup(self) -> None:
+        """Ends the wait that is going on, or the next one, with `Wakeup`; from any thread."""
+        self.waiting.wake_up()
+        self.call(self._changed)
+
+    def health(self) -> dict[str, Any]:
+        """See `Consumer.health`."""
+        cluster = self.cluster.health()
+        member = self.coordinator.member if self.coordinator is not None else None
+        workers = {
+            "group": self.coordinator,
+            "fetch": self.fetcher,
+            "positions": self.positions_found,
+            "commit": self.committer,
+        }
+        errors = {name: worker.last_error for name, worker in workers.items() if worker is not None}
+        with self.lock:
+            return {
+                "state": "closed" if self.ended else "open",
+                "cluster_id": cluster.cluster_id,
+                "nodes": list(cluster.nodes),
+                "connected_nodes": list(cluster.connected),
+                "last_failures": dict(cluster.last_failures),
+                "group_id": self.config.group_id,
+                "group_state": member.state.value if member is not None else None,
+                "member_id": member.member_id if member is not None else None,
+                "generation": member.generation if member is not None else None,
+                "coordinator": member.coordinator if member is not None else None,
+                "subscription": sorted(self.subscription.topics),
+                "assignment": sorted(map(str, self.subscription.assignment())),
+                "lag": {
+                    str(state.topic_partition): state.lag(read_committed=self.config.read_committed)
+                    for state in self.subscription
+                },
+                "buffered_bytes": sum(state.buffered for state in self.subscription),
+                "last_errors": {name: str(error) for name, error in errors.items() if error is not None},
+            }

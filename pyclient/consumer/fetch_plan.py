@@ -1,0 +1,232 @@
+"""What to fetch next from one node, and what the answer means: decisions only."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyclient.consumer.batches import parse_records
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
+from pyclient.consumer.fetch_session import FetchPosition
+from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState
+from pyclient.errors import (
+    CorruptBatch,
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    ReplicaNotAvailable,
+    TopicAuthorizationFailed,
+    UnknownLeaderEpoch,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    from_code,
+)
+from pyclient.protocol.messages.fetch import PartitionData
+from pyclient.types import TopicPartition
+
+_SHORTEST_WAIT: Final = 0.005
+_STALE: Final = frozenset(
+    error.code
+    for error in (
+        NotLeaderOrFollower,
+        LeaderNotAvailable,
+        ReplicaNotAvailable,
+        KafkaStorageError,
+        FencedLeaderEpoch,
+        OffsetNotAvailable,
+        UnknownTopicOrPartition,
+        UnknownTopicId,
+        InconsistentTopicId,
+    )
+)
+"""The picture of the cluster is old: ask for a new one, then again."""
+_PASSING: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
+_NO_TOPIC_ID: Final = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One partition to fetch, as it stood when the request was made."""
+
+    state: AssignedPartition
+    version: int
+    offset: int
+    from_replica: bool
+
+
+@dataclass(slots=True)
+class FetchPlan:
+    """What to ask one node for. `wake_at` is when there may be more to ask for without anything else happening."""
+
+    targets: dict[TopicPartition, Target] = field(default_factory=dict)
+    positions: dict[TopicPartition, FetchPosition] = field(default_factory=dict)
+    max_wait_ms: int = 0
+    max_bytes: int = 0
+    by_id: bool = True
+    wake_at: float | None = None
+
+    def topic_names(self) -> Mapping[uuid.UUID, str]:
+        """Names by topic id, for answers that tell only the id."""
+        return {at.topic_id: partition.topic for partition, at in self.positions.items()}
+
+
+def plan_fetch(
+    node: int,
+    subscription: SubscriptionState,
+    buffer: FetchBuffer,
+    leader_of: Callable[[TopicPartition], int],
+    config: ConsumerConfig,
+    now: float,
+    idle: float,
+) -> FetchPlan:
+    """The partitions that `node` leads and that want data, those first that have waited longest.
+
+    Partitions with enough in stock are left out. While some are, the fetch may not park at the broker for long, or
+    they would wait for it when their stock runs out: it waits about as long as the user has been `idle` (seconds).
+    """
+    plan = FetchPlan()
+    low = low_bytes(config)
+    stocked = in_memory = False
+    for state in subscription:
+        if state.phase is not Phase.FETCH or state.paused:
+            continue
+        from_replica = state.preferred_replica >= 0 and state.preferred_until > now
+        source = state.preferred_replica if from_replica else leader_of(state.topic_partition)
+        if source != node:
+            continue
+        in_memory = in_memory or state.buffered > 0
+        if state.buffered >= low:
+            stocked = True
+        elif state.retry_at > now:
+            plan.wake_at = state.retry_at if plan.wake_at is None else min(plan.wake_at, state.retry_at)
+        else:
+            _add(plan, state, from_replica, config)
+    plan.max_bytes = config.fetch_max_bytes - buffer.held(node)
+    if plan.max_bytes < config.max_partition_fetch_bytes:
+        if in_memory:  # what the user has not polled yet fills the memory there is
+            plan.targets.clear()
+        plan.max_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+    longest = config.fetch_max_wait_ms
+    plan.max_wait_ms = min(longest, round(max(_SHORTEST_WAIT, idle) * 1000)) if stocked else longest
+    return plan
+
+
+def low_bytes(config: ConsumerConfig) -> int:
+    """Below so many bytes in stock a partition is fetched again, while the user works on the rest."""
+    return max(1, config.max_partition_fetch_bytes // 2)
+
+
+def _add(plan: FetchPlan, state: AssignedPartition, from_replica: bool, config: ConsumerConfig) -> None:
+    partition = state.topic_partition
+    plan.targets[partition] = Target(state, state.version, state.fetch_offset, from_replica)
+    plan.positions[partition] = FetchPosition(
+        state.topic_id, state.fetch_offset, state.leader_epoch, config.max_partition_fetch_bytes
+    )
+    plan.by_id = plan.by_id and state.topic_id != _NO_TOPIC_ID
+
+
+@dataclass(slots=True)
+class FetchOutcome:
+    """What the parts of an answer ask for besides the data."""
+
+    refresh_metadata: bool = False
+    changed: bool = False
+    errors: list[KafkaError] = field(default_factory=list)
+
+
+class AnswerReader:
+    """Takes the partitions of one node's answer into the buffer. Its owner holds the lock."""
+
+    def __init__(
+        self, subscription: SubscriptionState, buffer: FetchBuffer, config: ConsumerConfig, backoff: float
+    ) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._config = config
+        self._backoff = backoff
+
+    def take(self, target: Target, data: PartitionData, frame: Frame, now: float, outcome: FetchOutcome) -> None:
+        """One partition of an answer; one that a seek or a rebalance has overtaken is dropped."""
+        state = target.state
+        if not self._subscription.holds(state, target.version) or state.fetch_offset != target.offset:
+            return
+        state.retry_at = 0.0
+        if data.error_code:
+            self._failed(target, data, now, outcome)
+            return
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        if data.preferred_read_replica >= 0 and not target.from_replica:
+            state.preferred_replica = data.preferred_read_replica
+            state.preferred_until = now + self._config.metadata_max_age_ms / 1000
+        if data.records is not None and len(data.records):
+            self._take_records(target, data, memoryview(data.records), frame, now, outcome)
+
+    def _take_records(
+        self,
+        target: Target,
+        data: PartitionData,
+        records: memoryview,
+        frame: Frame,
+        now: float,
+        outcome: FetchOutcome,
+    ) -> None:
+        state = target.state
+        aborted: Sequence[tuple[int, int]] = ()
+        if self._config.read_committed and data.aborted_transactions:
+            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
+        parsed = parse_records(records, *state.topic_partition, target.offset, aborted)
+        if parsed.next_offset == target.offset and parsed.error is None:
+            state.retry_at = now + self._backoff  # only the beginning of a batch: it comes whole when it comes first
+            return
+        state.fetch_offset = parsed.next_offset
+        self._buffer.add(FetchedPart(state, parsed, len(records), frame))
+        self._subscription.served(state)
+        if parsed.error is not None:
+            state.retry_at = float("inf")  # nothing can be read behind it: the user has to seek
+        outcome.changed = True
+
+    def _failed(self, target: Target, data: PartitionData, now: float, outcome: FetchOutcome) -> None:
+        state, code = target.state, data.error_code
+        partition = state.topic_partition
+        state.retry_at = now + self._backoff
+        if target.from_replica:
+            state.preferred_replica = -1  # whatever it is, the leader knows better
+        if code == OffsetOutOfRange.code:
+            self._out_of_range(target, outcome)
+        elif code in _STALE:
+            outcome.refresh_metadata = True
+        elif code == TopicAuthorizationFailed.code:
+            outcome.errors.append(from_code(code, f"reading {partition} is not allowed"))
+        elif code == CorruptMessage.code:
+            message = f"{partition}: the broker's own log is corrupt at offset {target.offset}"
+            state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))
+        elif code not in _PASSING:
+            outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
+        outcome.changed = True
+
+    def _out_of_range(self, target: Target, outcome: FetchOutcome) -> None:
+        """The log does not have the offset: the policy decides, once the user has had what was fetched before."""
+        state = target.state
+        if target.from_replica or state.position != target.offset:
+            return
+        if self._config.auto_offset_reset != "none":
+            state.reset(None)
+            return
+        state.stop(
+            OffsetOutOfRange(
+                f"{state.topic_partition}: the log does not have offset {target.offset}, and auto_offset_reset is "
+                "'none': seek to an offset that beginning_offsets() and end_offsets() include"
+            )
+        )

@@ -1,0 +1,219 @@
+"""Keeps the fetch buffer filled: one fetch in flight per node, for the partitions that node leads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from math import isinf
+
+from pyclient.backoff import Backoff
+from pyclient.clock import Clock, Rng
+from pyclient.cluster.client import ClusterClient
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.fetch_buffer import FetchBuffer, Frame
+from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, plan_fetch
+from pyclient.consumer.fetch_session import FetchSession, SessionRequest
+from pyclient.consumer.subscription import Phase, SubscriptionState, split_by_topic
+from pyclient.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    MalformedMessage,
+    from_code,
+)
+from pyclient.net.connection import Connection
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from pyclient.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_BY_NAME = 12  # the last version that names topics
+_BY_ID = 17  # the newest version; it knows topics by their ids only
+_PURPOSE = "fetch"  # a fetch parks its connection until there is data
+_SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
+
+
+class Fetcher:
+    """One task per node. `wake` looks again for what to fetch, after anything that may have changed that.
+
+    `on_change(errors)` is called when there is something for the user: records, or errors to raise.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        subscription: SubscriptionState,
+        buffer: FetchBuffer,
+        lock: threading.Lock,
+        config: ConsumerConfig,
+        *,
+        clock: Clock,
+        rng: Rng,
+        on_change: Callable[[list[KafkaError]], None],
+    ) -> None:
+        self.last_take = clock.monotonic()
+        self.last_error: KafkaError | None = None
+        self._cluster = cluster
+        self._subscription = subscription
+        self._buffer = buffer
+        self._lock = lock
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._on_change = on_change
+        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
+        self._events: dict[int, asyncio.Event] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def wake(self) -> None:
+        """Looks again at every node that may have something; on the event loop only."""
+        for node in self._sources():
+            event = self._events.get(node)
+            if event is None:
+                event = self._events[node] = asyncio.Event()
+                self._tasks.append(asyncio.get_running_loop().create_task(self._serve(node, event)))
+            event.set()
+
+    def stop(self) -> None:
+        """Ends all fetching."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _sources(self) -> set[int]:
+        """The nodes to fetch from; metadata is asked for if a partition has none."""
+        metadata = self._cluster.metadata
+        with self._lock:
+            nodes = {metadata.leader(*state.topic_partition) for state in self._subscription}
+            nodes |= {state.preferred_replica for state in self._subscription if state.phase is Phase.FETCH}
+        if -1 in nodes:
+            nodes.discard(-1)
+            if any(metadata.leader(*partition) < 0 for partition in self._subscription.assignment()):
+                self._cluster.request_refresh()
+        return nodes
+
+    def _plan(self, node: int) -> FetchPlan:
+        now = self._clock.monotonic()
+        metadata = self._cluster.metadata
+        with self._lock:
+            return plan_fetch(
+                node,
+                self._subscription,
+                self._buffer,
+                lambda partition: metadata.leader(*partition),
+                self._config,
+                now,
+                now - self.last_take,
+            )
+
+    async def _serve(self, node: int, event: asyncio.Event) -> None:
+        session, failures = FetchSession(), 0
+        while True:
+            event.clear()
+            plan = self._plan(node)
+            if not plan.targets:
+                await self._wait(event, plan.wake_at)
+                continue
+            try:
+                connection = await self._cluster.connection(node, purpose=_PURPOSE)
+                plan = self._plan(node)  # the user may have moved while the connection was made
+                if plan.targets:
+                    await self._fetch(node, connection, session, plan)
+                failures = 0
+            except KafkaError as error:
+                log.info("fetching from node %d: %s", node, error)
+                self.last_error = error
+                session.failed()
+                self._cluster.request_refresh()
+                await asyncio.sleep(self._backoff.delay(failures, self._rng))
+                failures += 1
+            except Exception:
+                log.exception("fetching from node %d failed in a way it should not", node)
+                session.failed()
+                await asyncio.sleep(self._backoff.maximum)
+
+    async def _wait(self, event: asyncio.Event, wake_at: float | None) -> None:
+        if wake_at is None or isinf(wake_at):
+            await event.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wake_at - self._clock.monotonic())):
+                await event.wait()
+
+    async def _fetch(self, node: int, connection: Connection, session: FetchSession, plan: FetchPlan) -> None:
+        version = connection.version_for(FetchRequest, _BY_ID if plan.by_id else _BY_NAME)
+        plan.by_id = version > _BY_NAME
+        asked = session.request(plan.positions, by_id=plan.by_id)
+        response = await connection.request(self._request(plan, asked), version=version)
+        if response.error_code in _SESSION_ERRORS:
+            log.debug("node %d: %s", node, from_code(response.error_code, "the fetch session ended"))
+            session.refused(response.error_code)
+            return
+        if response.error_code:
+            raise from_code(response.error_code, f"{connection.address} refused a fetch")
+        session.answered(response.session_id)
+        try:
+            outcome = self._take(node, plan, response)
+        except MalformedMessage:
+            await connection.close()
+            raise
+        if outcome.refresh_metadata:
+            self._cluster.request_refresh()
+        if outcome.changed:
+            self._on_change(outcome.errors)
+
+    def _request(self, plan: FetchPlan, asked: SessionRequest) -> FetchRequest:
+        config = self._config
+        topics: dict[str, FetchTopic] = {}
+        for partition, at in asked.send.items():
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = FetchTopic(topic=partition.topic, topic_id=at.topic_id, partitions=[])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=partition.partition,
+                    current_leader_epoch=at.leader_epoch,
+                    fetch_offset=at.offset,
+                    partition_max_bytes=at.max_bytes,
+                )
+            )
+        forget = [
+            ForgottenTopic(
+                topic=topic,
+                topic_id=asked.forget[TopicPartition(topic, numbers[0])],
+                partitions=numbers,
+            )
+            for topic, numbers in split_by_topic(asked.forget).items()
+        ]
+        return FetchRequest(
+            max_wait_ms=plan.max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=plan.max_bytes,
+            isolation_level=int(config.read_committed),
+            session_id=asked.session_id,
+            session_epoch=asked.epoch,
+            topics=list(topics.values()),
+            forgotten_topics_data=forget,
+            rack_id=config.client_rack,
+        )
+
+    def _take(self, node: int, plan: FetchPlan, response: FetchResponse) -> FetchOutcome:
+        """Takes the data in; an answer about what was not asked for makes no sense."""
+        outcome, now = FetchOutcome(), self._clock.monotonic()
+        names = plan.topic_names() if plan.by_id else {}
+        size = sum(len(part.records or b"") for topic in response.responses for part in topic.partitions)
+        frame = Frame(node, size)
+        with self._lock:
+            for topic in response.responses:
+                name = names.get(topic.topic_id, "") if plan.by_id else topic.topic
+                for data in topic.partitions:
+                    target = plan.targets.get(TopicPartition(name, data.partition_index))
+                    if target is None:
+                        what = f"{name or topic.topic_id}-{data.partition_index}"
+                        raise MalformedMessage(f"node {node} answered with {what}, which it was not asked for")
+                    self._reader.take(target, data, frame, now, outcome)
+        return outcome

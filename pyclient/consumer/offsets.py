@@ -1,0 +1,283 @@
+"""Finds positions for partitions that have none: committed offsets, reset policies, and validation (KIP-320)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from math import inf
+from typing import Any, Final
+
+from pyclient.clock import Clock
+from pyclient.cluster.client import ClusterClient
+from pyclient.consumer.config import LATEST, ConsumerConfig, reset_timestamp
+from pyclient.consumer.list_offsets import OffsetFinder
+from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState, split_by_topic
+from pyclient.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    LogTruncation,
+    NoOffsetForPartition,
+    UnsupportedVersion,
+    from_code,
+)
+from pyclient.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from pyclient.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_CONSUMER: Final = -1
+Asked = Mapping[TopicPartition, tuple[AssignedPartition, int]]
+"""Partitions with their state and its version when they were asked for."""
+Committed = Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | None]]]
+
+
+class PositionFinder:
+    """Takes partitions through their phases to FETCH. A transient error is tried again and never resets a position.
+
+    `look_up_committed` gives committed offsets (None where there is none). `on_change(errors)` is called when
+    positions were found, or errors are to be raised.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        subscription: SubscriptionState,
+        lock: threading.Lock,
+        config: ConsumerConfig,
+        finder: OffsetFinder,
+        *,
+        clock: Clock,
+        look_up_committed: Committed,
+        on_change: Callable[[list[KafkaError]], None],
+    ) -> None:
+        self.last_error: KafkaError | None = None
+        self._cluster = cluster
+        self._subscription = subscription
+        self._lock = lock
+        self._config = config
+        self._finder = finder
+        self._clock = clock
+        self._look_up_committed = look_up_committed
+        self._on_change = on_change
+        self._backoff = config.retry_backoff_ms / 1000
+        self._event = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begins; on the event loop."""
+        self._loop_task = self._spawn(self._run())
+
+    def wake(self) -> None:
+        """Looks again; on the event loop only."""
+        self._event.set()
+
+    def stop(self) -> None:
+        """Ends every request."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run(self) -> None:
+        work: tuple[tuple[Phase, Callable[[Asked], Coroutine[Any, Any, None]]], ...] = (
+            (Phase.COMMITTED, self._find_committed),
+            (Phase.RESET, self._reset),
+            (Phase.VALIDATE, self._validate),
+        )
+        while True:
+            self._event.clear()
+            now = self._clock.monotonic()
+            for phase, find in work:
+                asked = self._claim(phase, now)
+                if asked:
+                    self._spawn(self._attempt(find, asked))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause(now)):
+                    await self._event.wait()
+
+    def _claim(self, phase: Phase, now: float) -> Asked:
+        """The partitions to ask for now; nobody asks again before there is an answer."""
+        with self._lock:
+            states = self._subscription.waiting_for(phase, now)
+            for state in states:
+                state.retry_at = inf
+            return {state.topic_partition: (state, state.version) for state in states}
+
+    def _pause(self, now: float) -> float | None:
+        with self._lock:
+            due = min(
+                (
+                    state.retry_at
+                    for state in self._subscription
+                    if state.phase is not Phase.FETCH and state.error is None
+                ),
+                default=inf,
+            )
+        return None if due == inf else max(0.0, due - now)
+
+    async def _attempt(self, find: Callable[[Asked], Coroutine[Any, Any, None]], asked: Asked) -> None:
+        errors: list[KafkaError] = []
+        try:
+            await find(asked)
+        except KafkaError as error:
+            self.last_error = error
+            log.info("finding positions of %s: %s", ", ".join(map(str, asked)), error)
+            if not error.retriable:
+                errors.append(error)
+        except Exception:
+            log.exception("finding positions failed in a way it should not")
+        finally:
+            self._release(asked)
+        self._on_change(errors)
+        self.wake()
+
+    def _release(self, asked: Asked) -> None:
+        """What was not answered is asked again after a pause."""
+        later = self._clock.monotonic() + self._backoff
+        with self._lock:
+            for state, version in asked.values():
+                if self._subscription.holds(state, version) and state.retry_at == inf:
+                    state.retry_at = later
+
+    # ---- committed offsets
+
+    async def _find_committed(self, asked: Asked) -> None:
+        committed = await self._look_up_committed(list(asked))
+        with self._lock:
+            for partition, (state, version) in asked.items():
+                if not self._subscription.holds(state, version):
+                    continue
+                offset = committed.get(partition)
+                if offset is not None:
+                    state.start_at(offset.offset, offset.leader_epoch)
+                elif self._config.auto_offset_reset == "none":
+                    state.stop(self._no_offset(partition))
+                else:
+                    state.reset(None)
+
+    def _no_offset(self, partition: TopicPartition) -> NoOffsetForPartition:
+        group = self._config.group_id
+        why = "there is no group" if group is None else f"group {group!r} has committed no offset"
+        return NoOffsetForPartition(
+            f"{partition}: {why}, and auto_offset_reset is 'none': seek to where reading should begin, or set a policy"
+        )
+
+    # ---- reset policies
+
+    async def _reset(self, asked: Asked) -> None:
+        wanted: dict[TopicPartition, int] = {}
+        for partition, (state, version) in asked.items():
+            timestamp = state.reset_to
+            if timestamp is None:
+                timestamp = reset_timestamp(self._config.auto_offset_reset, self._clock.time_ms())
+            if timestamp is None:
+                self._stop(state, version, self._no_offset(partition))
+            else:
+                wanted[partition] = timestamp
+        refused: list[KafkaError] = []
+        for partition, found in (await self._finder.once(wanted)).items():
+            state, version = asked[partition]
+            if isinstance(found, KafkaError):
+                refused.append(found)
+                continue
+            with self._lock:
+                if not self._subscription.holds(state, version):
+                    continue
+                if found.offset >= 0:
+                    log.debug("%s begins at offset %d", partition, found.offset)
+                    state.start_at(found.offset)
+                else:
+                    state.reset(LATEST)  # nothing is as young as the policy asks for
+        if refused:
+            raise next((error for error in refused if not error.retriable), refused[0])
+
+    def _stop(self, state: AssignedPartition, version: int, error: KafkaError) -> None:
+        with self._lock:
+            if self._subscription.holds(state, version):
+                state.stop(error)
+
+    # ---- truncation
+
+    async def _validate(self, asked: Asked) -> None:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in asked:
+            by_leader.setdefault(self._cluster.metadata.leader(*partition), []).append(partition)
+        if by_leader.pop(-1, None):
+            self._cluster.request_refresh()
+        await asyncio.gather(*(self._validate_at(leader, mine, asked) for leader, mine in by_leader.items()))
+
+    async def _validate_at(self, leader: int, partitions: Sequence[TopicPartition], asked: Asked) -> None:
+        topics = [
+            OffsetForLeaderTopic(
+                topic=topic,
+                partitions=[self._question(asked[TopicPartition(topic, number)][0], number) for number in numbers],
+            )
+            for topic, numbers in split_by_topic(partitions).items()
+        ]
+        try:
+            response = await self._cluster.request(
+                OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics), node_id=leader
+            )
+        except UnsupportedVersion:  # a broker without this API leaves nothing to compare with
+            response = None
+        with self._lock:
+            if response is None:
+                for partition in partitions:
+                    state, version = asked[partition]
+                    if self._subscription.holds(state, version):
+                        state.validated()
+                return
+            answers = {
+                TopicPartition(topic.topic, answer.partition): answer
+                for topic in response.topics
+                for answer in topic.partitions
+            }
+            for partition in partitions:
+                state, version = asked[partition]
+                if partition in answers and self._subscription.holds(state, version):
+                    self._judge(state, answers[partition])
+
+    def _question(self, state: AssignedPartition, number: int) -> OffsetForLeaderPartition:
+        return OffsetForLeaderPartition(
+            partition=number, current_leader_epoch=state.leader_epoch, leader_epoch=state.position_epoch
+        )
+
+    def _judge(self, state: AssignedPartition, answer: EpochEndOffset) -> None:
+        """Whether the new leader's log still holds what was read; its end of that epoch tells."""
+        partition = state.topic_partition
+        if answer.error_code:
+            error = from_code(answer.error_code, f"validating the position of {partition}")
+            self.last_error = error
+            if error.retriable or isinstance(error, FencedLeaderEpoch):
+                self._cluster.request_refresh()  # and again after the pause
+            else:
+                state.stop(error)
+        elif answer.leader_epoch >= 0 and answer.end_offset >= state.position:
+            state.validated()
+        elif self._config.auto_offset_reset == "none":
+            state.stop(
+                LogTruncation(
+                    f"{partition}: the log was truncated: epoch {state.position_epoch} ends at offset "
+                    f"{answer.end_offset} and this consumer is at {state.position}. auto_offset_reset is 'none': seek"
+                )
+            )
+        elif answer.leader_epoch < 0 or answer.end_offset < 0:
+            log.warning("%s: the log does not know epoch %d any more: reset", partition, state.position_epoch)
+            state.reset(None)
+        else:
+            log.warning("%s: the log was truncated to offset %d: going on there", partition, answer.end_offset)
+            state.start_at(answer.end_offset)
+            state.position_epoch = answer.leader_epoch
