@@ -69,7 +69,10 @@ class LogConfig:
 
     @classmethod
     def from_topic(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """The value for a topic that overrides `configs`. Raises `errors.InvalidConfig` for unknown names and impossible values."""
+        """The value for a topic that overrides `configs`.
+
+        Raises `InvalidConfig` for unknown names and impossible values.
+        """
         values: dict[str, Any] = {}
         for name, text in configs.items():
             key = TOPIC_CONFIGS.get(name)
@@ -80,7 +83,7 @@ class LogConfig:
 
     @classmethod
     def from_broker(cls, configs: Mapping[str, str]) -> LogConfig:
-        """The defaults for all topics of a broker that sets `configs` (`log.retention.hours`, `message.max.bytes`, ...).
+        """The defaults for all topics of a broker that sets `configs` (`log.retention.hours`, `message.max.bytes`...).
 
         Names that are no defaults of topics are left alone. Of several units of one thing the finest wins, as in Kafka.
         """
@@ -193,34 +196,144 @@ def _time(prefix: str, *units: str) -> tuple[tuple[str, int], ...]:
 
 
 _KEYS: Final = (
-    ConfigKey("cleanup.policy", "list", "what happens to old data: delete, compact, or both", _same("log.cleanup.policy"), choices=("delete", "compact")),
-    ConfigKey("compression.gzip.level", "int", "level when the broker compresses with gzip", _same("compression.gzip.level"), -1, 9),
-    ConfigKey("compression.lz4.level", "int", "level when the broker compresses with lz4", _same("compression.lz4.level"), 1, 17),
-    ConfigKey("compression.type", "string", "codec of stored batches; producer keeps what came", _same("compression.type"), choices=_CODECS),
-    ConfigKey("compression.zstd.level", "int", "level when the broker compresses with zstd", _same("compression.zstd.level"), -131072, 22),
-    ConfigKey("delete.retention.ms", "long", "how long tombstones stay after compaction", _same("log.cleaner.delete.retention.ms"), 0),
-    ConfigKey("file.delete.delay.ms", "long", "how long deleted files stay on disk", _same("log.segment.delete.delay.ms"), 0),
-    ConfigKey("flush.messages", "long", "records between forced writes to disk", _same("log.flush.interval.messages"), 1),
+    ConfigKey(
+        "cleanup.policy",
+        "list",
+        "what happens to old data: delete, compact, or both",
+        _same("log.cleanup.policy"),
+        choices=("delete", "compact"),
+    ),
+    ConfigKey(
+        "compression.gzip.level",
+        "int",
+        "level when the broker compresses with gzip",
+        _same("compression.gzip.level"),
+        -1,
+        9,
+    ),
+    ConfigKey(
+        "compression.lz4.level",
+        "int",
+        "level when the broker compresses with lz4",
+        _same("compression.lz4.level"),
+        1,
+        17,
+    ),
+    ConfigKey(
+        "compression.type",
+        "string",
+        "codec of stored batches; producer keeps what came",
+        _same("compression.type"),
+        choices=_CODECS,
+    ),
+    ConfigKey(
+        "compression.zstd.level",
+        "int",
+        "level when the broker compresses with zstd",
+        _same("compression.zstd.level"),
+        -131072,
+        22,
+    ),
+    ConfigKey(
+        "delete.retention.ms",
+        "long",
+        "how long tombstones stay after compaction",
+        _same("log.cleaner.delete.retention.ms"),
+        0,
+    ),
+    ConfigKey(
+        "file.delete.delay.ms", "long", "how long deleted files stay on disk", _same("log.segment.delete.delay.ms"), 0
+    ),
+    ConfigKey(
+        "flush.messages", "long", "records between forced writes to disk", _same("log.flush.interval.messages"), 1
+    ),
     ConfigKey("flush.ms", "long", "time between forced writes to disk", _same("log.flush.interval.ms"), 0),
-    ConfigKey("index.interval.bytes", "int", "bytes of log between index entries", _same("log.index.interval.bytes"), 0),
-    ConfigKey("max.compaction.lag.ms", "long", "longest time a record stays out of compaction", _same("log.cleaner.max.compaction.lag.ms"), 1),
+    ConfigKey(
+        "index.interval.bytes", "int", "bytes of log between index entries", _same("log.index.interval.bytes"), 0
+    ),
+    ConfigKey(
+        "max.compaction.lag.ms",
+        "long",
+        "longest time a record stays out of compaction",
+        _same("log.cleaner.max.compaction.lag.ms"),
+        1,
+    ),
     ConfigKey("max.message.bytes", "int", "largest batch", _same("message.max.bytes"), 0),
-    ConfigKey("message.timestamp.after.max.ms", "long", "how far ahead of the broker's clock a record may be", _same("log.message.timestamp.after.max.ms"), 0),
-    ConfigKey("message.timestamp.before.max.ms", "long", "how far behind the broker's clock a record may be", _same("log.message.timestamp.before.max.ms"), 0),
-    ConfigKey("message.timestamp.type", "string", "whose time records carry", _same("log.message.timestamp.type"), choices=("CreateTime", "LogAppendTime")),
-    ConfigKey("min.cleanable.dirty.ratio", "double", "share of a log that must be dirty before compaction", _same("log.cleaner.min.cleanable.ratio"), 0, 1),
-    ConfigKey("min.compaction.lag.ms", "long", "time a record stays out of compaction at least", _same("log.cleaner.min.compaction.lag.ms"), 0),
-    ConfigKey("min.insync.replicas", "int", "replicas that must have a record before acks=all is answered", _same("min.insync.replicas"), 1),
-    ConfigKey("preallocate", "boolean", "whether segment files are made at full size (never done here)", _same("log.preallocate")),
-    ConfigKey("retention.bytes", "long", "size of a partition above which old segments go", _same("log.retention.bytes")),
-    ConfigKey("retention.ms", "long", "age above which old segments go", _time("log.retention", "ms", "minutes", "hours"), -1),
+    ConfigKey(
+        "message.timestamp.after.max.ms",
+        "long",
+        "how far ahead of the broker's clock a record may be",
+        _same("log.message.timestamp.after.max.ms"),
+        0,
+    ),
+    ConfigKey(
+        "message.timestamp.before.max.ms",
+        "long",
+        "how far behind the broker's clock a record may be",
+        _same("log.message.timestamp.before.max.ms"),
+        0,
+    ),
+    ConfigKey(
+        "message.timestamp.type",
+        "string",
+        "whose time records carry",
+        _same("log.message.timestamp.type"),
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    ConfigKey(
+        "min.cleanable.dirty.ratio",
+        "double",
+        "share of a log that must be dirty before compaction",
+        _same("log.cleaner.min.cleanable.ratio"),
+        0,
+        1,
+    ),
+    ConfigKey(
+        "min.compaction.lag.ms",
+        "long",
+        "time a record stays out of compaction at least",
+        _same("log.cleaner.min.compaction.lag.ms"),
+        0,
+    ),
+    ConfigKey(
+        "min.insync.replicas",
+        "int",
+        "replicas that must have a record before acks=all is answered",
+        _same("min.insync.replicas"),
+        1,
+    ),
+    ConfigKey(
+        "preallocate",
+        "boolean",
+        "whether segment files are made at full size (never done here)",
+        _same("log.preallocate"),
+    ),
+    ConfigKey(
+        "retention.bytes", "long", "size of a partition above which old segments go", _same("log.retention.bytes")
+    ),
+    ConfigKey(
+        "retention.ms", "long", "age above which old segments go", _time("log.retention", "ms", "minutes", "hours"), -1
+    ),
     ConfigKey("segment.bytes", "int", "size of a segment file", _same("log.segment.bytes"), 1 << 20),
-    ConfigKey("internal.segment.bytes", "int", "size of a segment file, without the lower limit", _same("internal.log.segment.bytes"), 14),
+    ConfigKey(
+        "internal.segment.bytes",
+        "int",
+        "size of a segment file, without the lower limit",
+        _same("internal.log.segment.bytes"),
+        14,
+    ),
     ConfigKey("segment.index.bytes", "int", "largest size of a segment's index", _same("log.index.size.max.bytes"), 4),
-    ConfigKey("segment.jitter.ms", "long", "random time taken off segment.ms", _time("log.roll.jitter", "ms", "hours"), 0),
+    ConfigKey(
+        "segment.jitter.ms", "long", "random time taken off segment.ms", _time("log.roll.jitter", "ms", "hours"), 0
+    ),
     ConfigKey("segment.ms", "long", "age at which a segment is closed", _time("log.roll", "ms", "hours"), 1),
-    ConfigKey("unclean.leader.election.enable", "boolean", "whether a replica that is behind may lead", _same("unclean.leader.election.enable")),
-)  # fmt: skip
+    ConfigKey(
+        "unclean.leader.election.enable",
+        "boolean",
+        "whether a replica that is behind may lead",
+        _same("unclean.leader.election.enable"),
+    ),
+)
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in _KEYS}
 """Every topic config that is served, by name."""

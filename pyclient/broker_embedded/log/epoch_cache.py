@@ -28,7 +28,7 @@ class EpochCache:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Notes that `epoch` begins at `start_offset`; True if that changed the table.
 
-        What contradicts the newer knowledge goes: entries of this or a later epoch, and entries at or behind that offset.
+        What contradicts the newer knowledge goes: entries of this or a later epoch, and those at or behind that offset.
         """
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
             return False
@@ -40,7 +40,7 @@ class EpochCache:
         return True
 
     def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(the largest known epoch not above `epoch`, where it ends), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
+        """(largest known epoch not above `epoch`, its end), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED, UNDEFINED
         if epoch == self._epochs[-1]:

@@ -1,6 +1,6 @@
 """The disk, as the log sees it: a small interface, and the real one behind it.
 
-Everything the log does to a disk goes through here, so that tests can fail it, lose what was not synced, or keep it in memory.
+Everything the log does to a disk goes through here, so that tests can fail it, or lose what was not synced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_OPEN_FILES: Final = 4096
 
 
 class File(Protocol):
-    """One file by its path, opened (and created) when first needed. Positions and lengths are bytes; failures are `OSError`."""
+    """One file by its path, opened (and created) when first needed. Units are bytes; failures are `OSError`."""
 
     @property
     def path(self) -> str:
@@ -47,7 +47,7 @@ class File(Protocol):
         ...
 
     def retain(self) -> None:
-        """Somebody uses the descriptor: it stays open until `release`, even if the file is closed or deleted meanwhile."""
+        """Somebody uses the descriptor: it stays open until `release`, even if the file is closed or deleted."""
         ...
 
     def release(self) -> None:
@@ -68,7 +68,7 @@ class Lock(Protocol):
 
 
 class FileSystem(Protocol):
-    """A tree of files. Paths are strings; failures are `OSError`. Where `durable` is False, nothing waits for the disk."""
+    """A tree of files. Failures are `OSError`. Where `durable` is False, nothing waits for the disk."""
 
     durable: bool
 
@@ -226,7 +226,7 @@ class RealLock:
 
 
 class RealFileSystem:
-    """The operating system's files. `durable=False` skips every sync: for data that need not outlive the machine's power."""
+    """The operating system's files. `durable=False` skips every sync: for data that may go with the machine's power."""
 
     def __init__(self, *, durable: bool = True, most_open_files: int | None = None) -> None:
         self.durable = durable

@@ -19,7 +19,7 @@ _CLOSE_SECONDS: Final = 30.0
 
 
 class Flusher:
-    """`submit` and `collect` belong to the logs' own thread; the side thread, started at the first use, touches nothing but files."""
+    """`submit` and `collect` belong to the logs' thread; the side thread, started at the first use, only syncs."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -27,7 +27,7 @@ class Flusher:
         self._thread: threading.Thread | None = None
 
     def submit(self, owner: PartitionLog, segment: Segment) -> None:
-        """Syncs a segment that `owner` has just closed; when that is done, `collect` moves the owner's recovery point."""
+        """Syncs a segment that `owner` has just closed; `collect` moves the owner's recovery point afterwards."""
         files = segment.files()
         for file in files:
             file.retain()

@@ -215,7 +215,7 @@ class LogManager:
             self._fs.replace(self._path(name), checkpoints.render_offsets(offsets))
 
     def close(self, clean: bool = True) -> None:
-        """Closes every log. A clean close spares the next start all checks; otherwise files are only let go of, as in a crash."""
+        """Closes every log. A clean close spares the next start all checks; else files are only let go of."""
         self._flusher.close(wait=clean)
         for opened in self._logs.values():
             try:
@@ -250,7 +250,7 @@ class LogManager:
         self._unopened.pop(_METADATA, None)
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """What a checkpoint file says, read when first needed; nothing if it makes no sense (then logs are checked from their start)."""
+        """What a checkpoint file says, read when first needed. Nothing if it makes no sense: then all is checked."""
         offsets = self._offsets.get(name)
         if offsets is None:
             try:
@@ -289,7 +289,7 @@ class LogManager:
             raise errors.ConfigError(f"{path}: the directory belongs to {name} {stored}, this broker has {ours}")
 
     def _random_id(self) -> uuid.UUID:
-        """A random (version 4) id whose text does not begin with a dash, which command lines would take for an option."""
+        """A random (version 4) id whose text does not begin with a dash, as an option of a command line does."""
         while True:
             made = uuid.UUID(int=self._rng.getrandbits(128), version=4)
             if not checkpoints.uuid_text(made).startswith("-"):

@@ -1,4 +1,4 @@
-"""The sparse map from offsets to file positions (`.index`): in memory as two arrays, on disk as Kafka's 8-byte entries."""
+"""The sparse map from offsets to file positions (`.index`): two arrays in memory, 8-byte entries on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRY_BYTES: Final = 8
 class OffsetIndex:
     """Entries (offset relative to the segment's base, position), strictly increasing in both.
 
-    An entry says: the set of batches that ends with this offset starts at this position. New entries reach the file with `flush`.
+    An entry says: the batches that end with this offset start at this position. `flush` brings new ones to the file.
     """
 
     __slots__ = ("_file", "_flushed", "_offsets", "_positions")
@@ -42,7 +42,7 @@ class OffsetIndex:
         return len(self._offsets) - self._flushed
 
     def load(self, content: bytes, log_size: int) -> bool:
-        """Takes over a file's entries; False if some were unusable (nonsense, zeros of a preallocated file, beyond the log)."""
+        """Takes over a file's entries; False if some were unusable (nonsense, preallocated zeros, beyond the log)."""
         whole = len(content) - len(content) % ENTRY_BYTES
         values = array("i", content[:whole])
         if sys.byteorder == "little":

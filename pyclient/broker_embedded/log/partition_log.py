@@ -1,4 +1,4 @@
-"""The log of one partition: batches appended at its end, read from anywhere, dropped at its start or cut off its end."""
+"""The log of one partition: batches appended at its end, read anywhere, dropped at its start, cut off its end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.log.checkpoints import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    render_epochs,
-    render_topic_id,
-    stored_topic_id,
-)
+from pyclient.broker_embedded.log.checkpoints import stored_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
+from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, write_snapshot
 from pyclient.broker_embedded.log.producer_state import CompletedTransaction, ProducerState
 from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
@@ -42,7 +37,7 @@ _INDEX_ENTRY_BYTES: Final = 8  # the size limit of the offset index closes a seg
 
 
 class AppendInfo(NamedTuple):
-    """Where a set of batches is. `append_time_ms` is -1 unless the broker's time is the records' (or it is a duplicate)."""
+    """Where batches are. `append_time_ms` is -1 unless the broker's time is the records' (or they are a duplicate)."""
 
     base_offset: int
     last_offset: int
@@ -101,12 +96,11 @@ class PartitionLog:
         self.on_roll: Callable[[PartitionLog, Segment], None] | None = None
         self.segments = Segments(fs, directory, loaded.segments)
         self.producers = loaded.producers
-        self._epochs = loaded.epochs
         self._fs = fs
         self._clock = clock
         self._name = f"{topic}-{partition}"
-        self._exists = loaded.exists
-        self._names_synced = loaded.exists
+        self._files = PartitionFiles(fs, directory, topic_id, loaded.epochs, exist=loaded.exists)
+        self._epochs = loaded.epochs
         self._unflushed_since: int | None = None
         self.producers.high_watermark_moved(self.high_watermark)
 
@@ -201,7 +195,7 @@ class PartitionLog:
         """Puts batches at the end. They are stamped in place if their memory can be written.
 
         "client": one batch, checked against every rule. "coordinator": one batch of the broker's own, which may be a
-        marker. "replica": any number, with the offsets and epochs that the leader gave; a cut one at the end is ignored.
+        marker. "replica": any number, with the leader's offsets and epochs; a cut one at the end is ignored.
         Raises the `BrokerError` that a client is to be told; nothing was written then.
         """
         if self.failure is not None:
@@ -228,7 +222,7 @@ class PartitionLog:
         last = base + header.last_offset_delta
         segment = self._segment_for(len(data), last, header.max_timestamp, now_ms)
         if leader_epoch != self._epochs.latest:
-            self._note_epoch(leader_epoch, base)
+            self._files.note_epoch(leader_epoch, base)
         stamp_offsets(data, 0, base, leader_epoch)
         self._write(segment, data, last, header.max_timestamp)
         self.end_offset = last + 1
@@ -274,7 +268,7 @@ class PartitionLog:
         segment = self._segment_for(len(data), last.last_offset, largest, now_ms)
         self._write(segment, data, last.last_offset, largest)
         for position, header in batches:
-            self._note_epoch(header.leader_epoch, header.base_offset)
+            self._files.note_epoch(header.leader_epoch, header.base_offset)
             batch = data[position : position + header.size]
             self._note_completed(segment, replay_batch(self.producers, header, batch.tobytes))
         self.end_offset = last.next_offset
@@ -306,10 +300,8 @@ class PartitionLog:
 
     def _write(self, segment: Segment, data: memoryview, last_offset: int, timestamp: int) -> None:
         try:
-            if not self._exists:
-                self._fs.make_directory(self.directory)
-                self._exists = True
-                self._write_names(sync=False)
+            if not self._files.exist:
+                self._files.create()
             segment.append(data, last_offset=last_offset, max_timestamp=timestamp)
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: the append failed: {error}") from error
@@ -390,8 +382,7 @@ class PartitionLog:
         try:
             active.finish()
             write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
-            if not self._names_synced:
-                self._write_names(sync=True)
+            self._files.sync()
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
         segment = self.segments.begin(self.end_offset, self.config.index_interval_bytes)
@@ -434,8 +425,7 @@ class PartitionLog:
 
     def _start_at(self, offset: int) -> None:
         self.start_offset = offset
-        if self._epochs.truncate_from_start(offset):
-            self._save_epochs()
+        self._files.truncate_epochs(start=offset)
 
     # The end of the log
 
@@ -468,29 +458,13 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
         self.recovery_point = min(self.recovery_point, offset)
         drop_snapshots_behind(self._fs, self.directory, offset)
-        if self._epochs.truncate_from_end(offset):
-            self._save_epochs()
+        self._files.truncate_epochs(end=offset)
 
     # Leader epochs
 
     def begin_epoch(self, epoch: int) -> None:
         """This node leads from now on: `epoch` begins at the end of the log, even if nothing is ever written in it."""
-        self._note_epoch(epoch, self.end_offset)
-
-    def _note_epoch(self, epoch: int, offset: int) -> None:
-        if epoch >= 0 and self._epochs.assign(epoch, offset):
-            self._save_epochs()
-
-    def _save_epochs(self) -> None:
-        if self._exists:
-            self._write_names(sync=False)
-
-    def _write_names(self, *, sync: bool) -> None:
-        """Writes whose log this is and its leader epochs. They are synced with the next flush: no batch is safe before."""
-        if self.topic_id is not None and not self._names_synced:
-            self._fs.replace(f"{self.directory}/{PARTITION_METADATA}", render_topic_id(self.topic_id), sync=sync)
-        self._fs.replace(f"{self.directory}/{LEADER_EPOCHS}", render_epochs(self._epochs), sync=sync)
-        self._names_synced = sync
+        self._files.note_epoch(epoch, self.end_offset)
 
     # To the disk
 
@@ -499,10 +473,9 @@ class PartitionLog:
 
         Raises `KafkaStorageError`, and the log is offline then: what the system could not write it may have forgotten.
         """
-        if self._exists:
+        if self._files.exist:
             try:
-                if not self._names_synced:
-                    self._write_names(sync=True)
+                self._files.sync()
                 self.segments.sync(self.recovery_point, self.end_offset)
             except OSError as error:
                 self.fail(f"a flush failed: {error}")
@@ -533,7 +506,7 @@ class PartitionLog:
     def close(self, clean: bool = True) -> None:
         """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of."""
         try:
-            if clean and self._exists and self.failure is None:
+            if clean and self._files.exist and self.failure is None:
                 self.segments.active.finish()
                 write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
                 self.flush()

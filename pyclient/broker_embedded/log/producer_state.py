@@ -1,6 +1,7 @@
-"""What one partition knows of its producers: sequences, epochs and open transactions (KIP-98, KIP-890, KIP-1228). Pure.
+"""What one partition knows of its producers: sequences, epochs and open transactions (KIP-98). Pure.
 
-An append asks first (`duplicate_of`, `check_batch`, `check_marker`: they raise and change nothing), writes, and then tells (`add_batch`, `add_marker`).
+An append asks first (`duplicate_of`, `check_batch`, `check_marker` change nothing), writes, and then tells it
+(`add_batch`, `add_marker`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SEQUENCES: Final = 1 << 31
 
 
 class BatchMetadata(NamedTuple):
-    """What is kept of a batch to know it again. `last_offset - offset_delta` was its first offset; timestamps are ms."""
+    """What is kept of a batch to know it again; `timestamp` (ms) is its largest."""
 
     last_sequence: int
     last_offset: int
@@ -83,7 +84,8 @@ class ProducerEntry:
             self.batches.clear()
 
     def __repr__(self) -> str:
-        return f"<ProducerEntry {self.producer_id} epoch={self.epoch} last_sequence={self.last_sequence} transaction_start={self.transaction_start}>"
+        state = f"last_sequence={self.last_sequence} transaction_start={self.transaction_start}"
+        return f"<ProducerEntry {self.producer_id} epoch={self.epoch} {state}>"
 
 
 class ProducerState:
@@ -130,41 +132,26 @@ class ProducerState:
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return  # nothing known (new, expired, or its data deleted): any first sequence will do
+        who = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
         if header.producer_epoch < entry.epoch:
-            raise errors.InvalidProducerEpoch(
-                f"{self.where}: producer {header.producer_id} wrote with epoch {header.producer_epoch}, a newer instance has epoch {entry.epoch}"
-            )
-        self._check_sequence(entry, header)
-        if entry.transaction_start >= 0 and not header.is_transactional:
-            raise errors.InvalidTxnState(
-                f"{self.where}: producer {header.producer_id} has an open transaction from offset {entry.transaction_start} and wrote outside of it"
-            )
-
-    def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
-        if header.producer_epoch != entry.epoch:
-            expected = 0
-        else:
-            expected = (entry.last_sequence + 1) % _SEQUENCES
+            raise errors.InvalidProducerEpoch(f"{who}: a newer instance has epoch {entry.epoch}")
+        expected = 0 if header.producer_epoch > entry.epoch else (entry.last_sequence + 1) % _SEQUENCES
         if header.base_sequence != expected:
-            raise errors.OutOfOrderSequenceNumber(
-                f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} came, {expected} was expected"
-            )
+            raise errors.OutOfOrderSequenceNumber(f"{who}: sequence {header.base_sequence} came, {expected} is next")
+        if entry.transaction_start >= 0 and not header.is_transactional:
+            raise errors.InvalidTxnState(f"{who}: its transaction from offset {entry.transaction_start} is still open")
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumped: bool = False) -> None:
-        """Whether a transaction's end may be written. `bumped`: the coordinator raises the epoch with every marker (KIP-1228).
-
-        Raises `InvalidProducerEpoch` or `TransactionCoordinatorFenced`.
-        """
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """Whether a transaction may end so. Raises `InvalidProducerEpoch` or `TransactionCoordinatorFenced`."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch or (bumped and epoch == entry.epoch and entry.transaction_start >= 0):
-            raise errors.InvalidProducerEpoch(
-                f"{self.where}: a marker of producer {producer_id} has epoch {epoch}, the log has {entry.epoch}"
-            )
+        what = f"{self.where}: a marker of producer {producer_id}"
+        if epoch < entry.epoch:
+            raise errors.InvalidProducerEpoch(f"{what} has epoch {epoch}, its batches have {entry.epoch}")
         if coordinator_epoch < entry.coordinator_epoch:
             raise errors.TransactionCoordinatorFenced(
-                f"{self.where}: a marker of producer {producer_id} comes from coordinator epoch {coordinator_epoch}, one of {entry.coordinator_epoch} was seen"
+                f"{what} comes from coordinator epoch {coordinator_epoch}, epoch {entry.coordinator_epoch} was here"
             )
 
     def add_batch(self, header: BatchHeader, base_offset: int) -> None:
@@ -180,9 +167,9 @@ class ProducerState:
         if len(batches) == KEPT_BATCHES:
             del batches[0]
         timestamp = entry.last_timestamp = header.max_timestamp
-        batches.append(
-            BatchMetadata((header.base_sequence + delta) % _SEQUENCES, base_offset + delta, delta, timestamp)
-        )
+        sequence = header.base_sequence  # -1 where a coordinator writes for a producer (offsets in a transaction)
+        last_sequence = (sequence + delta) % _SEQUENCES if sequence >= 0 else _NONE
+        batches.append(BatchMetadata(last_sequence, base_offset + delta, delta, timestamp))
         if header.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = self._open[producer_id] = base_offset
 
@@ -206,7 +193,7 @@ class ProducerState:
         return completed
 
     def stable_offset_without(self, completed: CompletedTransaction) -> int:
-        """The last stable offset that `completed` leaves behind once its marker is replicated: the `.txnindex` keeps it."""
+        """The last stable offset that `completed` leaves behind, as the `.txnindex` keeps it."""
         return min(self._open.values(), default=completed.last_offset + 1)
 
     @property

@@ -9,7 +9,7 @@ from pyclient.broker_embedded.log.segments import Segments
 
 
 class Stretch(NamedTuple):
-    """Whole batches in a segment's file. `end_offset` is at or behind the last one's end; `more`: it is the file's end."""
+    """Whole batches of a segment. `end_offset` is at or behind the last one's end; `more`: a closed file's end."""
 
     segment: Segment
     position: int
@@ -61,7 +61,7 @@ def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, 
 
 
 def aborted_between(segments: Segments, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that a reader of [from_offset, to_offset) must leave out."""
+    """(producer id, first offset) of the aborted transactions that a read of [from_offset, to_offset) meets."""
     found: list[tuple[int, int]] = []
     for segment in segments.since(from_offset):
         entries, complete = segment.transactions.collect(from_offset, to_offset)

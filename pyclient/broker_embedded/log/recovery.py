@@ -7,7 +7,6 @@ first that is not whole ends the log.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, CorruptCheck
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.interrupted import DATA_FILE, finish_interrupted
 from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, parse_snapshot
 from pyclient.broker_embedded.log.producer_state import ProducerState
 from pyclient.broker_embedded.log.replay import aborted, replay_batch
@@ -26,8 +26,6 @@ from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 log = logging.getLogger("pyclient.broker_embedded")
 
 _CHECK_BYTES: Final = 1 << 20
-_DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
-_INT_MAX: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -60,7 +58,7 @@ def load(
 
     `recovery_point` and `start_offset` are what the checkpoints say; offsets below the recovery point are on the disk.
     """
-    files = _finish_interrupted(fs, directory, fs.list_files(directory))
+    files = finish_interrupted(fs, directory, fs.list_files(directory))
     bases = sorted(int(name[:20]) for name in files if _is(name, "log"))
     segments = [
         Segment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=config.index_interval_bytes)
@@ -98,7 +96,7 @@ def load_producers(
 
 
 def _is(name: str, kind: str) -> bool:
-    found = _DATA_FILE.fullmatch(name)
+    found = DATA_FILE.fullmatch(name)
     return found is not None and found[2] == kind
 
 
@@ -169,7 +167,7 @@ class _Loading:
     # Producers
 
     def restore_producers(self, files: dict[str, int], at_most: int) -> int:
-        """Takes the newest usable snapshot that is not behind `at_most`; returns the offset it is for, or where to begin without one."""
+        """Takes the newest usable snapshot up to offset `at_most`; returns its offset, or the log's start."""
         offsets = sorted((int(name[:20]) for name in files if _is(name, "snapshot")), reverse=True)
         for offset in offsets:
             path = f"{self._directory}/{offset:020d}.snapshot"
@@ -277,7 +275,7 @@ class _Loading:
 
 
 def _checked(segment: Segment, position: int, check_from: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on, those that reach behind offset `check_from` with their checksums. Raises `DamagedSegment`."""
+    """The batches from `position` on; those behind offset `check_from` are checked. Raises `DamagedSegment`."""
     for at, header in segment.walk(position):
         if header.next_offset > check_from:
             yield from _whole_batches(segment, at)
@@ -286,7 +284,7 @@ def _checked(segment: Segment, position: int, check_from: int) -> Iterator[tuple
 
 
 def _whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on; `DamagedSegment` at the first that is cut, changed, or out of order. Reads in large pieces."""
+    """The batches from `position` on, all checked; `DamagedSegment` at one that is cut, changed or misplaced."""
     buffer, start, expected = b"", position, segment.base_offset
     while position < segment.size:
         try:
@@ -307,45 +305,8 @@ def _whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, Batch
         position, expected = end, header.next_offset
 
 
-def _finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> dict[str, int]:
-    """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
-    kept = {name: size for name, size in files.items() if not name.endswith((".deleted", ".cleaned", ".swap", ".tmp"))}
-    if len(kept) != len(files):
-        cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
-        swapped = [
-            name for name in files if name.endswith(".log.swap") and (cleaned is None or int(name[:20]) < cleaned)
-        ]
-        for name in sorted(swapped):
-            _swap(fs, directory, name.removesuffix(".log.swap"), files, kept)
-        for name in files:
-            if name.endswith((".deleted", ".cleaned", ".swap", ".tmp")):
-                fs.remove(f"{directory}/{name}")
-    for name in [name for name in kept if _DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
-        if f"{name[:20]}.log" not in kept:
-            fs.remove(f"{directory}/{name}")
-            del kept[name]
-    return kept
-
-
-def _swap(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]) -> None:
-    """Puts a segment that compaction had finished in the place of those that it was made from."""
-    swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX)
-    swapped.log = fs.file(f"{directory}/{base}.log.swap")
-    end = int(base)
-    for _position, header in swapped.walk(0):
-        end = header.next_offset
-    swapped.close()
-    for name in [name for name in kept if _DATA_FILE.fullmatch(name)]:
-        if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):
-            fs.remove(f"{directory}/{name}")
-            del kept[name]
-    for name in [name for name in files if name.startswith(f"{base}.") and name.endswith(".swap")]:
-        fs.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix('.swap')}")
-        kept[name.removesuffix(".swap")] = files[name]
-
-
 def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig, loaded: LoadedLog) -> LoadedLog:
-    """The log ends before it starts (its records were deleted up to an offset that the crash took away): begin anew there."""
+    """The log ends before it starts (a crash took what was behind its deleted records): begin anew there."""
     log.warning(
         "%s ends at offset %d, before its start %d: it begins anew, empty", name, loaded.end_offset, loaded.start_offset
     )

@@ -1,4 +1,4 @@
-"""Batches that are in a log, told once more to the state of its producers: after a restart, a truncation, a lost index."""
+"""Stored batches, told once more to the state of their producers: after a restart, a truncation, a lost index."""
 
 from __future__ import annotations
 

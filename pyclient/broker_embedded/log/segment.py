@@ -30,7 +30,7 @@ class DamagedSegment(errors.CorruptMessage):
 class Segment:
     """Batches from `base_offset` on. `size` is the bytes of whole batches; files appear with the first append.
 
-    Indexes are read when first needed. If they are missing or make no sense they are made again from the batches' headers.
+    Indexes are read when first needed. If they are missing or make no sense they are made again from the batches.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """The largest time in the first batch, -1 if it has none; decides when the segment is old enough to be closed."""
+        """The largest time in the first batch, -1 if it has none: a segment's age counts from it."""
         if self._first_timestamp is None:
             if not self.size:
                 return -1
@@ -201,7 +201,7 @@ class Segment:
             self._times.flush()
 
     def finish(self) -> None:
-        """Completes the indexes when the segment is closed: the largest timestamp is the last entry, both files exist."""
+        """Completes the indexes of a segment that is closed: both files exist, the last time is the largest."""
         self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
         self.write_indexes()
         for file in (self.index.file, self.times.file):
@@ -227,7 +227,7 @@ class Segment:
         self.resume_at(position)
 
     def resume_at(self, position: int) -> None:
-        """Brings the indexes to where they were when the file ended at `position`; entries that turn out wrong are made again."""
+        """Brings the indexes to where they were when the file ended at `position`; wrong entries are made again."""
         try:
             if self._note_between(self.forget(position), position):
                 return
@@ -273,12 +273,12 @@ class Segment:
         self._transactions = TransactionIndex(self._fs.file(self._stem + ".txnindex"))
 
     def _load_indexes(self) -> None:
-        """Takes the index files over; what they lack of the log's end, or all of it if they make no sense, is made again."""
+        """Takes the index files over; what they lack, or all if they make no sense, is made again."""
         if not self.load_indexes():
             self.resume_at(self.size)
 
     def load_indexes(self) -> bool:
-        """Takes over what can be used of the index files; True if they look complete. For recovery, which completes them."""
+        """Takes over what can be used of the index files; True if they look complete. (Recovery completes them.)"""
         self._empty_indexes()
         offsets = self._fs.read(self._stem + ".index")
         times = self._fs.read(self._stem + ".timeindex")

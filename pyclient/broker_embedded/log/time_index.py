@@ -1,4 +1,4 @@
-"""The sparse map from timestamps to offsets (`.timeindex`): in memory as two arrays, on disk as Kafka's 12-byte entries."""
+"""The sparse map from timestamps to offsets (`.timeindex`): two arrays in memory, 12-byte entries on disk."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class TransactionIndex:
         self._entries.append(entry)
 
     def collect(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """(those that matter to a read of [from_offset, to_offset), whether later segments cannot hold more of them)."""
+        """(those that matter to a read of [from_offset, to_offset), whether later segments hold no more of them)."""
         found = []
         for entry in self._entries:
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:

@@ -1,0 +1,50 @@
+"""What a crash left half done in a partition's directory: deletions and the swaps of compaction, finished or undone."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.segment import Segment
+
+DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_INT_MAX: Final = 2**31 - 1
+_TEMPORARY: Final = (".deleted", ".cleaned", ".swap", ".tmp")
+
+
+def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> dict[str, int]:
+    """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
+    kept = {name: size for name, size in files.items() if not name.endswith(_TEMPORARY)}
+    if len(kept) != len(files):
+        cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
+        swapped = [
+            name for name in files if name.endswith(".log.swap") and (cleaned is None or int(name[:20]) < cleaned)
+        ]
+        for name in sorted(swapped):
+            _swap(fs, directory, name.removesuffix(".log.swap"), files, kept)
+        for name in files:
+            if name.endswith(_TEMPORARY):
+                fs.remove(f"{directory}/{name}")
+    for name in [name for name in kept if DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
+        if f"{name[:20]}.log" not in kept:
+            fs.remove(f"{directory}/{name}")
+            del kept[name]
+    return kept
+
+
+def _swap(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]) -> None:
+    """Puts a segment that compaction had finished in the place of those that it was made from."""
+    swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX)
+    swapped.log = fs.file(f"{directory}/{base}.log.swap")
+    end = int(base)
+    for _position, header in swapped.walk(0):
+        end = header.next_offset
+    swapped.close()
+    for name in [name for name in kept if DATA_FILE.fullmatch(name)]:
+        if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):
+            fs.remove(f"{directory}/{name}")
+            del kept[name]
+    for name in [name for name in files if name.startswith(f"{base}.") and name.endswith(".swap")]:
+        fs.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix('.swap')}")
+        kept[name.removesuffix(".swap")] = files[name]

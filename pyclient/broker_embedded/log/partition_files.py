@@ -1,0 +1,66 @@
+"""A partition's directory, and the two small files in it that are not data: whose log it is, and its leader epochs."""
+
+from __future__ import annotations
+
+import uuid
+
+from pyclient.broker_embedded.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    render_epochs,
+    render_topic_id,
+)
+from pyclient.broker_embedded.log.epoch_cache import EpochCache
+from pyclient.broker_embedded.log.filesystem import FileSystem
+
+
+class PartitionFiles:
+    """Made with the first append, written whenever something changes, synced before any batch is called safe.
+
+    `OSError` where the disk fails.
+    """
+
+    __slots__ = ("_directory", "_fs", "_synced", "_topic_id", "epochs", "exist")
+
+    def __init__(
+        self, fs: FileSystem, directory: str, topic_id: uuid.UUID | None, epochs: EpochCache, *, exist: bool
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._topic_id = topic_id
+        self.epochs = epochs
+        self.exist = exist
+        self._synced = exist
+
+    def create(self) -> None:
+        """Makes the directory and the files."""
+        self._fs.make_directory(self._directory)
+        self.exist = True
+        self._write(sync=False)
+
+    def note_epoch(self, epoch: int, offset: int) -> None:
+        """`epoch` begins at `offset`; -1 is no epoch."""
+        if epoch >= 0 and self.epochs.assign(epoch, offset):
+            self.save()
+
+    def truncate_epochs(self, *, start: int | None = None, end: int | None = None) -> None:
+        """Forgets what was before offset `start`, or from offset `end` on."""
+        changed = start is not None and self.epochs.truncate_from_start(start)
+        if (end is not None and self.epochs.truncate_from_end(end)) or changed:
+            self.save()
+
+    def save(self) -> None:
+        """Writes what changed, if there is a directory yet. The next `sync` brings it to the disk."""
+        if self.exist:
+            self._write(sync=False)
+
+    def sync(self) -> None:
+        """Returns when the files are on the disk."""
+        if self.exist and not self._synced:
+            self._write(sync=True)
+
+    def _write(self, *, sync: bool) -> None:
+        if self._topic_id is not None and not self._synced:
+            self._fs.replace(f"{self._directory}/{PARTITION_METADATA}", render_topic_id(self._topic_id), sync=sync)
+        self._fs.replace(f"{self._directory}/{LEADER_EPOCHS}", render_epochs(self.epochs), sync=sync)
+        self._synced = sync
