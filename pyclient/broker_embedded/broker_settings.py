@@ -36,7 +36,7 @@ _OWN: Final = (
     Setting("offsets.topic.replication.factor", SHORT, 1, "replicas of __consumer_offsets", 1),
     Setting("offsets.topic.segment.bytes", INT, 100 << 20, "segment size of __consumer_offsets", 1 << 20),
     Setting("producer.id.expiration.ms", INT, 86_400_000, "how long a silent producer is remembered", 1),
-    Setting("socket.listen.backlog.size", INT, 50, "connections that may wait to be accepted", 1),
+    Setting("socket.listen.backlog.size", INT, 1024, "connections that may wait to be accepted", 1),
     Setting("socket.receive.buffer.bytes", INT, -1, "SO_RCVBUF of a connection; -1 leaves it to the system", -1),
     Setting("socket.request.max.bytes", INT, 100 << 20, "the largest request", 1),
     Setting("socket.send.buffer.bytes", INT, -1, "SO_SNDBUF of a connection; -1 leaves it to the system", -1),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 START_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 60.0  # thousands of partitions take their time
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that a busy thread may keep the GIL while a broker runs in a thread beside it (Python's own: 0.005).
 
@@ -126,7 +126,7 @@ class ProcessRunner:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when it does not end within ten seconds."""
+        """SIGTERM, and SIGKILL when it does not end within a minute."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -79,6 +79,10 @@ def test_a_batch_that_ends_early_is_refused(client: Any, topic: str, produce: An
     )
 
 
+def test_two_batches_for_one_partition_are_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+    assert produce(client, topic, batch(b"a") + batch(b"b")).error_code == errors.InvalidRecord.code
+
+
 def test_a_batch_above_the_limit_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     assert produce(client, topic, batch(b"x" * 1_048_588)).error_code == errors.MessageTooLarge.code
 
@@ -228,6 +232,20 @@ def test_a_fetch_that_waited_long_enough_gets_what_there_is(
     produce(client, topic, batch(b"a"))
     partition = only_partition(client.call(fetch_request(topic, {0: 0}, max_wait_ms=20, min_bytes=2**31 - 1), 11))
     assert values_of(partition.records) == [(0, b"a")]
+
+
+def test_a_fetch_may_wait_for_ever_and_its_client_go(
+    client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
+) -> None:
+    waiting = connect(broker)
+    waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=2**31 - 1, min_bytes=2**31 - 1), 11)
+    while not len(broker._runner.node.purgatory):
+        client.call(fetch_request(topic, {0: 0}), 11)
+    produce(client, topic, batch(b"not enough"))
+    waiting.close()
+    partition = only_partition(client.call(fetch_request(topic, {0: 0}), 11))
+    assert values_of(partition.records) == [(0, b"not enough")]
+    broker._runner.node.loop.call_soon_threadsafe(broker._runner.node.purgatory.answer_all)  # for the other tests
 
 
 def test_sessions_are_declined(client: Any, topic: str, fetch_request: Any) -> None:

@@ -74,6 +74,27 @@ def test_a_frame_that_makes_no_sense_closes_that_connection_only(
     assert good.call(ASK, 1).controller_id == 1
 
 
+@pytest.mark.parametrize("client_id", [None, "", "\0", "ä" * 8000, "x" * 32_767])
+def test_any_client_id_is_served(client: Any, client_id: str | None) -> None:
+    client.send_bytes(b"".join(framing.encode_request(ASK, 9, 5, client_id)))
+    assert client.receive(MetadataRequest, 9)[1] == 5
+
+
+def test_a_client_id_that_ends_early_closes_the_connection(client: Any) -> None:
+    client.send_frame(struct.pack(">hhih", 3, 1, 7, 30_000) + b"short")
+    assert client.is_closed()
+
+
+def test_connections_that_say_nothing_or_half_a_request_hold_nobody_up(connect: Any, broker: Any) -> None:
+    for number in range(300):
+        client = connect(broker)
+        if number % 2:
+            client.send_bytes(struct.pack(">i", 100 << 20)[: 1 + number % 4])
+    for number in range(20):
+        connect(broker).send_bytes(struct.pack(">i", 100 << 20) + bytes(number * 1000))  # announces 100 MB each
+    assert connect(broker).call(ASK, 1).controller_id == 1
+
+
 def test_a_client_that_does_not_read_is_not_read_from(client: Any, connect: Any, broker: Any) -> None:
     """Ten thousand answers to a small request would be megabytes: the broker stops taking requests instead."""
     client.socket.settimeout(0.2)
