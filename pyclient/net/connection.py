@@ -126,11 +126,6 @@ class Connection:
         return len(self._waiting)
 
     @property
-    def pending_bytes(self) -> int:
-        """How many bytes the kernel has not taken yet."""
-        return self._stream.pending if self._stream is not None else 0
-
-    @property
     def throttled_for(self) -> float:
         """Seconds for which the broker asked for silence (KIP-219); requests are held back as long."""
         return max(0.0, self._throttled_until - self._loop.time())

@@ -15,13 +15,13 @@ async def first_success(
     attempts: Iterable[Callable[[], Awaitable[T]]],
     patience: float,
     *,
-    discard: Callable[[T], object] | None = None,
+    discard: Callable[[T], object] = lambda surplus: None,
 ) -> T:
     """The result of the first attempt that succeeds; the others are cancelled.
 
     Attempts start in order, each when one before it failed or `patience` seconds have passed, so that a broker which
-    hangs costs that long and not a whole timeout. If all fail with a `KafkaError`, the last of them is raised. A second
-    result that comes at the same moment goes to `discard`.
+    hangs costs that long and not a whole timeout. If all fail with a `KafkaError`, the last of them is raised. A result
+    that nobody gets, because another came at the same moment or the caller gave up, goes to `discard`.
     """
     waiting = list(attempts)[::-1]
     running: set[asyncio.Future[T]] = set()
@@ -35,8 +35,7 @@ async def first_success(
             errors = [error for error in (attempt.exception() for attempt in done) if error is not None]
             results = [attempt.result() for attempt in done if attempt.exception() is None]
             for surplus in results[1:]:
-                if discard is not None:
-                    discard(surplus)
+                discard(surplus)
             if results:
                 return results[0]
             for error in errors:
@@ -47,4 +46,6 @@ async def first_success(
     finally:
         for attempt in running:
             attempt.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        for outcome in await asyncio.gather(*running, return_exceptions=True):
+            if not isinstance(outcome, BaseException):  # it was done before it could be cancelled
+                discard(outcome)

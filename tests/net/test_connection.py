@@ -11,7 +11,12 @@ from pyclient.errors import ConnectionFailed, KafkaTimeout, MalformedMessage, Tr
 from pyclient.net.connection import Connection
 from pyclient.net.memory import memory_pipe
 from pyclient.protocol import codec, framing
-from pyclient.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pyclient.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -78,6 +83,19 @@ def test_the_version_is_what_both_sides_know(run):
         with pytest.raises(UnsupportedVersion, match="does not offer Heartbeat"):  # its range was nonsense
             await connection.request(HEARTBEAT)
         assert not connection.closed
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def test_the_features_a_cluster_has_settled_on_are_told(run):
+    async def scenario():
+        feature = FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)
+        versions = ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[feature])
+        broker = ScriptedBroker({ApiVersionsRequest: versions})
+        connection = await connect(broker)
+        assert connection.finalized_features == {"group.version": 1}
         await connection.close()
         broker.stop()
 

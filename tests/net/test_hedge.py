@@ -74,3 +74,24 @@ def test_a_second_result_at_the_same_moment_is_discarded():
         assert sorted([result, *discarded]) == ["one", "two"]
 
     run(scenario())
+
+
+def test_a_result_that_comes_as_the_caller_gives_up_is_discarded():
+    async def scenario():
+        gate, discarded = asyncio.Event(), []
+
+        async def attempt():
+            await gate.wait()
+            return "late"
+
+        calling = asyncio.ensure_future(first_success([attempt], 10, discard=discarded.append))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.sleep(0)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert discarded == ["late"]
+
+    run(scenario())
