@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.configs import Configs
@@ -19,7 +19,7 @@ from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
 from pyclient.broker_embedded.server import BrokerConnection, Listener
-from pyclient.broker_embedded.settings import LONG_MAX
+from pyclient.broker_embedded.upkeep import Upkeep
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _BUFFER_OPTIONS: Final = (
     (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
     (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
 )
-_IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
 
 
 class BrokerNode:
@@ -74,7 +73,7 @@ class BrokerNode:
         self._numbers = 0
         self._socket = listener
         self._listener: Listener | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._upkeep: Upkeep | None = None
 
     def __repr__(self) -> str:
         state = "serving" if self._listener is not None else "not serving"
@@ -121,7 +120,7 @@ class BrokerNode:
             self._close_logs(clean=False)
             raise
         self._listener = Listener(self.loop, self._socket, self._connect)
-        self._start_timers()
+        self._upkeep = Upkeep(self)
 
     async def stop(self, clean: bool = True) -> None:
         """Answer who waits, close connections and logs. With `clean=False` as if the process had been killed."""
@@ -129,8 +128,8 @@ class BrokerNode:
             return
         self._listener.close()
         self._listener = None
-        for timer in self._timers.values():
-            timer.cancel()
+        if self._upkeep is not None:
+            self._upkeep.close()
         if clean:
             self.purgatory.answer_all()
         if self._groups is not None:
@@ -219,20 +218,15 @@ class BrokerNode:
                 self.groups.load(partition.partition)
 
     def _remove_topic(self, topic: TopicImage) -> None:
-        for index in topic.partitions:
-            found = self.partitions.existing(topic.name, index)
-            if found is not None:
-                self.purgatory.forget_log(found)
-            if topic.name == OFFSETS_TOPIC:
+        self.purgatory.forget_topic(topic.name)
+        if topic.name == OFFSETS_TOPIC:
+            for index in topic.partitions:
                 self.groups.unload(index)
         self.logs.delete_topic(topic.name)
         if self._groups is not None:
             self._groups.offsets.topics_deleted([topic.name])
-        delay = self.logs.defaults.file_delete_delay_ms / 1000
-        self.schedule(delay, self._remove_doomed)
-
-    def _remove_doomed(self) -> None:
-        self.logs.remove_doomed(self.clock.time_ms())
+        if self._upkeep is not None:
+            self._upkeep.topic_deleted()
 
     def _connect(self, sock: socket.socket) -> None:
         if len(self.connections) >= self.config.integer("max.connections"):
@@ -248,46 +242,6 @@ class BrokerNode:
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()
-
-    def _start_timers(self) -> None:
-        config = self.config
-        self._every("retention", config.seconds("log.retention.check.interval.ms"), self._apply_retention)
-        checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
-        self._every("checkpoints", checkpoints, self.logs.flush_checkpoints)
-        self._every("flush", 1.0, self._flush_due)
-        idle = config.seconds("connections.max.idle.ms")
-        if idle > 0:
-            self._every("idle", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
-
-    def _every(self, name: str, seconds: float, work: Callable[[], Any]) -> None:
-        def run() -> None:
-            self._timers[name] = self.schedule(seconds, run)
-            try:
-                work()
-            except Exception:
-                log.exception("%s failed; it is tried again in %g s", name, seconds)
-
-        self._timers[name] = self.schedule(seconds, run)
-
-    def _apply_retention(self) -> None:
-        self._remove_doomed()
-        self._step(self.logs.retention_steps(self.clock.time_ms()))
-
-    def _step(self, steps: Iterator[object]) -> None:
-        """One piece of background work, then whatever else the loop has to do, then the next."""
-        if self._listener is not None and next(steps, None) is not None:
-            self.loop.call_soon(self._step, steps)
-
-    def _flush_due(self) -> None:
-        if self.logs.defaults.flush_ms < LONG_MAX or any("flush.ms" in own for own in self.image.configs.values()):
-            self.logs.flush_due(self.clock.time_ms())
-
-    def _close_idle(self, seconds: float) -> None:
-        oldest = self.loop.time() - seconds
-        for connection in list(self.connections.values()):
-            if connection.last_active < oldest:
-                log.info("%r is closed: nothing came for %g s (connections.max.idle.ms)", connection, seconds)
-                connection.close()
 
 
 def _listen(config: BrokerConfig) -> socket.socket:

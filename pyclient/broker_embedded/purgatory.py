@@ -62,16 +62,20 @@ class FetchPurgatory:
                 fetch.due = True
                 self._loop.call_soon(self._try, fetch, False)
 
-    def forget_log(self, log: PartitionLog) -> None:
-        """The log is going away: its fetches are answered as things are."""
-        self._watched.discard(log)
-        for fetch in list(self._waiting.get(log, ())):
-            self._try(fetch, True)
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone: who waits for it is answered."""
+        self._watched = {log for log in self._watched if log.topic != topic}
+        for log in [log for log in self._waiting if log.topic == topic]:
+            self._answer(log)
 
     def answer_all(self) -> None:
         """Answer every waiting fetch now: the node stops."""
         for log in list(self._waiting):
-            self.forget_log(log)
+            self._answer(log)
+
+    def _answer(self, log: PartitionLog) -> None:
+        for fetch in list(self._waiting.get(log, ())):
+            self._try(fetch, True)
 
     def _watch(self, log: PartitionLog) -> None:
         if log not in self._watched:
