@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import shutil
 import tempfile
 import warnings
@@ -43,7 +44,7 @@ class EmbeddedCluster:
         *,
         processes: bool = False,
         profile: str = "test",
-        data_dir: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -53,7 +54,7 @@ class EmbeddedCluster:
             raise ConfigError(f"brokers is {brokers}: a cluster has one broker for now (replication is not there yet)")
         self._processes = processes
         self._temporary = data_dir is None
-        self._config = BrokerConfig.build(config, data_dir=str(data_dir or ""), host=host, port=port, profile=profile)
+        self._config = BrokerConfig.build(config, data_dir=os.fspath(data_dir or ""), host=host, port=port, profile=profile)
         self._runner: Runner | None = None
         self._closed = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from pyclient.records import decode_key_values, iter_batches
+from pyclient.records import check_crc, decode_key_values, iter_batches
 
 ENDS = pytest.mark.parametrize("end", ["restart", "kill", "kill the process"])
 
@@ -237,3 +239,43 @@ def test_partitions_that_kafka_left_without_a_leader_are_led_again(
         found = describe(client, "left").partitions
         assert [(one.leader_id, one.leader_epoch, one.isr_nodes) for one in found] == [(1, 2, [1])] * 2
         assert produce(client, "left", batch(b"a")).base_offset == 0
+
+
+def test_what_was_acknowledged_survives_kill_9_under_load(
+    connect: Any, produce: Any, batch: Any, fetch_request: Any
+) -> None:
+    with EmbeddedCluster(processes=True) as cluster:
+        create(connect(cluster), "load", 1)
+        for round_number in range(3):
+            acknowledged: list[int] = []
+            enough = threading.Event()
+
+            def write(into: list[int], reached: threading.Event, producer: Any, number: int) -> None:
+                with contextlib.suppress(AssertionError, OSError):  # the broker is gone
+                    while True:
+                        answer = produce(producer, "load", batch(b"%d-%d" % (number, len(into)) * 100))
+                        into.append(answer.base_offset)
+                        if len(into) == 200:
+                            reached.set()
+
+            writer = threading.Thread(target=write, args=(acknowledged, enough, connect(cluster), round_number))
+            writer.start()
+            assert enough.wait(30)
+            cluster.kill()
+            writer.join()
+            cluster.start()
+
+            client = connect(cluster)
+            end = end_offset(client, "load")
+            assert end in (acknowledged[-1] + 1, acknowledged[-1] + 2)  # one more may be written and not answered
+            values: dict[int, bytes] = {}
+            offset = acknowledged[0]
+            while offset < end:
+                data = client.call(fetch_request("load", {0: offset}), 11).responses[0].partitions[0].records
+                for position, header in iter_batches(data):
+                    check_crc(data, position, header)
+                    for found, _, _, value in decode_key_values(data, position, header):
+                        values[found] = value or b""
+                    offset = header.next_offset
+            expected = {at: b"%d-%d" % (round_number, index) * 100 for index, at in enumerate(acknowledged)}
+            assert {at: values[at] for at in expected} == expected
