@@ -121,7 +121,8 @@ def brokers(given: str | None) -> Iterator[tuple[str, str]]:
 
     with EmbeddedCluster(processes=True) as cluster:
         yield cluster.bootstrap_servers, "the embedded broker"
-    from tests.kafka.runner import RealKafka, why_not
+    from tests.kafka.jars import why_not
+    from tests.kafka.runner import RealKafka
 
     reason = why_not()
     if reason:

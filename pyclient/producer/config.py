@@ -59,8 +59,8 @@ class ProducerConfig(ClientConfig):
     )
     enable_idempotence: bool | None = option(
         None,
-        doc="Retries neither duplicate nor reorder records. On by default, unless acks, retries or "
-        "max_in_flight_requests_per_connection are set to what rules it out.",
+        doc="Retries neither duplicate nor reorder records. On by default, unless acks or retries are "
+        "set to what rules it out.",
     )
     batch_size: int = option(16_384, doc="Bytes of one partition's batch; 0 sends every record alone.", minimum=0)
     linger_ms: float = option(
@@ -136,6 +136,12 @@ class ProducerConfig(ClientConfig):
         """Checks every option, then those that depend on each other."""
         ClientConfig.__post_init__(self)
         conflict = self._idempotence_conflict()
+        in_flight = self.max_in_flight_requests_per_connection
+        if in_flight > MAX_IN_FLIGHT_IDEMPOTENT and self.enable_idempotence is not False and conflict is None:
+            raise ConfigError(  # nobody means to give up idempotence by asking for speed
+                f"max_in_flight_requests_per_connection={in_flight} is not possible: with idempotence brokers remember "
+                f"{MAX_IN_FLIGHT_IDEMPOTENT} batches; use at most as many, or enable_idempotence=False"
+            )
         if self.enable_idempotence and conflict:
             raise ConfigError(f"enable_idempotence=True is not possible with {conflict}: change one of them")
         object.__setattr__(self, "enable_idempotence", self.enable_idempotence is not False and conflict is None)
@@ -151,11 +157,6 @@ class ProducerConfig(ClientConfig):
             return f"acks={self.acks}, it needs acks='all'"
         if self.retries == 0:
             return "retries=0, it works by retrying"
-        if self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT_IDEMPOTENT:
-            return (
-                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection}, "
-                f"brokers remember {MAX_IN_FLIGHT_IDEMPOTENT} batches"
-            )
         return None
 
     @property

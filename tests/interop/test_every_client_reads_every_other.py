@@ -7,6 +7,13 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.interop.peers import CODECS, PEERS, Message, Peer
 
+# what the other clients warn of is theirs
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:aiokafka"),
+]
+
 NOW = 1_790_000_000_000
 
 MESSAGES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections import Counter
 from time import perf_counter
 
@@ -54,6 +55,7 @@ def _run_job(files: list[SourceFile], bootstrap_servers: str, topic: str) -> Non
 
     builder = SparkSession.builder.master("local[2]").appName("pyclient demo").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers would take the first python3 on PATH
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
     try:
         texts = spark.read.text([_GLOB.sub(r"\\\1", str(source.path)) for source in files], wholetext=True)
