@@ -150,10 +150,11 @@ cdef inline int add_string(Strings* strings, Field* field) noexcept nogil:
         strings.nulls += 1
     else:
         bits[0] = bits[0] | 1 << (strings.length & 7)
-        if reserve(&strings.data, field.size):
-            return OUT_OF_MEMORY
-        memcpy(strings.data.data + strings.data.used, field.data, field.size)
-        strings.data.used += field.size
+        if field.size > 0:
+            if reserve(&strings.data, field.size):
+                return OUT_OF_MEMORY
+            memcpy(strings.data.data + strings.data.used, field.data, field.size)
+            strings.data.used += field.size
     push32(&strings.offsets, <int32_t>strings.data.used)
     strings.length += 1
     return 0
@@ -179,6 +180,8 @@ cdef object finish_strings(Strings* strings):
         if length & 7:
             strings.validity.data[length >> 3] &= (1 << (length & 7)) - 1
         validity = finish(&strings.validity)
+    else:
+        give_block(&strings.validity)
     return BinaryColumn(finish(&strings.offsets), finish(&strings.data), validity, length)
 
 

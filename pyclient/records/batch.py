@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
 from pyclient.errors import CorruptRecord, TruncatedMessage
 from pyclient.records.columns import Buffer
 from pyclient.records.compression import Compression, compress
+from pyclient.records.crc import crc32c
 from pyclient.types import TIMESTAMP_CREATE, TIMESTAMP_LOG_APPEND, TIMESTAMP_NONE
 
 HEADER_SIZE: Final = 61

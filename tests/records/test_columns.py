@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import resource
 import struct
 import threading
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -377,3 +379,32 @@ def test_a_builder_refuses_a_second_thread_at_once(twins: tuple[Any, Any]) -> No
 def test_the_layout_is_the_machines() -> None:
     values = decode_columns(batch := encode_columns(column([b"ab", b"c"]), timestamps=1), 0, read_header(batch)).values
     assert bytes(values.offsets) == struct.pack("=iii", 0, 2, 3)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_no_memory_is_left_behind(twin: Any) -> None:
+    """What Python's own tools do not see: memory that the compiled twin asks the system for."""
+    rows: list[Any] = [(5, b"k" * 3, b"v" * 40, (("h", None),)), (6, b"k", b"v", ())] * 5
+    batch = twin.build(rows)
+    header = read_header(batch)
+    spoilt = bytearray(batch)
+    spoilt[-1] = 0x7E
+
+    def once() -> None:
+        builder = twin.ColumnsBuilder()
+        builder.add(batch, 0, header, "t", 0)
+        columns = builder.finish()
+        builder.add(batch, 0, header, "t", 0)
+        with pytest.raises(CorruptRecord):
+            builder.add(spoilt, 0, header, "t", 0)
+        appender = twin.BatchBuilder(bytearray(len(batch)), None)
+        appender.append_columns(columns.timestamps, columns.keys, columns.values, columns.headers, 0, 10)
+        with pytest.raises(TypeError):
+            twin.BatchBuilder(bytearray(100), None).append(0, None, b"", [("a", b"x"), ("b", 5)])
+
+    resident = []
+    for _ in range(3):
+        for _ in range(4000 if twin.module.IMPLEMENTATION == "cython" else 50):
+            once()
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
+    assert resident[2] - resident[1] < 400_000

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from crc32c import crc32c
-
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.producer_state import BatchMetadata, ProducerEntry
+from pyclient.records.crc import crc32c
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hI")
