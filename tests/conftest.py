@@ -13,6 +13,11 @@ from pyclient import records
 REQUIRE_ALL = os.environ.get("PYCLIENT_REQUIRE_ALL") == "1"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings are errors, but not those inside other people's clients: kafka-python reads its schemas the old way."""
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
 def pytest_report_header() -> str:
     rule = "a skip is a failure (PYCLIENT_REQUIRE_ALL=1)" if REQUIRE_ALL else "what is missing is skipped"
     return f"pyclient records: {records.IMPLEMENTATION}; {rule}"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pyclient import Consumer, Producer, TopicPartition
 from pyclient.admin import Admin, NewTopic
+from pyclient.broker_embedded.groups.partitioning import partition_for_id
 from tests.kafka.runner import RealKafka
 
 PARTITIONS = 3
-COUNT = 6_000
+BURST = 30
 
 
 def leader_of(kafka: RealKafka, topic: str, partition: int = 0) -> int:
@@ -19,47 +21,47 @@ def leader_of(kafka: RealKafka, topic: str, partition: int = 0) -> int:
 
 
 def produce_through(kafka: RealKafka, topic: str, disturb: Callable[[], None]) -> None:
-    """Send numbered records while `disturb` does its work; every one is confirmed, once and in order."""
+    """Send numbered records until `disturb` has done its work; every one is confirmed, once and in order."""
     with Admin(kafka.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, PARTITIONS, 3)])
-    with ThreadPoolExecutor(1) as pool, Producer(kafka.bootstrap_servers, linger_ms=5, batch_size=2048) as producer:
-        futures = []
-        disturbance = None
-        for n in range(COUNT):
-            futures.append(producer.send(topic, b"%d" % n, partition=n % PARTITIONS))
-            if n == COUNT // 4:
-                futures[0].result(30)
-                disturbance = pool.submit(disturb)
-            if n % 50 == 0:
-                futures[max(0, n - 1500)].result(90)
-        assert disturbance is not None
-        disturbance.result(120)
+    with ThreadPoolExecutor(1) as pool, Producer(kafka.bootstrap_servers, linger_ms=1, batch_size=1024) as producer:
+        futures = [producer.send(topic, b"0", partition=0)]
+        futures[0].result(60)
+        disturbance = pool.submit(disturb)
+        while not disturbance.done():
+            for _ in range(BURST):
+                n = len(futures)
+                futures.append(producer.send(topic, b"%d" % n, partition=n % PARTITIONS))
+            futures[-2 * BURST if len(futures) > 2 * BURST else 0].result(90)
+        disturbance.result()
         offsets = [future.result(90).offset for future in futures]
+    assert len(offsets) > 10 * BURST
     for partition in range(PARTITIONS):
         mine = offsets[partition::PARTITIONS]
-        assert mine == sorted(set(mine)), f"partition {partition}: confirmed out of order or twice"
-    check(kafka, topic)
+        assert mine == list(range(len(mine))), f"partition {partition}: confirmed out of order, twice, or with gaps"
+    check(kafka, topic, len(offsets))
 
 
-def check(kafka: RealKafka, topic: str) -> None:
+def check(kafka: RealKafka, topic: str, count: int) -> None:
     """Each partition holds its numbers, each once, in order."""
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
         read: dict[int, list[int]] = {n: [] for n in range(PARTITIONS)}
-        while sum(map(len, read.values())) < COUNT:
+        while sum(map(len, read.values())) < count:
             records = consumer.poll(30)
-            assert records, f"only {sum(map(len, read.values()))} of {COUNT} records are there"
+            assert records, f"only {sum(map(len, read.values()))} of {count} records are there"
             for record in records:
                 read[record.partition].append(int(record.value))
         assert not consumer.poll(1), "there are more records than were sent"
     for partition, numbers in read.items():
-        assert numbers == list(range(partition, COUNT, PARTITIONS))
+        assert numbers == list(range(partition, count, PARTITIONS))
 
 
 def test_a_leader_that_dies_costs_no_record_and_doubles_none(three_nodes: RealKafka, topic: str) -> None:
     def kill_the_leader() -> None:
         victim = leader_of(three_nodes, topic)
         three_nodes.kill(victim)
+        _wait_for_another_leader(three_nodes, topic, victim)
         three_nodes.restart(victim)
 
     produce_through(three_nodes, topic, kill_the_leader)
@@ -70,8 +72,7 @@ def test_a_leader_that_hangs_costs_no_record_and_doubles_none(three_nodes: RealK
         victim = leader_of(three_nodes, topic)
         three_nodes.pause(victim)
         try:
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(_wait_for_another_leader, three_nodes, topic, victim).result(60)
+            _wait_for_another_leader(three_nodes, topic, victim)
         finally:
             three_nodes.resume(victim)
 
@@ -79,10 +80,9 @@ def test_a_leader_that_hangs_costs_no_record_and_doubles_none(three_nodes: RealK
 
 
 def _wait_for_another_leader(kafka: RealKafka, topic: str, old: int) -> None:
-    for _ in range(600):
-        if leader_of(kafka, topic) not in (old, -1):
-            return
-    raise AssertionError(f"node {old} still leads {topic}-0")
+    deadline = time.monotonic() + 60
+    while leader_of(kafka, topic) in (old, -1):
+        assert time.monotonic() < deadline, f"node {old} still leads {topic}-0"
 
 
 def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: RealKafka, topic: str, group: str) -> None:
@@ -113,6 +113,4 @@ def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: RealKafka, topic
 
 
 def _partition_of(group: str) -> int:
-    from pyclient.broker_embedded.groups.partitioning import partition_for_id
-
     return partition_for_id(group, 5)
