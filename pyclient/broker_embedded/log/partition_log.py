@@ -377,8 +377,12 @@ class PartitionLog:
     # The start of the log
 
     def roll(self) -> Segment:
-        """Closes the active segment and begins the next one at the end of the log."""
+        """Closes the active segment and begins the next one at the log's end. An empty one is only moved there."""
         active = self.segments.active
+        if not active.size:
+            if active.base_offset == self.end_offset:
+                return active
+            return self.segments.begin(self.end_offset, self.config.index_interval_bytes)
         try:
             active.finish()
             write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
@@ -386,7 +390,7 @@ class PartitionLog:
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
         segment = self.segments.begin(self.end_offset, self.config.index_interval_bytes)
-        if self.on_roll is not None and active.size:
+        if self.on_roll is not None:
             self.on_roll(self, active)
         else:
             self.flush()
@@ -430,7 +434,7 @@ class PartitionLog:
     # The end of the log
 
     def truncate_to(self, offset: int) -> None:
-        """Drops everything from `offset` on; a batch that `offset` is inside of goes as a whole.
+        """Drops everything from `offset` on; a batch that `offset` is inside of goes as a whole, and the log ends there.
 
         Checkpoints are to be written before anything is appended: the noted recovery point may be behind the new end.
         """
@@ -440,7 +444,10 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return
         self.segments.drop_behind(offset, self._clock.time_ms() + self.config.file_delete_delay_ms)
-        self.segments.active.truncate(offset)
+        offset = self.segments.active.truncate(offset)
+        if offset < self.start_offset:  # the log starts inside the batch that went
+            self.truncate_fully_and_start_at(self.start_offset)
+            return
         self._end_at(offset)
         self.producers = load_producers(self._fs, self.directory, self._name, list(self.segments), offset)
         self.producers.high_watermark_moved(self.high_watermark)

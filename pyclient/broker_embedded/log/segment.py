@@ -210,15 +210,17 @@ class Segment:
 
     def files(self) -> list[File]:
         """The files that hold data now."""
-        files = [self.log, self.index.file, self.times.file]
-        return [*files, self.transactions.file] if len(self.transactions) else files
+        indexes = (self.index, self.times, self.transactions)
+        return [self.log, *(index.file for index in indexes if len(index))]
 
-    def truncate(self, offset: int) -> None:
-        """Drops the batches that end at or behind `offset`."""
+    def truncate(self, offset: int) -> int:
+        """Drops the batches that end at or behind `offset`; returns where the rest ends, which may be before `offset`."""
         found = self.locate(offset)
-        if found is not None:
-            self.cut(found[0])
-            self.transactions.truncate(offset)
+        if found is None:
+            return offset
+        self.cut(found[0])
+        self.transactions.truncate(offset)
+        return min(found[1].base_offset, offset)
 
     def cut(self, position: int) -> None:
         """Makes the file end at `position`, a batch's beginning, and forgets what the indexes knew of the rest."""

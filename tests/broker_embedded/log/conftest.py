@@ -1,0 +1,240 @@
+"""A workbench for logs: batches and markers made to order, logs opened as after a stop or a crash, disks that fail."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.filesystem import Buffer, RealFile, RealFileSystem
+from pyclient.broker_embedded.log.manager import LogManager
+from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.records import (
+    BatchBuilder,
+    Compression,
+    ControlType,
+    Record,
+    control_key,
+    decode_batch,
+    iter_batches,
+)
+from pyclient.testing.clock import ManualClock
+
+NOW = 1_700_000_000_000
+TOPIC_ID = uuid.UUID(int=7)
+
+
+class Workbench:
+    """Everything a test of the log needs, in one directory."""
+
+    now = NOW
+    topic_id = TOPIC_ID
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory
+        self.directory = str(directory / "t-0")
+        self.clock = ManualClock(epoch_ms=NOW)
+        self.fs = FaultyFileSystem()
+        self.config = LogConfig(segment_bytes=1 << 20, file_delete_delay_ms=0)
+        self._open: list[PartitionLog] = []
+
+    def configure(self, **values: Any) -> LogConfig:
+        """The configs of the logs opened from now on."""
+        self.config = LogConfig(**{"segment_bytes": 1 << 20, "file_delete_delay_ms": 0, **values})
+        return self.config
+
+    def open(self, *, clean: bool = True, recovery_point: int = 0, **options: Any) -> PartitionLog:
+        """The log in the directory."""
+        log = PartitionLog.open(
+            self.directory,
+            "t",
+            0,
+            TOPIC_ID,
+            self.config,
+            fs=self.fs,
+            clock=self.clock,
+            clean=clean,
+            recovery_point=recovery_point,
+            **options,
+        )
+        self._open.append(log)
+        return log
+
+    def crash(self, log: PartitionLog, *, recovery_point: int | None = None) -> PartitionLog:
+        """The log again, after its process was killed. Without a recovery point it is the one it would have noted."""
+        log.close(clean=False)
+        return self.open(clean=False, recovery_point=log.recovery_point if recovery_point is None else recovery_point)
+
+    def reopen(self, log: PartitionLog) -> PartitionLog:
+        """The log again, after it was closed in order."""
+        log.close()
+        return self.open()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for log in self._open:
+            log.close(clean=False)
+
+    def path(self, name: str) -> Path:
+        """A file of the log."""
+        return Path(self.directory, name)
+
+    def names(self) -> list[str]:
+        """The names of the log's files."""
+        return sorted(os.listdir(self.directory))
+
+    @staticmethod
+    def batch(
+        *values: bytes | None,
+        timestamp_ms: int | list[int] = NOW,
+        key: bytes | None = None,
+        compression: Compression = Compression.NONE,
+        producer_id: int = -1,
+        epoch: int = -1,
+        sequence: int = -1,
+        transactional: bool = False,
+    ) -> bytearray:
+        """A batch as a producer sends it; one record of value b"v" if no value is given."""
+        rows = values or (b"v",)
+        times = timestamp_ms if isinstance(timestamp_ms, list) else [timestamp_ms] * len(rows)
+        builder = BatchBuilder(bytearray(1000 + sum(len(value or b"") + 64 for value in rows)), None)
+        for value, time in zip(rows, times, strict=True):
+            assert builder.append(time, key, value, None) is not None
+        return bytearray(
+            builder.seal(
+                compression=compression,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+        )
+
+    @staticmethod
+    def marker(producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> bytearray:
+        """The end of a transaction, as a coordinator sends it."""
+        builder = BatchBuilder(bytearray(1000), None)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        builder.append(NOW, control_key(kind), struct.pack(">hi", 0, coordinator_epoch), None)
+        return bytearray(
+            builder.seal(producer_id=producer_id, producer_epoch=epoch, control=True, transactional=True)
+        )
+
+    def append(self, log: PartitionLog, *values: bytes, leader_epoch: int = 0, **options: Any) -> Any:
+        """Append one batch as a client."""
+        return log.append(self.batch(*values, **options), leader_epoch=leader_epoch, now_ms=NOW)
+
+    def end(self, log: PartitionLog, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> Any:
+        """Append a transaction's end as its coordinator."""
+        marker = self.marker(producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
+        return log.append(marker, leader_epoch=0, now_ms=NOW, origin="coordinator")
+
+    @staticmethod
+    def records(log: PartitionLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record[Any, Any]]:
+        """Every record from `offset` on, by as many reads as it takes."""
+        found: list[Record[Any, Any]] = []
+        at = log.start_offset if offset is None else offset
+        while at < log.high_watermark:
+            data = log.read_bytes(at, max_bytes)
+            if not data:
+                break
+            for position, header in iter_batches(data):
+                found += decode_batch(data, position, header, "t", 0, from_offset=at)
+                at = header.next_offset
+        return found
+
+    def values(self, log: PartitionLog) -> list[bytes | None]:
+        """The value of every record."""
+        return [record.value for record in self.records(log)]
+
+    def manager(self, **options: Any) -> LogManager:
+        """A manager of the directory above, not opened yet."""
+        values = {"fs": self.fs, "clock": self.clock, "node_id": 1, "cluster_id": None, "defaults": self.config}
+        return LogManager(str(self.root), **{**values, **options})
+
+
+class FaultyFile(RealFile):
+    """A file that counts what is read and written, and fails when its filesystem says so."""
+
+    __slots__ = ()
+
+    @property
+    def _faults(self) -> FaultyFileSystem:
+        assert isinstance(self._fs, FaultyFileSystem)
+        return self._fs
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = super().pread(length, position)
+        self._faults.bytes_read += len(data)
+        return data
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        faults = self._faults
+        if faults.room is not None and len(data) > faults.room:
+            super().pwrite(memoryview(data)[: faults.room], position)
+            faults.room = 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        super().pwrite(data, position)
+        if faults.room is not None:
+            faults.room -= len(data)
+
+    def truncate(self, size: int) -> None:
+        if self._faults.truncate_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        if self._faults.sync_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+        self._faults.synced[self.path] = Path(self.path).read_bytes()
+
+
+class FaultyFileSystem(RealFileSystem):
+    """A disk with `room` bytes left (None: plenty), whose truncations and syncs may fail; nothing waits for the real one.
+
+    `synced` is what every file held when it was synced last: what a loss of power leaves for certain.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(durable=False)
+        self.room: int | None = None
+        self.truncate_fails = False
+        self.sync_fails = False
+        self.bytes_read = 0
+        self.synced: dict[str, bytes] = {}
+
+    def file(self, path: str) -> FaultyFile:
+        return FaultyFile(self, path)
+
+    def read(self, path: str) -> bytes | None:
+        data = super().read(path)
+        self.bytes_read += len(data or b"")
+        return data
+
+    def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
+        if self.room is not None and len(content) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().replace(path, content, sync=sync)
+        if sync:
+            self.synced[path] = content
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Workbench]:
+    """A workbench in a directory of its own."""
+    made = Workbench(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def new_bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes workbenches, for tests that need many."""
+    return lambda: Workbench(tmp_path_factory.mktemp("log"))
