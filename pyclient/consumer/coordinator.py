@@ -46,7 +46,15 @@ from pyclient.consumer.membership import (
     encode_subscription,
     plan,
 )
-from pyclient.errors import ClientError, ClosedError, ConnectionFailed, KafkaError, KafkaTimeout, from_code
+from pyclient.errors import (
+    ClientError,
+    ClosedError,
+    ConnectionFailed,
+    KafkaError,
+    KafkaTimeout,
+    MemberIdRequired,
+    from_code,
+)
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -194,7 +202,7 @@ class Coordinator:
             failure = ClientError(f"{self.member.describe()}: assigning partitions failed: {error!r}")
             failure.__cause__ = error
             event = Refused(action.attempt, failure)
-        if isinstance(event, Refused):
+        if isinstance(event, Refused) and not isinstance(event.error, MemberIdRequired):
             self.last_error = event.error
             if isinstance(event.error, COORDINATOR_GONE):
                 self._cluster.forget_coordinator(self.group_id)

@@ -320,8 +320,6 @@ class ConsumerCore:
             wants_more, self.buffer.wants_more = self.buffer.wants_more, False
         if error is not None:
             raise error
-        if slices:
-            self.fetcher.last_take = self.clock.monotonic()
         if wants_more:
             self.call(self._wake_workers)
         return slices
@@ -398,5 +396,7 @@ class ConsumerCore:
                     for state in self.subscription
                 },
                 "buffered_bytes": sum(state.buffered for state in self.subscription),
-                "last_errors": {name: str(error) for name, error in errors.items() if error is not None},
+                "last_errors": {
+                    name: f"{type(error).__name__}: {error}" for name, error in errors.items() if error is not None
+                },
             }

@@ -34,7 +34,6 @@ from pyclient.errors import (
 from pyclient.protocol.messages.fetch import PartitionData
 from pyclient.types import TopicPartition
 
-_SHORTEST_WAIT: Final = 0.005
 _STALE: Final = frozenset(
     error.code
     for error in (
@@ -70,10 +69,20 @@ class FetchPlan:
 
     targets: dict[TopicPartition, Target] = field(default_factory=dict)
     positions: dict[TopicPartition, FetchPosition] = field(default_factory=dict)
-    max_wait_ms: int = 0
     max_bytes: int = 0
     by_id: bool = True
     wake_at: float | None = None
+
+    def begin(self) -> None:
+        """The request goes out: nobody else asks for these."""
+        for target in self.targets.values():
+            target.state.asked = target.version
+
+    def end(self) -> None:
+        """The request is over, whatever came of it."""
+        for target in self.targets.values():
+            if target.state.asked == target.version:
+                target.state.asked = -1
 
     def topic_names(self) -> Mapping[uuid.UUID, str]:
         """Names by topic id, for answers that tell only the id."""
@@ -87,16 +96,16 @@ def plan_fetch(
     leader_of: Callable[[TopicPartition], int],
     config: ConsumerConfig,
     now: float,
-    idle: float,
+    reserved: int = 0,
 ) -> FetchPlan:
     """The partitions that `node` leads and that want data, those first that have waited longest.
 
-    Partitions with enough in stock are left out. While some are, the fetch may not park at the broker for long, or
-    they would wait for it when their stock runs out: it waits about as long as the user has been `idle` (seconds).
+    Left out are those that a fetch is in flight for, and those with enough in stock. What a node's answers hold in
+    memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes` together; only
+    when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
     """
     plan = FetchPlan()
-    low = low_bytes(config)
-    stocked = in_memory = False
+    low, in_stock = low_bytes(config), False
     for state in subscription:
         if state.phase is not Phase.FETCH or state.paused:
             continue
@@ -104,20 +113,18 @@ def plan_fetch(
         source = state.preferred_replica if from_replica else leader_of(state.topic_partition)
         if source != node:
             continue
-        in_memory = in_memory or state.buffered > 0
-        if state.buffered >= low:
-            stocked = True
-        elif state.retry_at > now:
+        in_stock = in_stock or state.buffered > 0
+        if state.asked == state.version or state.buffered >= low:
+            continue
+        if state.retry_at > now:
             plan.wake_at = state.retry_at if plan.wake_at is None else min(plan.wake_at, state.retry_at)
         else:
             _add(plan, state, from_replica, config)
-    plan.max_bytes = config.fetch_max_bytes - buffer.held(node)
-    if plan.max_bytes < config.max_partition_fetch_bytes:
-        if in_memory:  # what the user has not polled yet fills the memory there is
-            plan.targets.clear()
-        plan.max_bytes = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-    longest = config.fetch_max_wait_ms
-    plan.max_wait_ms = min(longest, round(max(_SHORTEST_WAIT, idle) * 1000)) if stocked else longest
+    room = config.fetch_max_bytes - buffer.held(node) - reserved
+    one = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+    if room < one and in_stock:
+        plan.targets.clear()
+    plan.max_bytes = max(one, min(room, len(plan.targets) * config.max_partition_fetch_bytes))
     return plan
 
 

@@ -1,4 +1,4 @@
-"""Keeps the fetch buffer filled: one fetch in flight per node, for the partitions that node leads."""
+"""Keeps the fetch buffer filled: one parked fetch per node, and one beside it for what that does not cover."""
 
 from __future__ import annotations
 
@@ -33,12 +33,33 @@ log = logging.getLogger(__name__)
 
 _BY_NAME = 12  # the last version that names topics
 _BY_ID = 17  # the newest version; it knows topics by their ids only
-_PURPOSE = "fetch"  # a fetch parks its connection until there is data
+_BESIDE_WAIT_MS = 20  # until the first lane, which is parked for longer, comes back and takes everything over
+_PURPOSES = ("fetch", "fetch beside")  # a fetch parks its connection until there is data
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
 
+class _Lane:
+    """One connection's worth of fetching from one node: a request at a time, in a session of its own."""
+
+    def __init__(self, node: int, number: int) -> None:
+        self.node = node
+        self.number = number
+        self.event = asyncio.Event()
+        self.session = FetchSession()
+        self.reserved = 0  # the bytes that the request in flight may bring
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is in flight."""
+        return self.reserved > 0
+
+
 class Fetcher:
-    """One task per node. `wake` looks again for what to fetch, after anything that may have changed that.
+    """Two lanes for each node: the second one fetches only while the first is in flight, and only what that left out.
+
+    So a partition that was just assigned, sought or used up never waits for a fetch that is parked at the broker for
+    other partitions. (With one lane the first record after a seek takes up to `fetch_max_wait_ms`, with two about a
+    millisecond.) `wake` looks again for what to fetch, after anything that may have changed that.
 
     `on_change(errors)` is called when there is something for the user: records, or errors to raise.
     """
@@ -55,7 +76,6 @@ class Fetcher:
         rng: Rng,
         on_change: Callable[[list[KafkaError]], None],
     ) -> None:
-        self.last_take = clock.monotonic()
         self.last_error: KafkaError | None = None
         self._cluster = cluster
         self._subscription = subscription
@@ -67,17 +87,18 @@ class Fetcher:
         self._on_change = on_change
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
-        self._events: dict[int, asyncio.Event] = {}
+        self._lanes: dict[int, tuple[_Lane, _Lane]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def wake(self) -> None:
         """Looks again at every node that may have something; on the event loop only."""
         for node in self._sources():
-            event = self._events.get(node)
-            if event is None:
-                event = self._events[node] = asyncio.Event()
-                self._tasks.append(asyncio.get_running_loop().create_task(self._serve(node, event)))
-            event.set()
+            lanes = self._lanes.get(node)
+            if lanes is None:
+                lanes = self._lanes[node] = (_Lane(node, 0), _Lane(node, 1))
+                self._tasks += [asyncio.get_running_loop().create_task(self._serve(lane)) for lane in lanes]
+            for lane in lanes:
+                lane.event.set()
 
     def stop(self) -> None:
         """Ends all fetching."""
@@ -96,44 +117,47 @@ class Fetcher:
                 self._cluster.request_refresh()
         return nodes
 
-    def _plan(self, node: int) -> FetchPlan:
+    def _plan(self, lane: _Lane) -> FetchPlan:
+        other = self._lanes[lane.node][1 - lane.number]
+        if lane.number and not other.busy:
+            return FetchPlan()  # the first lane can have it
         now = self._clock.monotonic()
         metadata = self._cluster.metadata
         with self._lock:
             return plan_fetch(
-                node,
+                lane.node,
                 self._subscription,
                 self._buffer,
                 lambda partition: metadata.leader(*partition),
                 self._config,
                 now,
-                now - self.last_take,
+                other.reserved,
             )
 
-    async def _serve(self, node: int, event: asyncio.Event) -> None:
-        session, failures = FetchSession(), 0
+    async def _serve(self, lane: _Lane) -> None:
+        failures = 0
         while True:
-            event.clear()
-            plan = self._plan(node)
+            lane.event.clear()
+            plan = self._plan(lane)
             if not plan.targets:
-                await self._wait(event, plan.wake_at)
+                await self._wait(lane.event, plan.wake_at)
                 continue
             try:
-                connection = await self._cluster.connection(node, purpose=_PURPOSE)
-                plan = self._plan(node)  # the user may have moved while the connection was made
+                connection = await self._cluster.connection(lane.node, purpose=_PURPOSES[lane.number])
+                plan = self._plan(lane)  # the user may have moved while the connection was made
                 if plan.targets:
-                    await self._fetch(node, connection, session, plan)
+                    await self._fetch(lane, connection, plan)
                 failures = 0
             except KafkaError as error:
-                log.info("fetching from node %d: %s", node, error)
+                log.info("fetching from node %d: %s", lane.node, error)
                 self.last_error = error
-                session.failed()
+                lane.session.failed()
                 self._cluster.request_refresh()
                 await asyncio.sleep(self._backoff.delay(failures, self._rng))
                 failures += 1
             except Exception:
-                log.exception("fetching from node %d failed in a way it should not", node)
-                session.failed()
+                log.exception("fetching from node %d failed in a way it should not", lane.node)
+                lane.session.failed()
                 await asyncio.sleep(self._backoff.maximum)
 
     async def _wait(self, event: asyncio.Event, wake_at: float | None) -> None:
@@ -144,29 +168,42 @@ class Fetcher:
             async with asyncio.timeout(max(0.0, wake_at - self._clock.monotonic())):
                 await event.wait()
 
-    async def _fetch(self, node: int, connection: Connection, session: FetchSession, plan: FetchPlan) -> None:
+    async def _fetch(self, lane: _Lane, connection: Connection, plan: FetchPlan) -> None:
         version = connection.version_for(FetchRequest, _BY_ID if plan.by_id else _BY_NAME)
         plan.by_id = version > _BY_NAME
-        asked = session.request(plan.positions, by_id=plan.by_id)
-        response = await connection.request(self._request(plan, asked), version=version)
-        if response.error_code in _SESSION_ERRORS:
-            log.debug("node %d: %s", node, from_code(response.error_code, "the fetch session ended"))
-            session.refused(response.error_code)
-            return
-        if response.error_code:
-            raise from_code(response.error_code, f"{connection.address} refused a fetch")
-        session.answered(response.session_id)
+        asked = lane.session.request(plan.positions, by_id=plan.by_id)
+        with self._lock:
+            plan.begin()
+        lane.reserved = plan.max_bytes
         try:
-            outcome = self._take(node, plan, response)
-        except MalformedMessage:
-            await connection.close()
-            raise
+            response = await connection.request(self._request(lane, plan, asked), version=version)
+            outcome = await self._answered(lane, connection, plan, response)
+        finally:
+            lane.reserved = 0
+            with self._lock:
+                plan.end()
         if outcome.refresh_metadata:
             self._cluster.request_refresh()
         if outcome.changed:
             self._on_change(outcome.errors)
 
-    def _request(self, plan: FetchPlan, asked: SessionRequest) -> FetchRequest:
+    async def _answered(
+        self, lane: _Lane, connection: Connection, plan: FetchPlan, response: FetchResponse
+    ) -> FetchOutcome:
+        if response.error_code in _SESSION_ERRORS:
+            log.debug("node %d: %s", lane.node, from_code(response.error_code, "the fetch session ended"))
+            lane.session.refused(response.error_code)
+            return FetchOutcome()
+        if response.error_code:
+            raise from_code(response.error_code, f"{connection.address} refused a fetch")
+        lane.session.answered(response.session_id)
+        try:
+            return self._take(lane.node, plan, response)
+        except MalformedMessage:
+            await connection.close()
+            raise
+
+    def _request(self, lane: _Lane, plan: FetchPlan, asked: SessionRequest) -> FetchRequest:
         config = self._config
         topics: dict[str, FetchTopic] = {}
         for partition, at in asked.send.items():
@@ -190,7 +227,7 @@ class Fetcher:
             for topic, numbers in split_by_topic(asked.forget).items()
         ]
         return FetchRequest(
-            max_wait_ms=plan.max_wait_ms,
+            max_wait_ms=min(config.fetch_max_wait_ms, _BESIDE_WAIT_MS) if lane.number else config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=plan.max_bytes,
             isolation_level=int(config.read_committed),

@@ -109,9 +109,14 @@ class PositionFinder:
                     await self._event.wait()
 
     def _claim(self, phase: Phase, now: float) -> Asked:
-        """The partitions to ask for now; nobody asks again before there is an answer."""
+        """The partitions to ask for now; nobody asks again before there is an answer.
+
+        What only a leader can answer waits until there is one: new metadata wakes this up.
+        """
         with self._lock:
             states = self._subscription.waiting_for(phase, now)
+            if phase is not Phase.COMMITTED:
+                states = [state for state in states if self._cluster.metadata.leader(*state.topic_partition) >= 0]
             for state in states:
                 state.retry_at = inf
             return {state.topic_partition: (state, state.version) for state in states}
@@ -122,11 +127,11 @@ class PositionFinder:
                 (
                     state.retry_at
                     for state in self._subscription
-                    if state.phase is not Phase.FETCH and state.error is None
+                    if state.phase is not Phase.FETCH and state.error is None and state.retry_at > now
                 ),
                 default=inf,
             )
-        return None if due == inf else max(0.0, due - now)
+        return None if due == inf else due - now
 
     async def _attempt(self, find: Callable[[Asked], Coroutine[Any, Any, None]], asked: Asked) -> None:
         errors: list[KafkaError] = []
@@ -215,8 +220,6 @@ class PositionFinder:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in asked:
             by_leader.setdefault(self._cluster.metadata.leader(*partition), []).append(partition)
-        if by_leader.pop(-1, None):
-            self._cluster.request_refresh()
         await asyncio.gather(*(self._validate_at(leader, mine, asked) for leader, mine in by_leader.items()))
 
     async def _validate_at(self, leader: int, partitions: Sequence[TopicPartition], asked: Asked) -> None:

@@ -1,6 +1,71 @@
-"""Lets the tests of this folder import their shared helpers."""
+"""One embedded broker for this folder, and consumers of both faces against it."""
+
+from __future__ import annotations
 
 import sys
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from pyclient import Admin, NewTopic, Producer
+from pyclient.broker_embedded import EmbeddedCluster
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+from consumer_faces import Faces
+
+Produce = Callable[..., None]
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def admin(cluster: EmbeddedCluster) -> Iterator[Admin]:
+    with Admin(cluster.bootstrap_servers) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="package")
+def producer(cluster: EmbeddedCluster) -> Iterator[Producer]:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        yield producer
+
+
+@pytest.fixture
+def new_topic(admin: Admin) -> Callable[..., str]:
+    """`new_topic(partitions)` makes a topic and gives its name."""
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        admin.create_topics([NewTopic(name, partitions=partitions, configs=configs)])
+        return name
+
+    return make
+
+
+@pytest.fixture
+def produce(producer: Producer) -> Produce:
+    """`produce(topic, *values, partition=0)`, delivered when it returns."""
+
+    def send(topic: str, *values: bytes, partition: int = 0, timestamp_ms: int | None = None) -> None:
+        for value in values:
+            producer.send(topic, value, partition=partition, timestamp_ms=timestamp_ms)
+        producer.flush()
+
+    return send
+
+
+@pytest.fixture(params=["sync", "async"])
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
+    """Makes consumers of one face; a test that takes it runs over both."""
+    faces = Faces(request.param, cluster.bootstrap_servers)
+    try:
+        yield faces
+    finally:
+        faces.close()

@@ -1,0 +1,136 @@
+"""Both faces of a consumer behind one set of blocking calls, so that every test runs over both."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener
+from pyclient.net.loop_thread import LoopThread
+from pyclient.types import TopicPartition
+
+
+class BlockingAsync:
+    """An `AsyncConsumer` on a loop in a thread; each call waits for its result."""
+
+    def __init__(self, thread: LoopThread, *topics: str, **options: Any) -> None:
+        self._thread = thread
+
+        async def make() -> AsyncConsumer[Any, Any]:
+            return AsyncConsumer(*topics, **options)
+
+        self.raw = thread.run(make())
+        if topics:
+            thread.run(self.raw.__aenter__())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.raw, name)
+        if not callable(method) or name == "wakeup":
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+
+        return lambda *args, **kwargs: self._thread.run(call(*args, **kwargs))
+
+    def __iter__(self) -> Iterator[Any]:
+        generator = self.raw.__aiter__()
+        try:
+            while True:
+                yield self._thread.run(_next(generator))
+        finally:
+            self._thread.run(generator.aclose())
+
+    def __enter__(self) -> BlockingAsync:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._thread.run(self.raw.__aexit__(*error))
+
+    def __repr__(self) -> str:
+        return repr(self.raw)
+
+
+async def _next(generator: Any) -> Any:
+    return await anext(generator)
+
+
+class BlockingSync(Consumer[Any, Any]):
+    """A `Consumer`; `raw` as `BlockingAsync` has it."""
+
+    @property
+    def raw(self) -> Consumer[Any, Any]:
+        return self
+
+
+class Faces:
+    """Makes consumers of one face, and closes those a test leaves open."""
+
+    def __init__(self, name: str, bootstrap_servers: str) -> None:
+        self.name = name
+        self.bootstrap_servers = bootstrap_servers
+        self._made: list[Any] = []
+        self._thread: LoopThread | None = None
+
+    def __call__(self, *topics: str, **options: Any) -> Any:
+        """A consumer; it reads from the earliest record unless told otherwise."""
+        options = {"bootstrap_servers": self.bootstrap_servers, "auto_offset_reset": "earliest", **options}
+        if self.name == "sync":
+            consumer: Any = BlockingSync(*topics, **options)
+        else:
+            if self._thread is None:
+                self._thread = LoopThread("test-async-consumers")
+                self._thread.start()
+            consumer = BlockingAsync(self._thread, *topics, **options)
+        self._made.append(consumer)
+        return consumer
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine on the loop of the asynchronous consumers."""
+        assert self._thread is not None
+        return self._thread.run(coroutine)
+
+    def close(self) -> None:
+        for consumer in self._made:
+            consumer.close(timeout=5)
+        if self._thread is not None:
+            self._thread.stop(5)
+
+
+class Diary(RebalanceListener):
+    """Writes down what it is told: `+0 1` assigned, `-0` revoked, `!0` lost."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_assigned(self, partitions: Any) -> None:
+        self._note("+", partitions)
+
+    def on_revoked(self, partitions: Any) -> None:
+        self._note("-", partitions)
+
+    def on_lost(self, partitions: Any) -> None:
+        self._note("!", partitions)
+
+    def _note(self, sign: str, partitions: Any) -> None:
+        self.lines.append(sign + " ".join(str(p.partition) for p in sorted(partitions)))
+
+
+def read(consumer: Any, count: int, *, rounds: int = 100) -> list[Any]:
+    """Polls until `count` records came; fails after so many polls of a tenth of a second without that many."""
+    records: list[Any] = []
+    for _ in range(rounds):
+        records += consumer.poll(0.1, max_records=max(1, count - len(records)))
+        if len(records) >= count:
+            return records
+    raise AssertionError(f"{len(records)} of {count} records came; {consumer.health()}")
+
+
+def values(records: Any) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
