@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
+    from pyclient.protocol.fields import Response
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -129,9 +130,17 @@ class BrokerConnection:
             self._fail(error, route, header.api_version)
             return
         if type(answer) is route.response:
-            self.stream.send(framing.encode_response(answer, header.api_version, header.correlation_id))
+            self._send(answer, route, header)
         elif answer is not None:
             self._park(answer, route, header)
+
+    def _send(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
+        try:
+            parts = framing.encode_response(answer, header.api_version, header.correlation_id)
+        except Exception as error:
+            self._fail(error, route, header.api_version)
+            return
+        self.stream.send(parts)  # a closed stream takes them, too, and releases the files they hold
 
     def _refuse(self, header: framing.RequestHeader) -> None:
         """An API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""
@@ -166,8 +175,8 @@ class BrokerConnection:
             self._fail(error, route, header.api_version)
             return
         answer = done.result()
-        if answer is not None:  # a closed stream takes it, too, and releases the files it holds
-            self.stream.send(framing.encode_response(answer, header.api_version, header.correlation_id))
+        if answer is not None:
+            self._send(answer, route, header)
         self.last_active = self.node.loop.time()
         self.stream.resume_reading()
 

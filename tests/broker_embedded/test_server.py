@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.dispatch import route
 from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
-from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 ASK = MetadataRequest(topics=[])
 
@@ -158,3 +159,39 @@ def test_there_are_no_more_connections_than_allowed(connect: Any) -> None:
         assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
         assert connect(cluster).is_closed()
         assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_bug_in_a_handler_costs_one_connection_and_one_line(
+    client: Any,
+    connect: Any,
+    broker: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    late: bool,
+) -> None:
+    def broken(_request: Any, _context: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    async def broken_later(request: Any, context: Any) -> Any:
+        return broken(request, context)
+
+    good = connect(broker)
+    assert client.call(ASK, 4).controller_id == 1
+    monkeypatch.setattr(route(3, 4), "handler", broken_later if late else broken)
+    client.send(ASK, 4)
+    assert client.is_closed()
+    assert good.call(ASK, 5).controller_id == 1
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "Metadata version 4 failed" in record.getMessage()
+
+
+def test_an_answer_that_cannot_be_encoded_costs_one_connection(
+    client: Any, connect: Any, broker: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = connect(broker)
+    monkeypatch.setattr(route(3, 6), "handler", lambda _request, _context: MetadataResponse(brokers=None, topics=[]))
+    client.send(ASK, 6)
+    assert client.is_closed()
+    assert good.call(ASK, 5).controller_id == 1
+    assert ["Metadata version 6 failed" in record.getMessage() for record in caplog.records] == [True]
