@@ -22,8 +22,8 @@ class ProducerBatch:
 
     __slots__ = (
         "_sealed", "attempts", "base_sequence", "buffer", "builder", "closed", "created", "deadline", "delivery",
-        "doubtful", "expired", "last_error", "on_wire", "position", "producer_epoch", "producer_id", "queue", "ready",
-        "retry_at",
+        "doubtful", "expired", "last_error", "on_wire", "part_of_doubtful", "position", "producer_epoch", "producer_id",
+        "queue", "ready", "retry_at",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class ProducerBatch:
         self.on_wire = False  # a request with its bytes has not ended: the buffer must not be reused
         self.expired = False  # its future has failed while it was on the wire
         self.doubtful = False  # an attempt ended without anybody knowing whether it was written
+        self.part_of_doubtful = False  # as part of a larger batch, whose numbers the broker may know and not these
         self.attempts = 0
         self.retry_at = 0.0
         self.last_error: BaseException | None = None

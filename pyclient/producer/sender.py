@@ -236,11 +236,13 @@ class Sender:
         first = bool(queue.outstanding) and queue.outstanding[0] is batch
         if code == FENCED:
             queue.sequence.broke(replace_id=True)
-        elif code in LOST_ITS_PLACE and first:
+        elif code in LOST_ITS_PLACE and first and not batch.part_of_doubtful:
             batch.doubtful = False  # all before it has an outcome, so the broker has neither it nor those behind it
             queue.sequence.broke()
         else:
             queue.sequence.doubted()
+        if code in LOST_ITS_PLACE and first and batch.part_of_doubtful:
+            verdict = Verdict.FAILED  # the whole may be in the log: to send its parts anew could write them twice
         if batch.expired:
             self._drop(batch)
             return None

@@ -86,8 +86,9 @@ class Tap:
             self._apis.append(api)
             self.stream.send(parts)
         elif verdict == HOLD:
-            data = [bytes(part) for part in parts] if False else parts  # by reference, as a socket's queue holds them
-            self._network.hold(self.stream._loop, lambda: self._send_late(api, data))
+            self._network.hold(
+                self.stream._loop, lambda: self._send_late(api, parts)
+            )  # by reference, as a socket's queue
         elif verdict == CUT:
             self.stream.close(None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 
@@ -69,11 +70,8 @@ def test_keyless_records_stay_together_and_reach_every_partition(make, topic, lo
     records = log()
     assert sum(map(len, records.values())) == 3000
     assert min(map(len, records.values())) > 300
-    runs = [b.offset - a.offset for part in records.values() for a, b in zip(part, part[1:], strict=False)]
-    neighbours = sum(
-        int(b.value) - int(a.value) == 1 for part in records.values() for a, b in zip(part, part[1:], strict=False)
-    )
-    assert len(runs) == 2997 and neighbours > 2700
+    steps = [int(b.value) - int(a.value) for part in records.values() for a, b in itertools.pairwise(part)]
+    assert len(steps) == 2997 and steps.count(1) > 2700
 
 
 def test_a_partitioner_of_ones_own_decides(make, topic, log):
@@ -248,7 +246,7 @@ def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
     with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
         face.send(topic, b"", partition=3)
     for wrong in (-1, "0", 1.0, True):
-        with pytest.raises((ValueError, errors.SerializationError), match="partition|written"):
+        with pytest.raises((ValueError, errors.SerializationError), match=r"partition|written"):
             face.send(topic, b"", partition=wrong)
     assert face.result(face.send(topic, b"", partition=2)).partition == 2
 

@@ -1,0 +1,118 @@
+"""The memory that batches may take."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pyclient.producer.buffer_pool import BufferPool, Waiter
+
+
+def waiting(pool, size, woken):
+    waiter = Waiter(lambda: woken.append(waiter))
+    pool.wait(waiter, size)
+    return waiter
+
+
+def test_buffers_of_the_usual_size_are_used_again():
+    pool = BufferPool(1000, 100)
+    first = pool.try_acquire(60)
+    assert len(first) == 100 and pool.available == 900
+    pool.release(first)
+    assert pool.try_acquire(100) is first and pool.available == 900
+
+
+def test_a_large_record_gets_its_own_buffer_and_kept_ones_make_room():
+    pool = BufferPool(1000, 100)
+    for buffer in [pool.try_acquire(100) for _ in range(10)]:
+        pool.release(buffer)
+    large = pool.try_acquire(750)
+    assert len(large) == 750 and pool.available == 250 and len(pool._free) == 2
+    assert pool.try_acquire(300) is None
+    pool.release(large)
+    assert pool.available == 1000
+
+
+def test_who_waited_first_is_served_first_even_if_a_later_one_would_fit():
+    pool, woken = BufferPool(1000, 100), []
+    held = [pool.try_acquire(500), pool.try_acquire(500)]
+    large, small = waiting(pool, 800, woken), waiting(pool, 100, woken)
+    pool.release(held.pop())
+    assert woken == [] and pool.try_acquire(100) is None
+    pool.release(held.pop())
+    assert woken == [large, small] and len(large.buffer) == 800 and len(small.buffer) == 100
+
+
+def test_who_gives_up_makes_way_and_returns_what_it_was_granted():
+    pool, woken = BufferPool(1000, 100), []
+    held = pool.try_acquire(600)
+    large, small = waiting(pool, 800, woken), waiting(pool, 400, woken)
+    pool.abandon(large)
+    assert woken == [small]
+    pool.abandon(small)
+    pool.release(held)
+    assert pool.available == 1000 and small.buffer is None and pool.waiting == 0
+    pool.abandon(Waiter(print))
+
+
+def test_closing_wakes_everybody_without_a_buffer():
+    pool, woken = BufferPool(100, 100), []
+    pool.try_acquire(100)
+    waiters = [waiting(pool, 100, woken) for _ in range(3)]
+    pool.wake_all()
+    assert woken == waiters and all(waiter.buffer is None for waiter in waiters)
+
+
+def test_memory_may_be_overdrawn_for_records_that_were_accepted():
+    pool = BufferPool(100, 100)
+    held, forced = pool.try_acquire(100), pool.force_acquire(50)
+    assert pool.available == -100
+    pool.release(forced)
+    assert pool.try_acquire(10) is None
+    pool.release(held)
+    assert pool.available == 100
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Whatever is taken, waited for and given back: the accounts are right and nobody waits in vain."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = BufferPool(1000, 64)
+        self.held = []
+        self.waiters = []
+
+    @rule(size=st.integers(1, 1000))
+    def take(self, size):
+        buffer = self.pool.try_acquire(size)
+        if buffer is not None:
+            assert len(buffer) >= size and all(buffer is not other for other in self.held)
+            self.held.append(buffer)
+            return
+        waiter = Waiter(lambda: self.granted(waiter))
+        self.waiters.append(waiter)
+        self.pool.wait(waiter, size)
+
+    def granted(self, waiter):
+        assert waiter is self.waiters.pop(0), "first come, first served"
+        self.held.append(waiter.buffer)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def give_back(self, data):
+        self.pool.release(self.held.pop(data.draw(st.integers(0, len(self.held) - 1))))
+
+    @precondition(lambda self: self.waiters)
+    @rule(data=st.data())
+    def give_up(self, data):
+        self.pool.abandon(self.waiters.pop(data.draw(st.integers(0, len(self.waiters) - 1))))
+
+    @invariant()
+    def the_accounts_are_right(self):
+        assert self.pool.available == 1000 - sum(map(len, self.held)) >= 0
+        assert self.pool.waiting == len(self.waiters)
+        assert len(self.pool._free) * 64 <= self.pool.available
+        assert not self.waiters or max(self.waiters[0].size, 64) > self.pool.available
+
+
+TestPool = PoolMachine.TestCase

@@ -1,0 +1,300 @@
+"""What the producer promises while requests and answers are lost, held or cut."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+
+from pyclient import errors
+from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
+
+QUICK = {"request_timeout_ms": 300, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
+
+
+def once(verdict, api):
+    """A rule that gives its verdict to one message of this API, and lets everything else pass."""
+    left = [verdict]
+    return lambda seen: left.pop() if seen == api and left else PASS
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+@pytest.mark.parametrize("verdict", [CUT, DROP])
+def test_a_loss_in_the_middle_keeps_order_without_gap_or_duplicate(make, topic, log, network, side, verdict):
+    face = make(batch_size=300, linger_ms=0, **QUICK | {"delivery_timeout_ms": 20_000})
+    face.result(face.send(topic, b"first", partition=0))
+    setattr(network, side, once(verdict, PRODUCE))
+    futures = [face.send(topic, b"%d" % number * 20, partition=0) for number in range(400)]
+    assert [face.result(future).offset for future in futures] == list(range(1, 401))
+    assert [record.value for record in log()[0]] == [b"first"] + [b"%d" % number * 20 for number in range(400)]
+
+
+def test_without_an_answer_every_future_fails_within_the_delivery_timeout(make, topic, network):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first"))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    started = time.monotonic()
+    futures = [face.send(topic, b"lost") for _ in range(10)]
+    for future in futures:
+        error = face.exception(future)
+        assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted
+        assert "delivery_timeout_ms=1000" in str(error)
+    assert 0.9 <= time.monotonic() - started <= 10
+
+
+def test_a_record_that_was_never_sent_is_certainly_not_written(make, topic, network):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first"))
+    network.response = once(CUT, PRODUCE)
+    network.request = lambda api: CUT
+    face.exception(face.send(topic, b"cuts the connection"))
+    error = face.exception(face.send(topic, b"has no connection"))
+    assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
+
+
+def test_a_lost_answer_leaves_the_outcome_unknown(make, topic, log, network):
+    face = make(acks=1, retries=0, **QUICK)
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = once(CUT, PRODUCE)
+    error = face.exception(face.send(topic, b"second", partition=0))
+    assert isinstance(error, errors.ConnectionFailed) and error.maybe_persisted
+    assert [record.value for record in log()[0]] == [b"first", b"second"]
+
+
+def test_a_buffer_is_not_reused_while_its_request_is_on_the_way(make, cluster, topic, log, network):
+    """A request that outlives its records' delivery timeout must still carry their bytes (CVE-2026-35554)."""
+    face = make(
+        batch_size=1024,
+        buffer_memory=3 * 1024,
+        linger_ms=0,
+        request_timeout_ms=900,
+        delivery_timeout_ms=1000,
+        max_block_ms=5000,
+    )
+    other = f"{topic}-other"
+    face.result(face.send(topic, b"first", partition=0))
+    face.result(face.send(other, b"first", partition=0))
+    held = []
+
+    def hold_the_first(api):
+        if api == PRODUCE and not held:
+            held.append(api)
+            return HOLD
+        return PASS
+
+    network.request = hold_the_first
+    # the first attempt is held by reference; its timeout ends the connection, so the bytes may never arrive anywhere
+    stalled = face.send(topic, b"A" * 500, partition=0)
+    written = [face.send(other, b"B%d" % number * 100, partition=0) for number in range(50)]
+    assert [face.exception(future) for future in written] == [None] * 50
+    face.exception(stalled)
+    network.release()
+    face.flush()
+    assert all(record.value in (b"first", b"A" * 500) for record in log()[0])
+    assert face.health()["buffer_bytes_used"] == 0
+
+
+def test_buffers_of_expired_records_come_back_when_their_requests_end(make, topic, network):
+    face = make(batch_size=1024, buffer_memory=4 * 1024, linger_ms=0, **QUICK | {"request_timeout_ms": 900})
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = lambda api: DROP if api == PRODUCE else PASS
+    futures = [face.send(topic, b"x" * 800, partition=0) for _ in range(4)]
+    for future in futures:
+        assert isinstance(face.exception(future), errors.KafkaTimeout)
+    network.release()
+    assert face.result(face.send(topic, b"after", partition=0)).offset >= 1
+    face.flush()
+    assert face.health()["buffer_bytes_used"] == 0
+
+
+def test_a_full_buffer_blocks_send_and_then_says_so(make, topic, network):
+    face = make(batch_size=1024, buffer_memory=2048, max_block_ms=200, linger_ms=0)
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    accepted = []
+    started = time.monotonic()
+    with pytest.raises(errors.BufferExhausted, match=r"buffer_memory=2048.*max_block_ms=200") as caught:
+        for _ in range(100):
+            accepted += [face.send(topic, b"x" * 800, partition=0)]
+    assert isinstance(caught.value, (BufferError, TimeoutError)) and len(accepted) == 2
+    assert time.monotonic() - started >= 0.2
+    with pytest.raises(errors.BufferExhausted):  # a column of which nothing fits is refused like a record
+        face.send_many(topic, [b"y" * 800] * 3, partition=0)
+    network.release()
+    assert [face.result(future).offset for future in accepted] == [1, 2]
+
+
+def test_a_blocked_send_goes_on_when_memory_is_free(make, topic, network):
+    face = make(batch_size=1024, buffer_memory=2048, linger_ms=0)
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    futures = [face.send(topic, b"x" * 800, partition=0) for _ in range(2)]
+    releaser = threading.Timer(0.1, network.release)
+    releaser.start()
+    futures += [face.send(topic, b"x" * 800, partition=0) for _ in range(20)]
+    assert [face.result(future).offset for future in futures] == list(range(1, 23))
+    releaser.join()
+
+
+def test_closing_wakes_a_send_that_waits_for_memory(make, topic, network):
+    face = make(batch_size=1024, buffer_memory=1024, linger_ms=0)
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    accepted = face.send(topic, b"x" * 800, partition=0)
+    outcome = []
+
+    def blocked():
+        try:
+            face.send(topic, b"x" * 800, partition=0)
+        except errors.KafkaError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=blocked)
+    thread.start()
+    while not face.health()["blocked_sends"]:
+        time.sleep(0.01)
+    with pytest.raises(errors.DeliveryFailed):
+        face.close(timeout=0.1)
+    thread.join(10)
+    assert isinstance(outcome[0], errors.ClosedError)
+    assert isinstance(face.exception(accepted), errors.ClosedError)
+
+
+# -- flush, close and failures nobody looked at
+
+
+def test_flush_raises_for_records_that_failed_and_nobody_looked_at(make, topic, network):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first"))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    kept = [face.send(topic, b"x") for _ in range(3)]
+    assert isinstance(face.exception(kept[0]), errors.DeliveryTimeout)
+    with pytest.raises(errors.DeliveryFailed) as caught:
+        face.flush()
+    assert caught.value.count == 2 and isinstance(caught.value.first_error, errors.DeliveryTimeout)
+    face.flush()
+
+
+def test_a_failure_whose_future_dies_unseen_is_logged_and_raised(make, topic, network, caplog):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first"))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    with caplog.at_level(logging.ERROR, logger="pyclient.producer"):
+        for _ in range(5):
+            face.send(topic, b"x", partition=1)
+        with pytest.raises(errors.DeliveryFailed, match="5 records were not delivered"):
+            face.flush()
+        future = face.send(topic, b"x", partition=1)
+        network.wait_for(PRODUCE, 3)
+        del future
+        deadline = time.monotonic() + 10
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert f"1 record was not delivered to {topic}-1, and nobody looked" in caplog.text
+    with pytest.raises(errors.DeliveryFailed, match="1 record was not"):
+        face.close()
+
+
+def test_flush_in_vain_is_a_timeout_and_the_records_stay_on_their_way(make, topic, network):
+    face = make()
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    future = face.send(topic, b"second", partition=0)
+    with pytest.raises(errors.KafkaTimeout, match=r"1 batches were not confirmed within 0\.2 s"):
+        face.flush(timeout=0.2)
+    network.release()
+    assert face.result(future).offset == 1
+
+
+def test_close_delivers_everything_that_was_accepted(make, topic, log):
+    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    for number in range(20_000):
+        face.send(topic, b"%d" % number, partition=0)
+    face.close(timeout=None)
+    assert [record.value for record in log()[0]] == [b"%d" % number for number in range(20_000)]
+
+
+def test_close_with_a_timeout_fails_what_is_left_and_says_so(make, topic, network):
+    face = make()
+    face.result(face.send(topic, b"first", partition=0))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    sent = face.send(topic, b"sent", partition=0)
+    network.wait_for(PRODUCE, 2)
+    started = time.monotonic()
+    with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
+        face.close(timeout=0.5)
+    assert time.monotonic() - started < 10
+    error = face.exception(sent)
+    assert isinstance(error, errors.ClosedError) and error.maybe_persisted
+
+
+def test_a_cluster_that_is_down_does_not_hold_up_close(make):
+    face = make("127.0.0.1:1", max_block_ms=100)
+    with pytest.raises(errors.KafkaTimeout):
+        face.send("t", b"")
+    started = time.monotonic()
+    face.close(timeout=2)
+    assert time.monotonic() - started < 10
+
+
+def test_purge_fails_what_was_not_sent_and_leaves_what_was(make, topic, network):
+    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    waiting = face.send(topic, b"lingers", partition=0)
+    face.purge()
+    error = face.exception(waiting)
+    assert isinstance(error, errors.ClosedError) and not error.maybe_persisted and "purged" in str(error)
+    after = face.send(topic, b"after", partition=0)
+    face.flush()
+    assert face.result(after).offset == 0
+
+
+# -- callbacks
+
+
+def test_callbacks_run_by_themselves_in_order_and_may_send(make, topic, log):
+    face = make()
+    seen, done = [], threading.Event()
+
+    def delivered(future):
+        seen.append(future.result(0).offset)
+        if len(seen) == 100:
+            done.set()
+
+    for _ in range(100):
+        face.send(topic, b"x", partition=0, on_delivery=delivered)
+    assert done.wait(20)
+    assert seen == list(range(100))
+
+
+def test_flush_waits_for_callbacks(make, topic):
+    face = make()
+    seen = []
+    future = face.send(topic, b"x", on_delivery=lambda future: (time.sleep(0.1), seen.append(future)))
+    face.flush()
+    assert len(seen) == 1 and seen[0].result(0) == face.result(future)
+
+
+def test_a_callback_that_raises_is_logged_and_hurts_nothing(make, topic, caplog):
+    face = make()
+    seen = []
+    face.send(topic, b"x", on_delivery=lambda future: 1 / 0)
+    face.send(topic, b"x", on_delivery=seen.append)
+    face.flush()
+    assert len(seen) == 1 and "ZeroDivisionError" in caplog.text
+    late = face.send(topic, b"x")
+    face.flush()
+    late.add_done_callback(seen.append)
+    face.flush()
+    assert len(seen) == 2
+
+
+def test_a_callback_gets_the_failure(make, topic, network):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first"))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    seen = []
+    face.send(topic, b"x", on_delivery=lambda future: seen.append(future.exception(0)))
+    face.flush()
+    assert isinstance(seen[0], errors.DeliveryTimeout)

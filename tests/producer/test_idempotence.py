@@ -1,0 +1,95 @@
+"""Producer ids, epochs and sequences of one partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyclient.producer.idempotence import MAX_EPOCH, PartitionSequence, Phase, ProducerIdentity, add_sequence
+
+
+@dataclass
+class Batch:
+    count: int
+    numbers: tuple[int, int, int] = (-1, -1, -1)
+    base_sequence: int = -1
+
+    def number(self, producer_id, epoch, base_sequence):
+        self.numbers = (producer_id, epoch, base_sequence)
+        self.base_sequence = base_sequence
+
+
+def begun(producer_id=7, epoch=0):
+    identity = ProducerIdentity()
+    identity.obtained(producer_id, epoch)
+    sequence = PartitionSequence()
+    assert sequence.prepare(0, identity, [])
+    return sequence, identity
+
+
+def test_without_a_producer_id_nothing_is_sent_and_one_is_wanted():
+    sequence, identity = PartitionSequence(), ProducerIdentity()
+    assert not sequence.prepare(0, identity, []) and identity.wanted
+    identity.obtained(7, 3)
+    assert sequence.prepare(0, identity, []) and not identity.wanted
+    assert (sequence.producer_id, sequence.epoch, sequence.next) == (7, 3, 0)
+
+
+def test_the_first_batch_goes_alone_and_then_as_many_as_may():
+    sequence, identity = begun()
+    first, second = Batch(10), Batch(5)
+    sequence.assign(first)
+    assert not sequence.prepare(1, identity, [first])
+    sequence.confirmed()
+    assert sequence.prepare(1, identity, []) and sequence.phase is Phase.STEADY
+    sequence.assign(second)
+    assert (first.numbers, second.numbers, sequence.next) == ((7, 0, 0), (7, 0, 10), 15)
+
+
+def test_after_a_doubt_one_at_a_time_until_the_broker_confirms():
+    sequence, identity = begun()
+    sequence.confirmed()
+    sequence.doubted()
+    assert [sequence.prepare(on_wire, identity, []) for on_wire in (2, 1, 0)] == [False, False, True]
+    assert sequence.phase is Phase.PROBING
+
+
+def test_a_new_epoch_begins_only_when_nothing_is_on_the_wire_and_renumbers_what_is_left():
+    sequence, identity = begun()
+    sequence.confirmed()
+    left = [Batch(3), Batch(4)]
+    for batch in left:
+        sequence.assign(batch)
+    sequence.broke()
+    assert not sequence.prepare(1, identity, left) and left[0].numbers == (7, 0, 0)
+    assert sequence.prepare(0, identity, left)
+    assert [batch.numbers for batch in left] == [(7, 1, 0), (7, 1, 3)] and sequence.next == 7
+    assert sequence.phase is Phase.PROBING
+
+
+def test_past_the_last_epoch_a_new_producer_id_is_needed():
+    sequence, identity = begun(epoch=MAX_EPOCH - 1)
+    sequence.broke()
+    assert sequence.prepare(0, identity, []) and sequence.epoch == MAX_EPOCH
+    sequence.broke()
+    assert not sequence.prepare(0, identity, []) and identity.wanted and not identity.known
+    identity.obtained(8, 0)
+    assert sequence.prepare(0, identity, []) and (sequence.producer_id, sequence.epoch) == (8, 0)
+
+
+def test_a_refused_epoch_needs_a_new_producer_id_for_this_partition_only():
+    sequence, identity = begun()
+    other = PartitionSequence()
+    assert other.prepare(0, identity, [])
+    sequence.broke(replace_id=True)
+    assert not sequence.prepare(0, identity, []) and identity.wanted
+    assert other.prepare(0, identity, []) and other.producer_id == 7
+    identity.obtained(8, 0)
+    assert sequence.prepare(0, identity, []) and sequence.producer_id == 8
+    other.broke()
+    assert other.prepare(0, identity, []) and (other.producer_id, other.epoch) == (7, 1)
+
+
+def test_sequences_wrap_as_kafkas_do():
+    assert add_sequence(2**31 - 3, 2) == 2**31 - 1
+    assert add_sequence(2**31 - 3, 3) == 0
+    assert add_sequence(2**31 - 1, 5) == 4

@@ -1,0 +1,348 @@
+"""Threads, forks, signals, forgotten producers and the end of the interpreter."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import pytest
+
+from pyclient import Producer, errors
+from tests.producer.network import HOLD, PASS, PRODUCE
+
+
+def run(code, *arguments, expected=0):
+    """Runs a program of its own; its stdout."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == expected, done.stderr
+    return done.stdout
+
+
+def test_many_threads_may_send_flush_and_wait(make, topic, log):
+    face = make(batch_size=2000)
+    failures = []
+
+    def work(number):
+        try:
+            futures = [face.send(topic, b"%d %d" % (number, n), key=b"%d" % number) for n in range(300)]
+            face.flush()
+            assert all(future.done() for future in futures)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    for number in range(8):
+        mine = [r.value for part in log().values() for r in part if r.key == b"%d" % number]
+        assert mine == [b"%d %d" % (number, n) for n in range(300)]
+
+
+def test_threads_that_switch_all_the_time_lose_nothing(cluster, topic, log):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with Producer(cluster.bootstrap_servers, batch_size=500, linger_ms=0) as producer:
+            offsets = []
+
+            def work(number):
+                futures = [
+                    producer.send(topic, b"%d" % number * 20, partition=0, headers=[("n", b"%d" % n)])
+                    for n in range(400)
+                ]
+                offsets.extend(future.result(20).offset for future in futures)
+
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(offsets) == list(range(1600))
+    assert len(log()[0]) == 1600
+
+
+def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(cluster, topic):
+    out = run(
+        """
+        import os, sys
+        from pyclient import Producer, errors
+        producer = Producer(sys.argv[1])
+        producer.send(sys.argv[2], b"before").result(20)
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: producer.send(sys.argv[2], b""), producer.flush, lambda: producer.send("other", b""),
+                        lambda: producer.send_many("t", [b""]), lambda: producer.partitions_for("t"), producer.health):
+                try:
+                    use()
+                except errors.ForkError as error:
+                    assert "parent process" in str(error)
+                else:
+                    os._exit(1)
+            producer.close()
+            assert "another process" in repr(producer)
+            with Producer(sys.argv[1]) as own:
+                own.send(sys.argv[2], b"child", partition=0).result(20)
+            del producer
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        producer.send(sys.argv[2], b"after").result(20)
+        producer.close()
+        print("done")
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert out == "done\n"
+
+
+def test_interpreter_exit_delivers_what_was_accepted(cluster, topic, log):
+    run(
+        """
+        import sys
+        from pyclient import Producer
+        producer = Producer(sys.argv[1], linger_ms=30_000, request_timeout_ms=5000)
+        for number in range(1000):
+            producer.send(sys.argv[2], b"%d" % number, partition=0)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert [record.value for record in log()[0]] == [b"%d" % number for number in range(1000)]
+
+
+def test_interpreter_exit_tells_of_records_that_could_not_be_delivered(cluster, topic):
+    started = time.monotonic()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(
+                """
+                import sys
+                from pyclient import Producer
+                from pyclient.producer import engine
+                engine.EXIT_SECONDS = 0.5
+                producer = Producer(sys.argv[1], linger_ms=30_000, request_timeout_ms=5000)
+                producer.partitions_for(sys.argv[2])
+                producer._core.sender.drain = lambda node, now: None
+                kept = producer.send(sys.argv[2], b"x")
+                """
+            ),
+            cluster.bootstrap_servers,
+            topic,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and "1 record was not delivered" in done.stderr
+    assert time.monotonic() - started < 30
+
+
+def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
+    producer = Producer(cluster.bootstrap_servers, linger_ms=100)
+    future = producer.send(topic, b"x", partition=0)
+    with pytest.warns(ResourceWarning, match="<Producer .* was not closed"):
+        del producer
+        gc.collect()
+    assert future.result(20).offset == 0
+
+
+def test_a_forgotten_async_producer_warns_and_still_delivers(cluster, topic, log):
+    import asyncio
+
+    from pyclient import AsyncProducer
+
+    async def main():
+        producer = AsyncProducer(cluster.bootstrap_servers, linger_ms=100)
+        future = await producer.send(topic, b"x", partition=0)
+        with pytest.warns(ResourceWarning, match="<AsyncProducer .* was not closed"):
+            del producer
+            gc.collect()
+        return await future
+
+    assert asyncio.run(main()).offset == 0
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from pyclient import Producer, errors
+
+def interrupt(seconds=0.3):
+    threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+def interrupted(call):
+    interrupt()
+    started = time.monotonic()
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert time.monotonic() - started < 20
+        return
+    raise AssertionError("not interrupted")
+"""
+
+
+def test_ctrl_c_ends_every_wait_and_the_producer_still_works(cluster, topic):
+    out = run(
+        INTERRUPTED
+        + """
+nowhere = Producer("127.0.0.1:1")
+interrupted(lambda: nowhere.send("t", b""))
+nowhere.close(0)
+
+producer = Producer(sys.argv[1], batch_size=1024, buffer_memory=2048, linger_ms=0)
+topic = sys.argv[2]
+producer.send(topic, b"first", partition=0).result(20)
+drain = producer._core.sender.drain
+producer._core.sender.drain = lambda node, now: None   # brokers take nothing
+future = producer.send(topic, b"x" * 800, partition=0)
+interrupted(future.result)
+interrupted(producer.flush)
+producer.send(topic, b"x" * 800, partition=0)
+interrupted(lambda: producer.send(topic, b"y" * 800, partition=0))
+interrupted(producer.close)
+producer._core.sender.drain = drain
+producer._core.loop.wake()
+producer.close()
+assert future.result(0).offset == 1
+assert producer._core.accumulator.pool.available == 2048
+print("done")
+""",
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert out == "done\n"
+
+
+def test_ctrl_c_at_any_moment_of_sending_leaves_a_producer_that_works(cluster, topic):
+    out = run(
+        INTERRUPTED
+        + """
+import itertools, random
+producer = Producer(sys.argv[1], batch_size=300, buffer_memory=3000, linger_ms=0)
+topic = sys.argv[2]
+rng = random.Random(7)
+stop = threading.Event()
+
+def shoot():
+    while not stop.wait(rng.uniform(0.0005, 0.004)):
+        os.kill(os.getpid(), signal.SIGINT)
+
+shooter = threading.Thread(target=shoot)
+futures, hits = [], 0
+shooter.start()
+try:
+    while hits < 200:
+        try:
+            for number in itertools.count():
+                futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0, headers=[("h", b"1")]))
+                if number % 50 == 0:
+                    producer.flush(20)
+        except KeyboardInterrupt:
+            hits += 1
+except KeyboardInterrupt:
+    pass
+while shooter.is_alive():
+    try:
+        stop.set()
+        shooter.join()
+    except KeyboardInterrupt:
+        pass
+producer.flush(30)
+offsets = [future.result(0).offset for future in futures]
+assert len(set(offsets)) == len(offsets) and sorted(offsets) == offsets
+assert producer._core.accumulator.pool.available == 3000, producer._core.accumulator
+producer.close()
+print("done")
+""",
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert out == "done\n"
+
+
+def test_opening_and_closing_leaves_nothing_behind(cluster, topic):
+    def once():
+        with Producer(cluster.bootstrap_servers) as producer:
+            producer.send(topic, b"x", partition=0, on_delivery=lambda future: None).result(20)
+
+    for _ in range(3):
+        once()
+    gc.collect()
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(25):
+        once()
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while len(os.listdir("/proc/self/fd")) > files and time.monotonic() < deadline:
+        time.sleep(0.01)  # the broker's ends of the connections
+    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
+    from pyclient.producer.delivery import Delivery
+
+    with Producer(cluster.bootstrap_servers, request_timeout_ms=100, delivery_timeout_ms=200) as producer:
+        producer.send(topic, b"").result(20)
+        network.request = lambda api: HOLD if api == PRODUCE else PASS
+        for _ in range(3):
+            future = producer.send(topic, b"x")
+            with pytest.raises(errors.KafkaTimeout):
+                future.result(20)
+            try:
+                raise future.exception()
+            except errors.KafkaTimeout as error:
+                kept = error
+        del future, kept
+        network.release()
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if isinstance(thing, Delivery)]
+
+
+def test_repr_and_health_tell_the_state(make, cluster, topic):
+    face = make()
+    assert (
+        repr(face.producer)
+        == f"<{type(face.producer).__name__} {cluster.bootstrap_servers} open, 0 batches unconfirmed>"
+    )
+    face.result(face.send(topic, b""))
+    health = face.health()
+    assert health["state"] == "open" and health["connected_nodes"] == [cluster.bootstrap_servers]
+    assert health["topics"] == [topic] and health["buffer_bytes_used"] == 0 and health["producer_id"] >= 0
+    face.close()
+    assert "closed" in repr(face.producer)
+
+
+def test_no_warning_without_a_reason(cluster, topic):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        producer = Producer(cluster.bootstrap_servers)
+        producer.send(topic, b"").result(20)
+        producer.close()
+        del producer
+        gc.collect()
+
+
+def test_signal_handlers_are_left_alone(cluster):
+    before = signal.getsignal(signal.SIGINT)
+    Producer(cluster.bootstrap_servers).close()
+    assert signal.getsignal(signal.SIGINT) is before
