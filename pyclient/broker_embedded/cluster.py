@@ -54,7 +54,9 @@ class EmbeddedCluster:
             raise ConfigError(f"brokers is {brokers}: a cluster has one broker for now (replication is not there yet)")
         self._processes = processes
         self._temporary = data_dir is None
-        self._config = BrokerConfig.build(config, data_dir=os.fspath(data_dir or ""), host=host, port=port, profile=profile)
+        self._config = BrokerConfig.build(
+            config, data_dir=os.fspath(data_dir or ""), host=host, port=port, profile=profile
+        )
         self._runner: Runner | None = None
         self._closed = False
 

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pyclient.broker_embedded.log.partition_log import PartitionLog
     from pyclient.broker_embedded.server import BrokerConnection
 
 
+class Reading(Protocol):
+    """A Fetch that can be tried again."""
+
+    @property
+    def logs(self) -> Iterable[PartitionLog]:
+        """The logs that more data may come to."""
+
+    def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
+        """Whether an attempt is worth while after these logs have grown; cheaper than the attempt."""
+
+    def attempt(self, last: bool) -> Any | None:
+        """The response; None (never when `last`) while there is too little."""
+
+
 class ParkedFetch:
-    """One Fetch that waits. `attempt(last)` gives its response; None (never when `last`) while there is too little."""
+    """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
 
-    __slots__ = ("attempt", "due", "future", "logs", "timer")
+    __slots__ = ("future", "grown", "logs", "reading", "timer")
 
-    def __init__(
-        self, attempt: Callable[[bool], Any | None], logs: tuple[PartitionLog, ...], future: asyncio.Future[Any]
-    ) -> None:
-        self.attempt = attempt
-        self.logs = logs
+    def __init__(self, reading: Reading, future: asyncio.Future[Any]) -> None:
+        self.reading = reading
+        self.logs = tuple(reading.logs)
         self.future = future
-        self.due = False
+        self.grown: set[PartitionLog] = set()
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -38,15 +50,9 @@ class FetchPurgatory:
     def __len__(self) -> int:
         return len({fetch for fetches in self._waiting.values() for fetch in fetches})
 
-    def park(
-        self,
-        attempt: Callable[[bool], Any | None],
-        logs: Iterable[PartitionLog],
-        wait: float,
-        connection: BrokerConnection,
-    ) -> asyncio.Future[Any]:
-        """A future of the response: after an append to one of `logs` that is enough, or after `wait` seconds."""
-        fetch = ParkedFetch(attempt, tuple(logs), self._loop.create_future())
+    def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
+        """A future of the response: after the append that makes it enough, or after `wait` seconds."""
+        fetch = ParkedFetch(reading, self._loop.create_future())
         for log in fetch.logs:
             self._watch(log)
             self._waiting.setdefault(log, {})[fetch] = None
@@ -58,9 +64,9 @@ class FetchPurgatory:
     def wake(self, log: PartitionLog) -> None:
         """Look again at the fetches that wait for `log`; several appends in one turn of the loop cost one look."""
         for fetch in self._waiting.get(log, ()):
-            if not fetch.due:
-                fetch.due = True
+            if not fetch.grown:
                 self._loop.call_soon(self._try, fetch, False)
+            fetch.grown.add(log)
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone: who waits for it is answered."""
@@ -83,11 +89,13 @@ class FetchPurgatory:
             log.on_append.append(lambda *_args: self.wake(log))
 
     def _try(self, fetch: ParkedFetch, last: bool) -> None:
-        fetch.due = False
+        grown, fetch.grown = fetch.grown, set()
         if fetch.future.done() or fetch.timer is None:
             return
         try:
-            response = fetch.attempt(last)
+            if not last and not fetch.reading.may_be_enough(grown):
+                return
+            response = fetch.reading.attempt(last)
         except Exception as error:
             self._forget(fetch)
             fetch.future.set_exception(error)

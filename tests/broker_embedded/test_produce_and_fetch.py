@@ -226,6 +226,14 @@ def test_a_waiting_fetch_waits_for_min_bytes(
     assert len(values_of(only_partition(response).records)) == 3
 
 
+def test_a_fetch_does_not_wait_for_more_than_it_may_get(
+    client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
+) -> None:
+    produce(client, topic, batch(b"x" * 1000))
+    request = fetch_request(topic, {0: 0}, max_wait_ms=60_000, min_bytes=2**31 - 1, max_bytes=500)
+    assert len(values_of(only_partition(client.call(request, 11)).records)) == 1
+
+
 def test_a_fetch_that_waited_long_enough_gets_what_there_is(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:

@@ -46,7 +46,9 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         api_keys=_API_KEYS,
         supported_features=[
             SupportedFeatureKey(
-                name="metadata.version", min_version=OLDEST_METADATA_VERSION, max_version=METADATA_VERSION
+                name="metadata.version",
+                min_version=OLDEST_METADATA_VERSION,
+                max_version=max(METADATA_VERSION, level),  # a later Kafka may have written the log
             )
         ],
         finalized_features_epoch=context.node.metadata_offset,

@@ -24,6 +24,7 @@ from pyclient.protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -41,7 +42,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Fu
     response = read.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response
-    return context.node.purgatory.park(read.attempt, read.logs, request.max_wait_ms / 1000, context.connection)
+    return context.node.purgatory.park(read, request.max_wait_ms / 1000, context.connection)
 
 
 class _Reading:
@@ -52,21 +53,43 @@ class _Reading:
         self._node = node
         self._isolation: Final = "committed" if request.isolation_level == READ_COMMITTED else "uncommitted"
         self._max_bytes = min(max(request.max_bytes, 0), node.config.integer("fetch.max.bytes"))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._size = 0
         self._must_answer = False
-        self.logs: list[PartitionLog] = []
+        self._found: dict[PartitionLog, tuple[FetchPartition, int]] = {}
+
+    @property
+    def logs(self) -> Iterable[PartitionLog]:
         """The logs that more data may come to."""
+        return self._found
+
+    def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
+        """Look at the logs that have grown, not at all of them: a fetch of many partitions is woken often."""
+        if self._min_bytes <= 1:
+            return True
+        for log in grown:
+            wanted, before = self._found[log]
+            try:
+                read = log.read(wanted.fetch_offset, wanted.partition_max_bytes, isolation=self._isolation)
+            except errors.BrokerError:
+                return True  # the attempt will tell the client
+            for part in read.parts:
+                part.release()
+            self._found[log] = wanted, read.size
+            self._size += read.size - before
+        return self._size >= self._min_bytes
 
     def attempt(self, last: bool) -> FetchResponse | None:
         """The response if there is enough to say or this is the `last` attempt."""
-        self._size, self._must_answer, self.logs = 0, False, []
+        self._size, self._must_answer = 0, False
+        self._found.clear()
         responses = [
             FetchableTopicResponse(
                 topic=topic.topic, partitions=[self._read(topic.topic, partition) for partition in topic.partitions]
             )
             for topic in self._request.topics
         ]
-        if last or self._must_answer or not self.logs or self._size >= self._request.min_bytes:
+        if last or self._must_answer or not self._found or self._size >= self._min_bytes:
             return FetchResponse(responses=responses)
         _release(responses)
         return None
@@ -91,7 +114,7 @@ class _Reading:
         except Exception as error:
             self._must_answer = True
             return _failed(topic, wanted.partition, error)
-        self.logs.append(log)
+        self._found[log] = wanted, read.size
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
 
