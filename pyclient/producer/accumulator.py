@@ -17,7 +17,6 @@ from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.records import HEADER_SIZE
 
 NEVER: Final = float("inf")
-_MIN_POOLED: Final = 1024  # a smaller batch_size means "every record alone": buffers are still worth keeping
 
 
 class RecordAccumulator:
@@ -40,7 +39,8 @@ class RecordAccumulator:
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), buffer_memory)
-        self.pool = BufferPool(buffer_memory, min(max(batch_size, _MIN_POOLED), buffer_memory))
+        self.alone = batch_size == 0  # every record in a batch of its own
+        self.pool = BufferPool(buffer_memory, self.batch_size)
         self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
         self.stalled_nodes: Callable[[], set[int]] = set
         self._desk = desk

@@ -194,6 +194,8 @@ class BulkAppend:
                 return True
             core.accumulator.open_batch(queue, buffer, core.clock.monotonic())
             self._append(lane, queue)
+            if core.accumulator.alone:
+                core.accumulator.close_open(queue)
             core.wake_for(queue)
         except _WRONG_ROW as error:
             self._refuse(lane, error)
@@ -212,7 +214,8 @@ class BulkAppend:
         batch = queue.open
         assert batch is not None
         first, start = batch.count, lane.next
-        went = lane.rows.append_to(batch.builder, start, len(lane.rows))
+        stop = start + 1 if self._core.accumulator.alone else len(lane.rows)
+        went = lane.rows.append_to(batch.builder, start, stop)
         if went:
             lane.next += went
             positions = lane.positions[start : start + went]

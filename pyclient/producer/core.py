@@ -177,6 +177,8 @@ class ProducerCore:
             if future is None:
                 self.accumulator.remove(batch)
                 self.accumulator.release(batch)
+        if self.accumulator.alone:
+            self.accumulator.close_open(queue)
         self.wake_for(queue)
         return future
 

@@ -62,7 +62,7 @@ def test_more_requests_in_flight_than_brokers_remember_are_refused(asked_for):
 
 
 def test_more_requests_in_flight_than_a_broker_remembers_are_a_conflict_unless_idempotence_is_off():
-    with pytest.raises(errors.ConfigError, match="max_in_flight_requests_per_connection=6.*enable_idempotence=False"):
+    with pytest.raises(errors.ConfigError, match=r"max_in_flight_requests_per_connection=6.*enable_idempotence=False"):
         config(max_in_flight_requests_per_connection=6)
     assert config(max_in_flight_requests_per_connection=6, enable_idempotence=False).enable_idempotence is False
 

@@ -121,6 +121,15 @@ def test_partitions_for_tells_the_numbers(make, topic):
     assert make().partitions_for(topic) == [0, 1, 2]
 
 
+def test_a_batch_size_of_nothing_sends_every_record_alone(make, topic):
+    face = make(batch_size=0, linger_ms=1000)
+    futures = [face.send(topic, b"", partition=0) for _ in range(5)]
+    outcome = face.send_many(topic, [b""] * 5, partition=0)
+    face.flush()
+    batches = {id(future.batch) for future in [*futures, *(outcome[number] for number in range(5))]}
+    assert len(batches) == 10 and face.result(outcome)[4].offset == 9
+
+
 # -- send_many
 
 
