@@ -1,6 +1,7 @@
 """One measured piece of work by one client, in a process of its own so that its CPU time is its own.
 
-`python -m benchmarks.work produce pyclient --servers ... --topic ... --size 100 --codec none --count 300000` prints JSON.
+`python -m benchmarks.work produce pyclient --servers ... --topic ... --size 100 --codec none --count 300000`
+prints JSON.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def consume(
     click.echo(f"{count} records read from {topic}", err=True)
 
 
-def _print(record: Record, with_key: bool) -> None:
+def _print(record: Record[bytes | None, bytes | None], with_key: bool) -> None:
     out = sys.stdout.buffer
     if with_key:
         out.write((record.key or b"") + b"\t")

@@ -27,14 +27,14 @@ class Tally:
     skipped: list[str] = field(default_factory=list)
     disordered: list[str] = field(default_factory=list)
 
-    def add(self, member: int, records: Iterable[Record]) -> None:
+    def add(self, member: int, records: Iterable[Record[bytes | None, bytes | None]]) -> None:
         for record in records:
             expected = self.next_offset.get(record.partition, 0)
             if record.offset != expected:
                 place = f"partition {record.partition}: offset {record.offset} where {expected} was due"
                 (self.repeated if record.offset < expected else self.skipped).append(place)
             self.next_offset[record.partition] = record.offset + 1
-            key, line = record.key.decode(), record.value
+            key, line = (record.key or b"").decode(), record.value or b""
             digest = self.files.get(key)
             if digest is None:
                 digest = self.files[key] = FileDigest()
