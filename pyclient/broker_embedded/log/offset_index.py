@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import lt
 from typing import Final
 
@@ -20,13 +20,14 @@ class OffsetIndex:
     An entry says: the batches that end with this offset start at this position. `flush` brings new ones to the file.
     """
 
-    __slots__ = ("_file", "_flushed", "_offsets", "_positions")
+    __slots__ = ("_file", "_flushed", "_has_junk", "_offsets", "_positions")
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._offsets = array("i")
         self._positions = array("i")
         self._flushed = 0
+        self._has_junk = False  # the file goes on behind the entries that were taken over
 
     @property
     def file(self) -> File:
@@ -51,7 +52,8 @@ class OffsetIndex:
         count = _increasing(offsets, positions, log_size)
         self._offsets, self._positions = offsets[:count], positions[:count]
         self._flushed = count
-        return count * ENTRY_BYTES == len(content)
+        self._has_junk = count * ENTRY_BYTES != len(content)
+        return not self._has_junk
 
     def append(self, relative_offset: int, position: int) -> None:
         """Adds an entry; one that does not increase is not needed."""
@@ -82,9 +84,18 @@ class OffsetIndex:
             self._flushed = count
             self._file.truncate(count * ENTRY_BYTES)
 
+    def truncate_offsets(self, relative_offset: int) -> None:
+        """Drops the entries for offsets from `relative_offset` on."""
+        count = bisect_left(self._offsets, relative_offset)
+        if count < len(self._offsets):
+            self.truncate(self._positions[count])
+
     def flush(self) -> None:
         """Writes the new entries to the file (not to the disk)."""
         count = len(self._offsets)
+        if self._has_junk:
+            self._file.truncate(self._flushed * ENTRY_BYTES)
+            self._has_junk = False
         if count == self._flushed:
             return
         values = [

@@ -434,7 +434,7 @@ class PartitionLog:
     # The end of the log
 
     def truncate_to(self, offset: int) -> None:
-        """Drops everything from `offset` on; a batch that `offset` is inside of goes as a whole, and the log ends there.
+        """Drops everything from `offset` on; a batch that `offset` is inside of goes whole, and the log ends there.
 
         Checkpoints are to be written before anything is appended: the noted recovery point may be behind the new end.
         """

@@ -17,7 +17,7 @@ from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.interrupted import DATA_FILE, finish_interrupted
-from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, parse_snapshot
+from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, drop_snapshots_behind, parse_snapshot
 from pyclient.broker_embedded.log.producer_state import ProducerState
 from pyclient.broker_embedded.log.replay import aborted, replay_batch
 from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
@@ -242,7 +242,7 @@ class _Loading:
 
     def _recover_segment(self, segment: Segment, start: int, check_from: int) -> None:
         """Goes through a segment's batches from offset `start` on, and checks those from `check_from` on."""
-        segment.load_indexes()
+        segment.load_indexes(start)
         position = self._position_of(segment, start)
         segment.resume_at(position)
         segment.transactions.truncate(start)
@@ -313,6 +313,7 @@ def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig,
     for segment in loaded.segments:
         for path in segment.mark_deleted():
             fs.remove(path)
+    drop_snapshots_behind(fs, directory, -1)
     start = loaded.start_offset
     empty = Segment(fs, directory, start, size=0, index_interval=config.index_interval_bytes)
     return LoadedLog([empty], start, start, EpochCache(), ProducerState(name), True, loaded.damage)

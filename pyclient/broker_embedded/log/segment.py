@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -195,10 +196,10 @@ class Segment:
         self._bytes_since_index += size
 
     def write_indexes(self) -> None:
-        """Brings the index files up to date (in the page cache)."""
+        """Brings the index files up to date (in the page cache). Times first: they may be ahead, not behind."""
         if self._index is not None and self._times is not None:
-            self._index.flush()
             self._times.flush()
+            self._index.flush()
 
     def finish(self) -> None:
         """Completes the indexes of a segment that is closed: both files exist, the last time is the largest."""
@@ -214,7 +215,7 @@ class Segment:
         return [self.log, *(index.file for index in indexes if len(index))]
 
     def truncate(self, offset: int) -> int:
-        """Drops the batches that end at or behind `offset`; returns where the rest ends, which may be before `offset`."""
+        """Drops the batches that end at or behind `offset`; returns where the rest ends, perhaps before `offset`."""
         found = self.locate(offset)
         if found is None:
             return offset
@@ -275,23 +276,53 @@ class Segment:
         self._transactions = TransactionIndex(self._fs.file(self._stem + ".txnindex"))
 
     def _load_indexes(self) -> None:
-        """Takes the index files over; what they lack, or all if they make no sense, is made again."""
         if not self.load_indexes():
             self.resume_at(self.size)
+            self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
+            with contextlib.suppress(OSError):  # they are in memory; the next start makes them again
+                self.write_indexes()
 
-    def load_indexes(self) -> bool:
-        """Takes over what can be used of the index files; True if they look complete. (Recovery completes them.)"""
+    def load_indexes(self, before: int | None = None) -> bool:
+        """Takes over what the index files have (of batches that end before offset `before`); True if it looks complete.
+
+        Entries that do not fit the batches are dropped, all of them: then nothing in the files can be trusted.
+        """
         self._empty_indexes()
         offsets = self._fs.read(self._stem + ".index")
         times = self._fs.read(self._stem + ".timeindex")
-        intact = self.index.load(offsets or b"", self.size)
-        intact &= self.times.load(times or b"")
+        complete = self.index.load(offsets or b"", self.size) and (
+            len(self.index) > 0 or self.size <= self.index_interval
+        )
+        times_usable = self.times.load(times or b"") and len(self.times) > 0
+        if before is not None:
+            self.index.truncate_offsets(before - self.base_offset)
+            self.times.truncate(self.index.last()[0] + 1)
+        if not times_usable or not self._confirmed():
+            complete = False
+            self.index.truncate(0)
+            self.times.truncate(0)
         self._resume(self.index.last()[1])
         self._bytes_since_index = self.size - self.index.last()[1]
         aborted = self._fs.read(self._stem + ".txnindex")
         if aborted is not None and not self.transactions.load(aborted):
             rebuild_aborted(self, self._fs.read(self._stem + ".snapshot"))
-        return intact and times is not None and (offsets is not None or self.size <= self.index_interval)
+        return complete
+
+    def _confirmed(self) -> bool:
+        """Whether the last entries of both indexes are about batches that are there."""
+        relative, position = self.index.last()
+        timestamp, reached = self.times.last()
+        try:
+            if relative >= 0 and not any(
+                header.last_offset >= self.base_offset + relative for _, header in self.walk(position)
+            ):
+                return False
+            if timestamp < 0:
+                return True
+            found = self._locate(self.base_offset + reached, self.index.lookup(reached))
+        except DamagedSegment:
+            return False
+        return found is not None and found[1].max_timestamp == timestamp
 
     def mark_deleted(self) -> list[str]:
         """Renames the files so that the next start throws them away; returns their new paths, to be removed later."""

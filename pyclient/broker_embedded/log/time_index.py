@@ -20,13 +20,14 @@ class TimeIndex:
     as its timestamp at most. New entries reach the file with `flush`.
     """
 
-    __slots__ = ("_file", "_flushed", "_offsets", "_timestamps")
+    __slots__ = ("_file", "_flushed", "_has_junk", "_offsets", "_timestamps")
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._timestamps = array("q")
         self._offsets = array("i")
         self._flushed = 0
+        self._has_junk = False  # the file goes on behind the entries that were taken over
 
     @property
     def file(self) -> File:
@@ -41,14 +42,14 @@ class TimeIndex:
         self._timestamps, self._offsets = array("q"), array("i")
         whole = len(content) - len(content) % ENTRY_BYTES
         for timestamp, offset in _ENTRY.iter_unpack(memoryview(content)[:whole]):
-            if self._timestamps and (timestamp <= self._timestamps[-1] or offset < self._offsets[-1]):
-                break
-            if timestamp <= 0 and offset == 0 and not self._timestamps:
+            last_timestamp, last_offset = self.last()
+            if timestamp <= last_timestamp or offset < max(last_offset, 0) or (timestamp == 0 and offset == 0):
                 break
             self._timestamps.append(timestamp)
             self._offsets.append(offset)
         self._flushed = len(self._timestamps)
-        return self._flushed * ENTRY_BYTES == len(content)
+        self._has_junk = self._flushed * ENTRY_BYTES != len(content)
+        return not self._has_junk
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Adds an entry if the timestamp grew."""
@@ -79,6 +80,9 @@ class TimeIndex:
     def flush(self) -> None:
         """Writes the new entries to the file (not to the disk)."""
         count = len(self._timestamps)
+        if self._has_junk:
+            self._file.truncate(self._flushed * ENTRY_BYTES)
+            self._has_junk = False
         if count == self._flushed:
             return
         rows = zip(self._timestamps[self._flushed :], self._offsets[self._flushed :], strict=True)

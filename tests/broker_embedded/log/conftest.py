@@ -123,9 +123,7 @@ class Workbench:
         builder = BatchBuilder(bytearray(1000), None)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         builder.append(NOW, control_key(kind), struct.pack(">hi", 0, coordinator_epoch), None)
-        return bytearray(
-            builder.seal(producer_id=producer_id, producer_epoch=epoch, control=True, transactional=True)
-        )
+        return bytearray(builder.seal(producer_id=producer_id, producer_epoch=epoch, control=True, transactional=True))
 
     def append(self, log: PartitionLog, *values: bytes, leader_epoch: int = 0, **options: Any) -> Any:
         """Append one batch as a client."""
@@ -197,7 +195,7 @@ class FaultyFile(RealFile):
 
 
 class FaultyFileSystem(RealFileSystem):
-    """A disk with `room` bytes left (None: plenty), whose truncations and syncs may fail; nothing waits for the real one.
+    """A disk with `room` bytes left (None: plenty), whose truncations and syncs may fail; nothing waits for a real one.
 
     `synced` is what every file held when it was synced last: what a loss of power leaves for certain.
     """
