@@ -227,18 +227,18 @@ class AsyncConsumer(ConsumerFace[K, V]):
         await self._close(timeout, after_error=False)
 
     async def _close(self, timeout: float, *, after_error: bool) -> None:
-        if self._closed or not self._is_mine():
+        if self._closed or self._closing or not self._is_mine():
             return
         with self._guard:
+            self._closing = True  # callbacks may still commit, and call close() in vain
             self._settle()
-            self._closed = True
-            if self._core.loop is None:
-                return
             try:
-                positions = self._core.positions(before_last_poll=after_error)
-                await self._leave("the consumer was closed", timeout, positions)
-                self._core.desk.run_callbacks()
+                if self._core.loop is not None:
+                    positions = self._core.positions(before_last_poll=after_error)
+                    await self._leave("the consumer was closed", timeout, positions)
+                    self._core.desk.run_callbacks()
             finally:
+                self._closed = True
                 await self._core.shut_down()
 
     async def _leave(self, reason: str, timeout: float, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -64,7 +64,7 @@ class Consumer(ConsumerFace[K, V]):
             topics, given, config, key_deserializer, value_deserializer, self._ready.set, threading.current_thread
         )
         if topics:
-            self._start()
+            self._begin()
 
     # ---- polling
 
@@ -243,19 +243,20 @@ class Consumer(ConsumerFace[K, V]):
         self._close(timeout, self._core.positions)
 
     def _close(self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
-        if self._closed or not self._is_mine():
+        if self._closed or self._closing or not self._is_mine():
             return
         with self._guard:
+            self._closing = True  # callbacks may still commit, and call close() in vain
             self._settle()
-            self._closed = True
             thread = self._thread
-            if thread is None:
-                return
             try:
-                self._leave("the consumer was closed", timeout, positions)
-                self._core.desk.run_callbacks()
+                if thread is not None:
+                    self._leave("the consumer was closed", timeout, positions)
+                    self._core.desk.run_callbacks()
             finally:
-                self._end(thread)
+                self._closed = True
+                if thread is not None:
+                    self._end(thread)
 
     def _leave(
         self,
@@ -333,6 +334,9 @@ class Consumer(ConsumerFace[K, V]):
         thread.start()
         self._thread = thread
         thread.run(self._core.start())
+
+    def _begin(self) -> None:
+        self._started()
 
     def _started(self) -> ConsumerCore:
         if self._thread is None:

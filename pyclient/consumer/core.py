@@ -111,6 +111,7 @@ class ConsumerCore:
             on_change=self._changed,
         )
         self._notify = notify
+        self._before_start: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._errors: deque[KafkaError] = deque()
         self._fatal: KafkaError | None = None
 
@@ -120,11 +121,11 @@ class ConsumerCore:
         """Begins to look for the cluster, and for what was subscribed before."""
         self.loop = asyncio.get_running_loop()
         self.cluster.listeners.append(self._on_metadata)
-        self._follow()
         await self.cluster.start()
         self.positions_found.start()
-        if self.subscription.mode is Mode.TOPICS and self.coordinator is not None:
-            self.coordinator.feed(Subscribed(self.subscription.topics))
+        for function, arguments in self._before_start:
+            function(*arguments)
+        self._before_start.clear()
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know."""
@@ -151,8 +152,11 @@ class ConsumerCore:
         return self.config.default_api_timeout_ms / 1000
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Calls a function on the loop soon, from any thread; before `start` there is nothing to tell yet."""
-        if self.loop is None or self.ended:
+        """Calls a function on the loop soon, from any thread; before there is a loop, when `start` gives one."""
+        if self.ended:
+            return
+        if self.loop is None:
+            self._before_start.append((function, arguments))
             return
         try:
             self.loop.call_soon_threadsafe(function, *arguments)

@@ -77,6 +77,7 @@ class ConsumerFace(Generic[K, V]):
         self._in_callback = False
         self._chunk: Chunk | None = None
         self._closed = False
+        self._closing = False
         self._pid = os.getpid()
         self._guard = Guard(identify)
         self._core = ConsumerCore(self._config, clock=SYSTEM_CLOCK, notify=notify)
@@ -100,6 +101,7 @@ class ConsumerFace(Generic[K, V]):
             else:
                 self._core.subscribe(_topic_names([topics] if isinstance(topics, str) else topics))
             self._listener = listener
+            self._begin()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Reads exactly these partitions, in no group; with a `group_id` offsets can still be committed under it.
@@ -114,6 +116,7 @@ class ConsumerFace(Generic[K, V]):
             if self._config.enable_auto_commit and self._core.subscription.mode is Mode.MANUAL:
                 self._core.desk.commit(self._core.positions(), None)
             self._core.assign(wanted)
+            self._begin()
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions this consumer reads now."""
@@ -226,6 +229,9 @@ class ConsumerFace(Generic[K, V]):
         return f"<{name} {servers}{group} reading {core.subscription.describe()}>"
 
     # ---- inside
+
+    def _begin(self) -> None:
+        """Something is to be read: work in the background may begin, if there is anything to do it on."""
 
     def _is_mine(self) -> bool:
         return self._pid == os.getpid()

@@ -75,8 +75,9 @@ class Faces:
         self._thread: LoopThread | None = None
 
     def __call__(self, *topics: str, **options: Any) -> Any:
-        """A consumer; it reads from the earliest record unless told otherwise."""
-        options = {"bootstrap_servers": self.bootstrap_servers, "auto_offset_reset": "earliest", **options}
+        """A consumer; it reads from the earliest record and notices rebalances quickly, unless told otherwise."""
+        defaults = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50}
+        options = {"bootstrap_servers": self.bootstrap_servers, **defaults, **options}
         if self.name == "sync":
             consumer: Any = BlockingSync(*topics, **options)
         else:

@@ -1,0 +1,190 @@
+"""Committed offsets: what is stored, when, and when it is refused; over both faces."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from consumer_faces import Faces, partitions, read, values
+
+from pyclient import errors
+from pyclient.types import OffsetAndMetadata
+
+NewTopic = Callable[..., str]
+Produce = Callable[..., None]
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic, produce: Produce) -> str:
+    """A topic with the values 0 to 9 in partition 0, and an empty partition 1."""
+    name = new_topic(2)
+    produce(name, *[b"%d" % n for n in range(10)])
+    return name
+
+
+def committed(consumers: Faces, group: str, topic: str) -> int | None:
+    """What anybody can see: the committed offset of partition 0."""
+    consumer = consumers(group_id=group, enable_auto_commit=False)
+    found = consumer.committed([(topic, 0)])[(topic, 0)]
+    consumer.close()
+    return None if found is None else found.offset
+
+
+def test_a_commit_stores_the_positions_and_the_next_consumer_goes_on_there(
+    consumers: Faces, topic: str, group: str
+) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 4)
+    assert consumer.committed() == dict.fromkeys(partitions(topic, 0, 1))
+    consumer.commit()
+    assert consumer.committed([(topic, 0)])[(topic, 0)].offset == 4
+    read(consumer, 3)
+    consumer.close()
+    again = consumers(topic, group_id=group)
+    assert values(again.poll(5, max_records=1)) == [b"4"]
+
+
+def test_offsets_and_metadata_of_ones_own_are_stored(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(group_id=group, enable_auto_commit=False)
+    first, second = partitions(topic, 0, 1)
+    consumer.assign([first, second])
+    consumer.commit({first: 7, second: OffsetAndMetadata(3, "my note")})
+    assert consumer.committed() == {first: OffsetAndMetadata(7), second: OffsetAndMetadata(3, "my note")}
+    for wrong in (-1, "7", None):
+        with pytest.raises(ValueError, match="an offset to commit"):
+            consumer.commit({first: wrong})
+
+
+def test_the_next_offsets_of_records_can_be_committed(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    records = consumer.poll(5, max_records=6)
+    consumer.poll(5, max_records=1)
+    consumer.commit(records.next_offsets())
+    assert consumer.committed([(topic, 0)])[(topic, 0)].offset == 6
+
+
+def test_a_commit_inside_a_loop_includes_the_record_in_hand(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    for record in consumer:
+        consumer.commit()
+        assert consumer.committed([(topic, 0)])[(topic, 0)].offset == record.offset + 1
+        if record.offset == 3:
+            break
+
+
+def test_an_asynchronous_commit_calls_back_in_a_later_poll(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 2)
+    outcomes: list[Any] = []
+    consumer.commit_async(callback=lambda offsets, error: outcomes.append((offsets[(topic, 0)].offset, error)))
+    assert outcomes == []
+    for _ in range(100):
+        consumer.poll(0.05, max_records=1)
+        if outcomes:
+            break
+    assert outcomes == [(2, None)]
+
+
+def test_commits_are_stored_in_the_order_they_were_asked_for(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(group_id=group, enable_auto_commit=False)
+    (partition,) = partitions(topic, 0)
+    consumer.assign([partition])
+    outcomes: list[int] = []
+    for offset in range(1, 9):
+        consumer.commit_async(
+            {partition: offset}, callback=lambda offsets, error: outcomes.append(offsets[partition].offset)
+        )
+    consumer.commit({partition: 9})
+    assert outcomes == list(range(1, 9))
+    assert consumer.committed()[partition].offset == 9
+
+
+def test_auto_commit_commits_only_what_earlier_polls_returned(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, auto_commit_interval_ms=0)
+    read(consumer, 3)
+    watcher = consumers(group_id=group, enable_auto_commit=False)
+    for expected in (4, 5, 6):
+        assert len(consumer.poll(5, max_records=1)) == 1
+        offset = watcher.committed([(topic, 0)])[(topic, 0)]
+        assert offset is None or offset.offset < expected
+    for _ in range(200):
+        consumer.poll(0.02, max_records=1)
+        offset = watcher.committed([(topic, 0)])[(topic, 0)]
+        if offset is not None and offset.offset == 10:
+            break
+    assert watcher.committed([(topic, 0)])[(topic, 0)].offset == 10
+
+
+def test_closing_commits_what_was_polled(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group)
+    read(consumer, 4)
+    consumer.close()
+    assert committed(consumers, group, topic) == 4
+
+
+def test_leaving_a_loop_and_closing_commits_up_to_the_record_in_hand(consumers: Faces, topic: str, group: str) -> None:
+    with consumers(topic, group_id=group) as consumer:
+        for record in consumer:
+            if record.offset == 5:
+                break
+    assert committed(consumers, group, topic) == 6
+
+
+def test_an_exception_leaves_out_what_the_last_poll_returned(consumers: Faces, topic: str, group: str) -> None:
+    with pytest.raises(RuntimeError, match="while processing"), consumers(topic, group_id=group) as consumer:
+        read(consumer, 3)
+        consumer.poll(5, max_records=2)
+        raise RuntimeError("while processing")
+    assert committed(consumers, group, topic) == 3
+
+
+def test_without_auto_commit_closing_commits_nothing(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 4)
+    consumer.close()
+    assert committed(consumers, group, topic) is None
+
+
+def test_assigned_partitions_with_a_group_commit_without_membership(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(group_id=group)
+    consumer.assign(partitions(topic, 0))
+    read(consumer, 4)
+    consumer.close()
+    again = consumers(group_id=group)
+    again.assign(partitions(topic, 0))
+    assert values(again.poll(5, max_records=1)) == [b"4"]
+
+
+def test_without_a_group_there_is_nothing_to_commit_to(consumers: Faces, topic: str) -> None:
+    consumer = consumers()
+    consumer.assign(partitions(topic, 0))
+    for call in (consumer.commit, consumer.commit_async, consumer.committed):
+        with pytest.raises(errors.ConfigError, match="group_id"):
+            call()
+
+
+def test_a_partition_of_another_member_cannot_be_committed(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 1)
+    with pytest.raises(errors.CommitFailed, match=f"elsewhere-0 cannot be committed.*this one has {topic}-0"):
+        consumer.commit({("elsewhere", 0): 1})
+
+
+def test_a_commit_before_joining_is_refused(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    with pytest.raises(errors.CommitFailed, match="poll"):
+        consumer.commit({(topic, 0): 1})
+
+
+def test_metadata_that_is_too_large_is_refused_by_the_broker(consumers: Faces, topic: str, group: str) -> None:
+    consumer = consumers(group_id=group)
+    consumer.assign(partitions(topic, 0))
+    with pytest.raises(errors.OffsetMetadataTooLarge):
+        consumer.commit({(topic, 0): OffsetAndMetadata(1, "x" * 10_000)})

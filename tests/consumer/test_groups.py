@@ -1,0 +1,362 @@
+"""Groups: joining, sharing, rebalancing and leaving, over both faces, against the embedded broker."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from consumer_faces import Diary, Faces, partitions, read, values
+
+from pyclient import Admin, Producer, errors
+from pyclient.assignment import Assignor, assign_range
+from pyclient.types import TopicPartition
+
+NewTopic = Callable[..., str]
+Produce = Callable[..., None]
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{uuid.uuid4().hex[:8]}"
+
+
+def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, rounds: int = 200) -> list[Any]:
+    """Polls them in turn until the condition holds; the records that came."""
+    records: list[Any] = []
+    for _ in range(rounds):
+        if condition():
+            return records
+        for consumer in consumers:
+            records += consumer.poll(0.02)
+    raise AssertionError([consumer.health() for consumer in consumers])
+
+
+def shares(consumers: Sequence[Any]) -> list[list[int]]:
+    return [sorted(partition.partition for partition in consumer.assignment()) for consumer in consumers]
+
+
+def test_a_member_alone_reads_everything(consumers: Faces, new_topic: NewTopic, produce: Produce, group: str) -> None:
+    topic = new_topic(3)
+    for partition in range(3):
+        produce(topic, b"%d" % partition, partition=partition)
+    consumer = consumers(topic, group_id=group)
+    assert sorted(values(read(consumer, 3))) == [b"0", b"1", b"2"]
+    assert consumer.assignment() == set(partitions(topic, 0, 1, 2))
+    assert consumer.subscription() == {topic}
+    assert f"group '{group}' stable reading {topic}-0" in repr(consumer)
+    assert consumer.health()["group_state"] == "stable"
+
+
+def test_two_members_share_the_partitions_and_the_last_one_gets_all_back(
+    consumers: Faces, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic(4)
+    diaries = Diary(), Diary()
+    first, second = consumers(group_id=group), consumers(group_id=group)
+    first.subscribe(topic, listener=diaries[0])
+    poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
+    second.subscribe([topic], listener=diaries[1])
+    poll_until([first, second], lambda: sorted(shares([first, second])) == [[0, 1], [2, 3]])
+    second.close()
+    poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
+    got, given = shares([first])[0], diaries[0].lines
+    assert given[:2] == ["+0 1 2 3", "-0 1 2 3"]
+    assert given[-1] == "+0 1 2 3"
+    assert sorted(diaries[1].lines) in (["+0 1", "-0 1"], ["+2 3", "-2 3"])
+    assert got == [0, 1, 2, 3]
+
+
+def test_a_cooperative_rebalance_moves_only_what_has_to(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+    topic = new_topic(4)
+    diary = Diary()
+    options = {"group_id": group, "partition_assignment_strategy": "cooperative-sticky"}
+    first, second = consumers(**options), consumers(**options)
+    first.subscribe(topic, listener=diary)
+    poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
+    second.subscribe(topic)
+    poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [2, 2])
+    revoked = [line for line in diary.lines if line.startswith("-")]
+    assert len(revoked) == 1
+    assert len(revoked[0].split()) == 2  # two of four partitions moved
+    second.close()
+    poll_until([first], lambda: len(shares([first])[0]) == 4)
+    assert [line for line in diary.lines if line.startswith("-")] == revoked
+
+
+def test_no_record_is_read_twice_over_clean_cooperative_rebalances(
+    consumers: Faces, new_topic: NewTopic, producer: Producer, group: str
+) -> None:
+    topic = new_topic(6)
+    options = {"group_id": group, "partition_assignment_strategy": "cooperative-sticky"}
+    members = [consumers(topic, **options)]
+    seen: Counter[bytes] = Counter()
+    sent = 0
+
+    def send(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            producer.send(topic, b"%d" % sent, partition=sent % 6)
+            sent += 1
+        producer.flush()
+
+    def settle(count: int) -> None:
+        def evenly() -> bool:
+            held = shares(members)
+            return sum(map(len, held)) == 6 and max(map(len, held)) - min(map(len, held)) <= 1
+
+        seen.update(values(poll_until(members, lambda: evenly() and seen.total() >= 0)))
+        for _ in range(200):
+            if seen.total() >= count:
+                return
+            for member in members:
+                seen.update(values(member.poll(0.02)))
+        raise AssertionError((seen.total(), count))
+
+    send(60)
+    settle(60)
+    for _ in range(2):
+        members.append(consumers(topic, **options))
+        send(60)
+        settle(sent)
+    while len(members) > 1:
+        members.pop(0).close()
+        send(60)
+        settle(sent)
+    assert set(seen.values()) == {1}
+    assert len(seen) == sent
+
+
+def test_what_is_committed_when_a_partition_is_revoked_is_where_its_next_owner_begins(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    class Committing(Diary):
+        consumer: Any
+
+        def on_revoked(self, revoked: Any) -> Any:
+            super().on_revoked(revoked)
+            return self.consumer.raw.commit()
+
+    topic = new_topic(2)
+    for partition in range(2):
+        produce(topic, *[b"%d" % n for n in range(10)], partition=partition)
+    listener = Committing()
+    first = consumers(group_id=group, enable_auto_commit=False)
+    listener.consumer = first
+    first.subscribe(topic, listener=listener)
+    before = read(first, 7)
+    second = consumers(topic, group_id=group, enable_auto_commit=False)
+    after = poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
+    after += poll_until([first, second], lambda: first.lag() and all(v == 0 for v in _lags(first, second)))
+    seen = Counter((record.partition, record.offset) for record in [*before, *after])
+    assert set(seen.values()) == {1}
+    assert len(seen) == 20
+
+
+def _lags(*consumers: Any) -> list[int | None]:
+    return [lag for consumer in consumers for lag in consumer.lag().values()]
+
+
+def test_partitions_that_appear_are_shared_out(
+    consumers: Faces, new_topic: NewTopic, admin: Admin, produce: Produce, group: str
+) -> None:
+    topic = new_topic(1)
+    consumer = consumers(topic, group_id=group, metadata_max_age_ms=50)
+    poll_until([consumer], lambda: shares([consumer]) == [[0]])
+    admin.create_partitions({topic: 3})
+    poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
+
+
+def test_a_pattern_takes_topics_that_exist_and_topics_that_come(
+    consumers: Faces, admin: Admin, group: str, produce: Produce
+) -> None:
+    from pyclient import NewTopic as Topic
+
+    stem = f"p-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([Topic(f"{stem}-a", 1), Topic(f"{stem}-ignored-b", 1)])
+    consumer = consumers(group_id=group, metadata_max_age_ms=50)
+    consumer.subscribe(re.compile(f"{stem}-[a-z]"))
+    poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(f"{stem}-a", 0)})
+    admin.create_topics([Topic(f"{stem}-z", 1)])
+    poll_until([consumer], lambda: len(consumer.assignment()) == 2)
+    assert consumer.subscription() == {f"{stem}-a", f"{stem}-z"}
+
+
+def test_without_a_group_a_subscription_means_all_partitions(
+    consumers: Faces, new_topic: NewTopic, admin: Admin, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, b"x", partition=1)
+    diary = Diary()
+    consumer = consumers(metadata_max_age_ms=50)
+    consumer.subscribe(topic, listener=diary)
+    assert values(read(consumer, 1)) == [b"x"]
+    admin.create_partitions({topic: 3})
+    poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
+    assert diary.lines == ["+0 1", "+2"]
+
+
+def test_subscribing_to_something_else_gives_the_old_up(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    old, new = new_topic(), new_topic()
+    produce(new, b"new")
+    consumer = consumers(old, group_id=group)
+    poll_until([consumer], lambda: consumer.assignment() == set(partitions(old, 0)))
+    consumer.subscribe(new)
+    assert values(read(consumer, 1)) == [b"new"]
+    assert consumer.assignment() == set(partitions(new, 0))
+
+
+def test_unsubscribing_leaves_the_group_and_another_subscription_joins_again(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    topic = new_topic(2)
+    diary = Diary()
+    first, second = consumers(group_id=group), consumers(topic, group_id=group)
+    first.subscribe(topic, listener=diary)
+    poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
+    first.unsubscribe()
+    assert (first.assignment(), first.subscription()) == (set(), set())
+    assert diary.lines[-1].startswith("-")
+    with pytest.raises(errors.NotAssigned, match="subscribe"):
+        first.poll(0.01)
+    poll_until([second], lambda: shares([second]) == [[0, 1]])
+    first.subscribe(topic)
+    poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
+    first.unsubscribe()
+    first.assign(partitions(topic, 0))
+
+
+def test_what_a_callback_raises_comes_out_of_poll_and_the_rebalance_is_done_all_the_same(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    class Failing(Diary):
+        def on_assigned(self, assigned: Any) -> None:
+            super().on_assigned(assigned)
+            raise RuntimeError("my own mistake")
+
+    topic = new_topic()
+    produce(topic, b"x")
+    consumer = consumers(group_id=group)
+    consumer.subscribe(topic, listener=Failing())
+    with pytest.raises(RuntimeError, match="my own mistake"):
+        for _ in range(100):
+            consumer.poll(0.05)
+    assert consumer.assignment() == set(partitions(topic, 0))
+    assert values(consumer.poll(5)) == [b"x"]
+
+
+def test_a_callback_may_seek_and_ask_but_not_poll(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    topic = new_topic()
+    produce(topic, b"0", b"1", b"2")
+    consumer = consumers(group_id=group)
+
+    class Seeking(Diary):
+        def on_assigned(self, assigned: Any) -> None:
+            for partition in assigned:
+                consumer.raw.seek(partition, 2)
+            with pytest.raises(errors.ConcurrentUse, match="inside a rebalance callback"):
+                _drive(consumer.raw.poll(0.01))
+
+    consumer.subscribe(topic, listener=Seeking())
+    assert values(read(consumer, 1)) == [b"2"]
+
+
+def _drive(result: Any) -> Any:
+    """The first step of a coroutine, which is where a refusal is raised; or the result itself."""
+    if hasattr(result, "send"):
+        result.send(None)
+    return result
+
+
+def test_a_member_that_polls_too_late_leaves_loses_its_partitions_and_says_so(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    topic = new_topic()
+    produce(topic, b"x")
+    diary = Diary()
+    slow = consumers(group_id=group, max_poll_interval_ms=300, heartbeat_interval_ms=50, session_timeout_ms=6_000)
+    slow.subscribe(topic, listener=diary)
+    read(slow, 1)
+    other = consumers(topic, group_id=group)
+    poll_until([other], lambda: shares([other]) == [[0]])  # it gets the partition although nobody closed the first
+    with pytest.raises(errors.CommitFailed, match="poll overdue"):
+        slow.commit()
+    with pytest.raises(errors.PollIntervalExceeded, match="max_poll_interval_ms=300"):
+        slow.poll(0.1)
+    assert diary.lines[-1] == "!0"
+    assert slow.assignment() == set()
+    other.close()
+    poll_until([slow], lambda: shares([slow]) == [[0]])
+
+
+def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
+    consumers: Faces, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic(2)
+    diary = Diary()
+    static = consumers(topic, group_id=group, group_instance_id="one")
+    other = consumers(group_id=group, group_instance_id="two")
+    other.subscribe(topic, listener=diary)
+    poll_until([static, other], lambda: sorted(map(len, shares([static, other]))) == [1, 1])
+    held, lines = static.assignment(), len(diary.lines)
+    static.close()
+    again = consumers(topic, group_id=group, group_instance_id="one")
+    poll_until([again, other], lambda: again.assignment() == held)
+    assert len(diary.lines) == lines
+
+
+def test_a_second_consumer_of_one_instance_id_ends_the_first(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+    topic = new_topic()
+    options = {"group_id": group, "group_instance_id": "same", "heartbeat_interval_ms": 50}
+    first = consumers(topic, **options)
+    poll_until([first], lambda: shares([first]) == [[0]])
+    second = consumers(topic, **options)
+    poll_until([second], lambda: shares([second]) == [[0]])
+    for _ in range(2):
+        with pytest.raises(errors.FencedInstanceId):
+            for _ in range(100):
+                first.poll(0.05)
+
+
+def test_an_assignor_of_ones_own_decides(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+    def only_the_first(counts: Any, members: Any) -> Any:
+        shares = {member: [] for member in members}
+        lucky = min(members)
+        shares[lucky] = [p for held in assign_range(counts, members).values() for p in held]
+        return shares
+
+    topic = new_topic(2)
+    options = {"group_id": group, "partition_assignment_strategy": Assignor("winner-takes-all", only_the_first)}
+    members = [consumers(topic, **options) for _ in range(2)]
+    poll_until(members, lambda: sorted(shares(members)) == [[], [0, 1]])
+
+
+def test_members_without_a_common_assignor_are_told(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+    topic = new_topic()
+    first = consumers(topic, group_id=group, partition_assignment_strategy="range")
+    poll_until([first], lambda: shares([first]) == [[0]])
+    second = consumers(topic, group_id=group, partition_assignment_strategy="roundrobin")
+    with pytest.raises(errors.InconsistentGroupProtocol):
+        for _ in range(100):
+            second.poll(0.05)
+    first.close()
+    poll_until([second], lambda: shares([second]) == [[0]])  # and may join when it can
+
+
+def test_a_broken_assignor_is_raised_and_not_retried_for_ever(
+    consumers: Faces, new_topic: NewTopic, group: str
+) -> None:
+    def broken(counts: Any, members: Any) -> Any:
+        raise ZeroDivisionError
+
+    consumer = consumers(new_topic(), group_id=group, partition_assignment_strategy=Assignor("broken", broken))
+    with pytest.raises(errors.ClientError, match="ZeroDivisionError"):
+        for _ in range(100):
+            consumer.poll(0.05)
