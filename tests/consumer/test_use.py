@@ -1,0 +1,391 @@
+"""How a consumer is used, and misused: wake-ups, threads, forks, Ctrl-C, closing, clusters that cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from consumer_faces import Faces, partitions, read, values
+
+from pyclient import AsyncConsumer, Consumer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+
+NewTopic = Callable[..., str]
+Produce = Callable[..., None]
+
+
+@contextlib.contextmanager
+def soon(function: Callable[[], object], *, after: float = 0.05) -> Iterator[None]:
+    """Calls the function from another thread while the block runs."""
+    timer = threading.Timer(after, function)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+# ---- wake-ups
+
+
+def test_a_wakeup_from_another_thread_ends_a_poll(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+    topic = new_topic()
+    consumer = consumers()
+    consumer.assign(partitions(topic, 0))
+    with soon(consumer.wakeup), pytest.raises(errors.Wakeup):
+        consumer.poll(60)
+    produce(topic, b"x")
+    assert values(consumer.poll(10)) == [b"x"]
+
+
+def test_a_wakeup_that_comes_early_ends_the_next_wait_and_only_that(consumers: Faces, new_topic: NewTopic) -> None:
+    consumer = consumers()
+    consumer.assign(partitions(new_topic(), 0))
+    consumer.wakeup()
+    with pytest.raises(errors.Wakeup):
+        consumer.poll(60)
+    assert len(consumer.poll(0.01)) == 0
+    consumer.wakeup()
+    with pytest.raises(errors.Wakeup):
+        consumer.end_offsets(consumer.assignment())
+
+
+def test_a_wakeup_ends_a_call_that_waits_for_the_broker(consumers: Faces) -> None:
+    consumer = consumers(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.assign([("t", 0)])
+    with soon(consumer.wakeup), pytest.raises(errors.Wakeup):
+        consumer.position(("t", 0), timeout=60)
+
+
+def test_waking_up_a_closed_consumer_is_nothing(consumers: Faces) -> None:
+    consumer = consumers()
+    consumer.close()
+    consumer.wakeup()
+
+
+# ---- one at a time
+
+
+def test_two_threads_at_once_are_refused_clearly(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign(partitions(new_topic(), 0))
+        outcome: list[BaseException] = []
+        polling = threading.Event()
+
+        def poll() -> None:
+            polling.set()
+            try:
+                consumer.poll(60)
+            except BaseException as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=poll, name="other")
+        thread.start()
+        polling.wait()
+        refused = None
+        while refused is None:  # until the other thread is inside its poll
+            try:
+                consumer.seek_to_beginning()
+            except errors.ConcurrentUse as error:
+                refused = error
+        assert "other" in str(refused)
+        assert "wakeup()" in str(refused)
+        consumer.wakeup()
+        thread.join()
+        assert [type(error) for error in outcome] == [errors.Wakeup]
+        consumer.poll(0.01)  # one after the other is fine
+
+
+def test_two_tasks_at_once_are_refused_clearly(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+
+    async def main() -> None:
+        async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            consumer.assign(partitions(topic, 0))
+            polling = asyncio.create_task(consumer.poll(60))
+            await asyncio.sleep(0)
+            with pytest.raises(errors.ConcurrentUse):
+                await consumer.poll(0.01)
+            polling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await polling
+            assert len(await consumer.poll(0.01)) == 0
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_poll_loses_no_record(cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce) -> None:
+    topic = new_topic()
+    produce(topic, *[b"%d" % n for n in range(50)])
+
+    async def main() -> list[bytes]:
+        seen: list[bytes] = []
+        async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign(partitions(topic, 0))
+            for pause in [0, 0, 0.001, 0.002, 0.005, 0.01] * 20:
+                task = asyncio.create_task(consumer.poll(5, max_records=3))
+                await asyncio.sleep(pause)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    seen += [record.value for record in await task]
+                if len(seen) == 50:
+                    break
+            while len(seen) < 50:
+                seen += [record.value for record in await consumer.poll(5)]
+        return seen
+
+    assert asyncio.run(main()) == [b"%d" % n for n in range(50)]
+
+
+# ---- processes and signals
+
+
+def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
+    cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign(partitions(topic, 0))
+        consumer.poll(0.01)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            with contextlib.suppress(BaseException):
+                try:
+                    consumer.poll(0.01)
+                except errors.ForkError:
+                    consumer.close()
+                    consumer.wakeup()
+                    status = 0
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        produce(topic, b"x")
+        assert values(consumer.poll(10)) == [b"x"]
+
+
+def test_ctrl_c_ends_any_wait_and_nothing_is_lost(
+    cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, *[b"%d" % n for n in range(30)])
+    rng = random.Random(7)
+    seen: list[bytes] = []
+    with Consumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=f"g-{uuid.uuid4().hex[:8]}",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        for round_ in range(60):
+            timer = threading.Timer(rng.uniform(0, 0.01), signal.pthread_kill, (threading.main_thread().ident, 2))
+            timer.start()
+            try:
+                if round_ % 3 == 2:
+                    consumer.commit()
+                else:
+                    seen += values(consumer.poll(5, max_records=1))
+                timer.join()
+            except KeyboardInterrupt:
+                pass
+            except errors.CommitFailed:
+                assert consumer.assignment() == set()  # not a member yet
+            with contextlib.suppress(KeyboardInterrupt):
+                timer.join()
+                time.sleep(0)
+        while len(seen) < 30:
+            seen += values(consumer.poll(5))
+    assert seen == [b"%d" % n for n in range(30)]
+
+
+def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
+    cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce, consumers: Faces
+) -> None:
+    topic, group = new_topic(), f"g-{uuid.uuid4().hex[:8]}"
+    produce(topic, b"0", b"1")
+    program = (
+        "from pyclient import Consumer\n"
+        f"c = Consumer({topic!r}, bootstrap_servers={cluster.bootstrap_servers!r}, group_id={group!r},"
+        " auto_offset_reset='earliest')\n"
+        "while not c.poll(5, max_records=1): pass\n"
+        "while not c.poll(5, max_records=1): pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    consumer = consumers(topic, group_id=group)
+    assert values(read(consumer, 1)) == [b"1"]  # the last poll may not have been dealt with, so it was not committed
+
+
+# ---- closing
+
+
+def test_closing_twice_is_nothing_and_a_closed_consumer_says_so(consumers: Faces, new_topic: NewTopic) -> None:
+    consumer = consumers(new_topic(), group_id="g")
+    consumer.close()
+    consumer.close()
+    assert "closed" in repr(consumer)
+    assert consumer.health()["state"] == "closed"
+    for call in (consumer.poll, consumer.commit, consumer.unsubscribe, lambda: consumer.subscribe("t")):
+        with pytest.raises(errors.ClosedError, match="closed"):
+            call()
+
+
+def test_a_consumer_that_never_did_anything_closes_at_once(consumers: Faces) -> None:
+    consumer = consumers(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.close()
+
+
+def test_closing_without_a_cluster_does_not_take_long(consumers: Faces) -> None:
+    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    with pytest.raises(errors.KafkaTimeout):
+        consumer.poll(0.2)
+    consumer.close(timeout=1)
+
+
+def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    consumer: Any = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del consumer
+        gc.collect()
+
+    async def main() -> None:
+        consumer: Any = AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers)
+        consumer.assign(partitions(topic, 0))
+        await consumer.poll(0.01)
+        await asyncio.sleep(0)  # the event loop itself holds the poll that timed out a moment longer
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            del consumer
+            gc.collect()
+        while len(asyncio.all_tasks()) > 1:  # its connections are closed all the same
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_open_and_closed_consumers_leave_nothing_behind(
+    consumers: Faces, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, b"x")
+
+    def once() -> None:
+        with consumers(topic, group_id=f"g-{uuid.uuid4().hex[:8]}") as consumer:
+            read(consumer, 1)
+
+    def footprint() -> tuple[int, int]:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    once()
+    before = footprint()
+    for _ in range(5):
+        once()
+    for _ in range(100):  # the broker's side of the connections closes a moment later
+        if footprint() <= before:
+            break
+        time.sleep(0.02)
+    assert footprint() <= before
+
+
+# ---- clusters that cannot be reached, input that cannot be
+
+
+def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
+    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
+        consumer.poll(1)
+    assert len(consumer.poll(0)) == 0  # nothing was waited for, so nothing is missed
+    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
+        consumer.end_offsets([("t", 0)], timeout=0.5)
+    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
+        consumer.committed([("t", 0)], timeout=0.5)
+    assert "127.0.0.1:1" in consumer.health()["last_failures"]
+
+
+def test_iterating_over_a_cluster_that_cannot_be_reached_ends_with_the_reason(consumers: Faces) -> None:
+    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=300)
+    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
+        next(iter(consumer))
+
+
+def test_a_port_that_speaks_http_is_told_apart(consumers: Faces) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stop = threading.Event()
+
+        def serve() -> None:
+            server.settimeout(0.05)
+            while not stop.is_set():
+                with contextlib.suppress(TimeoutError):
+                    peer, _ = server.accept()
+                    with peer:
+                        peer.recv(1024)
+                        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            consumer = consumers("t", bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
+            with pytest.raises(errors.KafkaTimeout, match="HTTP"):
+                consumer.poll(2)
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", 7])
+def test_topic_names_that_kafka_refuses_are_refused_at_once(consumers: Faces, name: Any) -> None:
+    consumer = consumers()
+    for call in (lambda: consumer.subscribe([name]), lambda: consumer.assign([(name, 0)])):
+        with pytest.raises((errors.InvalidTopic, ValueError)):
+            call()
+
+
+@pytest.mark.parametrize("partition", [("t", -1), ("t", "0"), "t", None, ("t", 0, 1), ("t", True)])
+def test_what_is_no_partition_is_refused(consumers: Faces, partition: Any) -> None:
+    with pytest.raises(ValueError, match="is no partition"):
+        consumers().assign([partition])
+
+
+def test_polling_without_a_subscription_says_what_to_do(consumers: Faces) -> None:
+    with pytest.raises(errors.NotAssigned, match=r"subscribe\(\) or assign\(\)"):
+        consumers().poll()
+
+
+def test_options_are_checked_at_once() -> None:
+    with pytest.raises(errors.ConfigError, match="bootstrap_servers"):
+        Consumer("t")
+    with pytest.raises(errors.ConfigError, match="did you mean max_poll_records"):
+        Consumer("t", bootstrap_servers="h:1", max_pol_records=1)  # type: ignore[call-arg]
+    with pytest.raises(errors.ConfigError, match="value_deserializer"):
+        Consumer("t", bootstrap_servers="h:1", value_deserializer="json")  # type: ignore[arg-type]
+    with pytest.raises(errors.ConfigError, match="given twice"):
+        Consumer("t", bootstrap_servers="h:1", group_id="g", config={"group.id": "h"})
+
+
+def test_a_topic_that_does_not_exist_is_waited_for(
+    consumers: Faces, cluster: EmbeddedCluster, produce: Produce, admin: Any
+) -> None:
+    from pyclient import NewTopic as Topic
+
+    topic = f"later-{uuid.uuid4().hex[:8]}"
+    consumer = consumers(
+        topic, group_id=f"g-{uuid.uuid4().hex[:8]}", allow_auto_create_topics=False, metadata_max_age_ms=50
+    )
+    assert len(consumer.poll(0.2)) == 0
+    assert consumer.assignment() == set()
+    admin.create_topics([Topic(topic, 1)])
+    produce(topic, b"x")
+    assert values(read(consumer, 1)) == [b"x"]
