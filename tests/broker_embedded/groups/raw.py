@@ -79,5 +79,6 @@ class Names:
 
     def _name(self, text: str) -> str:
         if text not in self._names and _UUID.search(text):
-            self._names[text] = f"<{_UUID.sub('', text)}{len(self._names)}>"
+            stem = _UUID.sub("", text)
+            self._names[text] = f"<{stem}{sum(name.startswith(f'<{stem}') for name in self._names.values()) + 1}>"
         return self._names.get(text, text)

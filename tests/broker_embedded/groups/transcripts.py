@@ -21,6 +21,7 @@ from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pyclient.protocol.messages.list_groups import ListGroupsRequest
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -76,6 +77,9 @@ class Talk:
         admin = self.connection("admin")
         created = admin.ask(CreateTopicsRequest(topics=topics), 5)
         assert [topic.error_code for topic in created.topics] == [0, 0]
+        wanted = [MetadataRequestTopic(name=name) for name in (self.topic, self.other)]
+        while any(topic.error_code for topic in admin.ask(MetadataRequest(topics=wanted), 1).topics):
+            pass  # a real broker hears of them a little later
         while admin.ask(FindCoordinatorRequest(key=self.group), 1).error_code:
             pass  # a real Kafka makes __consumer_offsets first
         while admin.ask(OffsetFetchRequest(group_id=self.group, topics=None), 2).error_code:
@@ -334,7 +338,6 @@ def votes(talk: Talk) -> None:
 
 def known_ids(talk: Talk) -> None:
     given = talk.join("a", "", 4)
-    talk.describe()
     talk.heartbeat("a", given.member_id, -1)
     talk.heartbeat("a", given.member_id, 0)
     talk.sync("a", given.member_id, 0)
