@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -176,38 +177,73 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
         assert values(consumer.poll(10)) == [b"x"]
 
 
-def test_ctrl_c_ends_any_wait_and_nothing_is_lost(
+class Interrupter:
+    """Presses Ctrl-C while `armed`, a random moment after `press` is called."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self._rng = random.Random(7)
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupter:
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, *_: object) -> None:
+        if self.armed:
+            raise KeyboardInterrupt
+
+    def during(self, call: Callable[[], Any]) -> Any:
+        """The call's result, or None if it was interrupted."""
+        main = threading.main_thread().ident
+        timer = threading.Timer(self._rng.uniform(0, 0.008), signal.pthread_kill, (main, signal.SIGINT))
+        result = None
+        timer.start()
+        try:
+            try:
+                self.armed = True
+                result = call()
+            finally:
+                self.armed = False
+        except KeyboardInterrupt:
+            result = None
+        timer.join()
+        return result
+
+
+def test_ctrl_c_ends_any_wait_and_the_consumer_goes_on(
     cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
-    produce(topic, *[b"%d" % n for n in range(30)])
-    rng = random.Random(7)
-    seen: list[bytes] = []
-    with Consumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap_servers,
-        group_id=f"g-{uuid.uuid4().hex[:8]}",
-        auto_offset_reset="earliest",
-    ) as consumer:
+    produce(topic, *[b"%d" % n for n in range(40)])
+    (partition,) = partitions(topic, 0)
+    done = interrupted = 0
+    options = {"group_id": f"g-{uuid.uuid4().hex[:8]}", "auto_offset_reset": "earliest"}
+    with (
+        Interrupter() as interrupter,
+        Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, config=options) as consumer,
+    ):
+        while len(consumer.poll(5, max_records=1)) == 0:
+            pass
+        done = 1
         for round_ in range(60):
-            timer = threading.Timer(rng.uniform(0, 0.01), signal.pthread_kill, (threading.main_thread().ident, 2))
-            timer.start()
-            try:
-                if round_ % 3 == 2:
-                    consumer.commit()
-                else:
-                    seen += values(consumer.poll(5, max_records=1))
-                timer.join()
-            except KeyboardInterrupt:
-                pass
-            except errors.CommitFailed:
-                assert consumer.assignment() == set()  # not a member yet
-            with contextlib.suppress(KeyboardInterrupt):
-                timer.join()
-                time.sleep(0)
-        while len(seen) < 30:
-            seen += values(consumer.poll(5))
-    assert seen == [b"%d" % n for n in range(30)]
+            if round_ % 3 == 2:
+                interrupter.during(consumer.commit)
+                continue
+            records = interrupter.during(partial(consumer.poll, 5 if done < 40 else 0.05, max_records=1))
+            if records is None:
+                interrupted += 1
+                assert consumer.position(partition) in (done, done + 1)
+                consumer.seek(partition, done)
+            else:
+                assert [record.offset for record in records] == ([done] if records else [])
+                done += len(records)
+        consumer.commit()
+        assert consumer.committed()[partition].offset == done  # type: ignore[union-attr]
+    assert interrupted
 
 
 def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
@@ -269,8 +305,9 @@ def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_
         with pytest.warns(ResourceWarning, match="was not closed"):
             del consumer
             gc.collect()
-        while len(asyncio.all_tasks()) > 1:  # its connections are closed all the same
-            await asyncio.sleep(0)
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(rest, timeout=10)  # its connections are closed all the same
+        assert all(task.done() for task in rest)
 
     asyncio.run(main())
 

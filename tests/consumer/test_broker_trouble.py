@@ -1,0 +1,149 @@
+"""Brokers that die and come back, and logs that are damaged: what a consumer says, and where it stands."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from consumer_faces import Faces, partitions, read, values
+
+from pyclient import Admin, NewTopic, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[EmbeddedCluster]:
+    """A broker in a process of its own, to be killed and started again."""
+    with EmbeddedCluster(processes=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sync", "async"])
+def consumers(request: pytest.FixtureRequest, own_cluster: EmbeddedCluster) -> Iterator[Faces]:
+    faces = Faces(request.param, own_cluster.bootstrap_servers)
+    try:
+        yield faces
+    finally:
+        faces.close()
+
+
+def make_topic(cluster: EmbeddedCluster, *batches: list[bytes]) -> str:
+    """A topic of one partition; each list of values is a batch."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, partitions=1)])
+    produce(cluster, name, *batches)
+    return name
+
+
+def produce(cluster: EmbeddedCluster, topic: str, *batches: list[bytes]) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer:
+        for batch in batches:
+            producer.send_many(topic, batch)
+            producer.flush()
+
+
+def numbers(*range_: int) -> list[bytes]:
+    return [b"%d" % number for number in range(*range_)]
+
+
+def restart(cluster: EmbeddedCluster) -> None:
+    cluster.kill()
+    cluster.start()
+
+
+def test_reading_goes_on_where_it_was_after_a_broker_was_killed(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+    topic = make_topic(own_cluster, numbers(5))
+    consumer = consumers(auto_offset_reset="earliest")
+    consumer.assign(partitions(topic, 0))
+    assert values(read(consumer, 5)) == numbers(5)
+    restart(own_cluster)
+    produce(own_cluster, topic, numbers(5, 8))
+    assert values(read(consumer, 3)) == numbers(5, 8)  # not reset to the earliest, nothing skipped
+
+
+def test_a_poll_while_the_broker_is_down_returns_nothing_and_raises_nothing(
+    consumers: Faces, own_cluster: EmbeddedCluster
+) -> None:
+    topic = make_topic(own_cluster, numbers(3))
+    consumer = consumers()
+    consumer.assign(partitions(topic, 0))
+    read(consumer, 3)
+    own_cluster.kill()
+    try:
+        for _ in range(3):
+            assert len(consumer.poll(0.1)) == 0
+        assert consumer.position((topic, 0)) == 3
+        assert own_cluster.bootstrap_servers in consumer.health()["last_failures"]
+    finally:
+        own_cluster.start()
+    produce(own_cluster, topic, [b"back"])
+    assert values(read(consumer, 1)) == [b"back"]
+
+
+def test_a_group_goes_on_after_its_coordinator_was_killed(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+    topic = make_topic(own_cluster, numbers(4))
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 2)
+    consumer.commit()
+    restart(own_cluster)
+    consumer.commit(consumer.committed())  # retried until the coordinator is found again
+    assert consumer.committed()[(topic, 0)].offset == 2
+    assert len(read(consumer, 2)) == 2
+    consumer.commit()
+    assert consumer.committed()[(topic, 0)].offset == 4
+
+
+def damage(cluster: EmbeddedCluster, topic: str, value: bytes, to: bytes) -> None:
+    """Changes a value in the log's file, behind the broker's back."""
+    (log,) = Path(cluster.data_dir).glob(f"{topic}-0/*.log")
+    content = log.read_bytes()
+    assert content.count(value) == 1
+    log.write_bytes(content.replace(value, to))
+
+
+def test_a_damaged_batch_is_raised_with_its_place_and_can_be_skipped(
+    consumers: Faces, own_cluster: EmbeddedCluster
+) -> None:
+    topic = make_topic(own_cluster, [b"good-0", b"good-1"], [b"fine-2", b"fine-3"], [b"good-4"])
+    damage(own_cluster, topic, b"fine-3", b"fire-3")
+    consumer = consumers()
+    (partition,) = partitions(topic, 0)
+    consumer.assign([partition])
+    assert values(read(consumer, 2)) == [b"good-0", b"good-1"]
+    for _ in range(2):
+        with pytest.raises(errors.CorruptBatch, match="CRC") as caught:
+            consumer.poll(5)
+        assert consumer.position(partition) == 2
+    assert (caught.value.offset, caught.value.next_offset) == (2, 4)
+    consumer.seek(partition, caught.value.next_offset)
+    assert values(read(consumer, 1)) == [b"good-4"]
+
+
+def test_without_checking_damaged_values_are_taken_as_they_are(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+    topic = make_topic(own_cluster, [b"fine-0", b"fine-1"])
+    damage(own_cluster, topic, b"fine-1", b"fire-1")
+    consumer = consumers(check_crcs=False)
+    consumer.assign(partitions(topic, 0))
+    assert values(read(consumer, 2)) == [b"fine-0", b"fire-1"]
+
+
+def test_an_iteration_stops_in_front_of_a_damaged_batch(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+    topic = make_topic(own_cluster, [b"good-0"], [b"fine-1"], [b"good-2"])
+    damage(own_cluster, topic, b"fine-1", b"fire-1")
+    consumer = consumers()
+    consumer.assign(partitions(topic, 0))
+    seen: list[Any] = []
+    poison: errors.CorruptBatch | None = None
+    try:
+        seen.extend(record.value for record in consumer)
+    except errors.CorruptBatch as error:
+        poison = error
+    assert poison is not None
+    assert poison.offset == 1
+    consumer.seek((topic, 0), poison.next_offset)
+    assert next(iter(consumer)).value == b"good-2"

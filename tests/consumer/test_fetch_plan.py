@@ -1,0 +1,288 @@
+"""What to fetch, and what an answer means: pure decisions, with answers no honest broker would give."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from consumer_samples import T0, T1, assigned, batch_of, marker, parse_records
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import errors
+from pyclient.config import resolve
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
+from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, Target, low_bytes, plan_fetch
+from pyclient.consumer.subscription import AssignedPartition, Phase
+from pyclient.protocol.messages.fetch import AbortedTransaction, PartitionData
+from pyclient.types import TopicPartition
+
+
+class Desk:
+    """Two partitions led by node 1, and everything around them."""
+
+    def __init__(self, *partitions: TopicPartition, position: int = 0, **options: Any) -> None:
+        defaults = {"bootstrap_servers": "h:1", "max_partition_fetch_bytes": 1_000, "fetch_max_bytes": 3_000}
+        self.config = resolve(ConsumerConfig, {**defaults, **options})
+        self.subscription, self.states = assigned(*(partitions or (T0, T1)), position=position)
+        self.buffer = FetchBuffer(self.subscription, low_bytes=low_bytes(self.config), check_crcs=True)
+        self.reader = AnswerReader(self.subscription, self.buffer, self.config, 0.1)
+        self.leaders = dict.fromkeys(self.subscription.assignment(), 1)
+
+    def plan(self, node: int = 1, now: float = 0.0, reserved: int = 0) -> FetchPlan:
+        return plan_fetch(node, self.subscription, self.buffer, lambda p: self.leaders[p], self.config, now, reserved)
+
+    def asked(self, now: float = 0.0) -> list[TopicPartition]:
+        return list(self.plan(now=now).targets)
+
+    def stock(self, state: AssignedPartition, size: int) -> None:
+        """As if `size` bytes had been fetched."""
+        data = batch_of(state.fetch_offset, 1)
+        parsed = parse_records(memoryview(data), *state.topic_partition, state.fetch_offset)
+        state.fetch_offset = parsed.next_offset
+        self.buffer.add(FetchedPart(state, parsed, size, Frame(1, size)))
+
+    def answer(
+        self, state: AssignedPartition, now: float = 0.0, from_replica: bool = False, **data: Any
+    ) -> FetchOutcome:
+        outcome = FetchOutcome()
+        target = Target(state, state.version, state.fetch_offset, from_replica)
+        self.take(target, now, outcome, **data)
+        return outcome
+
+    def take(self, target: Target, now: float, outcome: FetchOutcome, **data: Any) -> None:
+        fields: dict[str, Any] = {"error_code": 0, "high_watermark": 100, "records": None, **data}
+        part = PartitionData(partition_index=target.state.topic_partition.partition, **fields)
+        self.reader.take(target, part, Frame(1, len(fields["records"] or b"")), now, outcome)
+
+
+# ---- planning
+
+
+def test_every_partition_of_the_node_that_wants_data_is_asked_for() -> None:
+    desk = Desk()
+    assert desk.asked() == [T0, T1]
+    desk.leaders[T1] = 2
+    assert desk.asked() == [T0]
+    assert list(desk.plan(2).targets) == [T1]
+
+
+def test_who_brought_data_last_is_asked_last() -> None:
+    desk = Desk()
+    desk.answer(desk.states[0], records=batch_of(0, 1))
+    assert desk.asked() == [T1, T0]
+
+
+@pytest.mark.parametrize("phase", [Phase.COMMITTED, Phase.RESET, Phase.VALIDATE, Phase.STOPPED])
+def test_a_partition_without_a_settled_position_is_left_out(phase: Phase) -> None:
+    desk = Desk()
+    desk.states[0].phase = phase
+    assert desk.asked() == [T1]
+
+
+def test_paused_partitions_and_those_already_asked_for_are_left_out() -> None:
+    desk = Desk()
+    desk.subscription.pause([T0])
+    plan = desk.plan()
+    plan.begin()
+    assert desk.asked() == []
+    desk.states[1].start_at(7)  # a seek: the answer on its way is void
+    assert desk.asked() == [T1]
+    plan.end()
+    desk.subscription.resume([T0])
+    assert desk.asked() == [T0, T1]
+
+
+def test_a_partition_with_half_its_share_in_stock_is_not_asked_for() -> None:
+    desk = Desk()
+    desk.stock(desk.states[0], 499)
+    assert desk.asked() == [T0, T1]
+    desk.stock(desk.states[0], 1)
+    assert desk.asked() == [T1]
+
+
+def test_a_partition_in_backoff_says_when_to_look_again() -> None:
+    desk = Desk()
+    desk.states[0].retry_at = 5.0
+    plan = desk.plan(now=4.0)
+    assert (list(plan.targets), plan.wake_at) == ([T1], 5.0)
+    assert desk.asked(now=5.0) == [T0, T1]
+
+
+def test_what_is_held_asked_and_reserved_stays_below_fetch_max_bytes() -> None:
+    desk = Desk()
+    assert desk.plan().max_bytes == 2_000  # two partitions, a share each
+    desk.stock(desk.states[0], 1_500)
+    assert desk.plan().max_bytes == 1_000
+    assert desk.plan(reserved=400).max_bytes == 1_000
+    assert desk.plan(reserved=600).targets == {}  # the user has something to poll meanwhile
+    desk.buffer.take(10)
+    plan = desk.plan(reserved=2_900)
+    assert (set(plan.targets), plan.max_bytes) == ({T0, T1}, 1_000)
+
+
+def test_topics_go_by_id_only_if_every_id_is_known() -> None:
+    desk = Desk()
+    assert not desk.plan().by_id
+    desk.states[0].topic_id = uuid.UUID(int=1)
+    assert not desk.plan().by_id
+    desk.states[1].topic_id = uuid.UUID(int=1)
+    plan = desk.plan()
+    assert plan.by_id
+    assert plan.topic_names() == {uuid.UUID(int=1): "t"}
+
+
+def test_a_preferred_replica_is_asked_until_it_expires() -> None:
+    desk = Desk()
+    desk.answer(desk.states[0], preferred_read_replica=3)
+    assert (desk.asked(), list(desk.plan(3).targets)) == ([T1], [T0])
+    assert desk.plan(3).targets[T0].from_replica
+    assert T0 in desk.plan(1, now=301.0).targets
+
+
+# ---- answers
+
+
+def test_data_is_taken_and_the_next_fetch_begins_behind_it() -> None:
+    desk = Desk(T0)
+    (state,) = desk.states
+    outcome = desk.answer(state, records=batch_of(0, 3) + batch_of(3, 2)[:-1], last_stable_offset=90)
+    assert outcome.changed
+    assert (state.fetch_offset, state.position, state.high_watermark, state.last_stable_offset) == (3, 0, 100, 90)
+    assert [piece.count for piece in desk.buffer.take(10)] == [3]
+
+
+def test_an_answer_that_a_seek_overtook_is_dropped() -> None:
+    desk = Desk(T0)
+    (state,) = desk.states
+    target = Target(state, state.version, state.fetch_offset, False)
+    state.start_at(50)
+    outcome = FetchOutcome()
+    desk.take(target, 0.0, outcome, error_code=errors.OffsetOutOfRange.code)
+    desk.take(target, 0.0, outcome, records=batch_of(0, 1))
+    assert (outcome.changed, state.phase, state.position, len(desk.buffer)) == (False, Phase.FETCH, 50, 0)
+
+
+def test_the_same_partition_twice_in_one_answer_counts_once() -> None:
+    desk = Desk(T0)
+    (state,) = desk.states
+    target = Target(state, state.version, 0, False)
+    for _ in range(2):
+        desk.take(target, 0.0, FetchOutcome(), records=batch_of(0, 3))
+    assert sum(piece.count for piece in desk.buffer.take(10)) == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotLeaderOrFollower,
+        errors.UnknownTopicOrPartition,
+        errors.UnknownTopicId,
+        errors.FencedLeaderEpoch,
+        errors.KafkaStorageError,
+        errors.ReplicaNotAvailable,
+        errors.OffsetNotAvailable,
+        errors.LeaderNotAvailable,
+    ],
+)
+def test_a_transient_error_asks_for_metadata_waits_and_never_moves_the_position(
+    error: type[errors.BrokerError],
+) -> None:
+    desk = Desk(T0, position=7)
+    (state,) = desk.states
+    outcome = desk.answer(state, now=1.0, error_code=error.code)
+    assert outcome.refresh_metadata
+    assert outcome.errors == []
+    assert (state.phase, state.position, state.retry_at) == (Phase.FETCH, 7, 1.1)
+
+
+@pytest.mark.parametrize("error", [errors.UnknownLeaderEpoch, errors.UnknownServerError])
+def test_a_broker_that_lags_or_failed_is_asked_again(error: type[errors.BrokerError]) -> None:
+    desk = Desk(T0, position=7)
+    outcome = desk.answer(desk.states[0], error_code=error.code)
+    assert (outcome.refresh_metadata, outcome.errors, desk.states[0].position) == (False, [], 7)
+
+
+@pytest.mark.parametrize("code", [errors.TopicAuthorizationFailed.code, 9999])
+def test_other_errors_are_for_the_user(code: int) -> None:
+    desk = Desk(T0, position=7)
+    outcome = desk.answer(desk.states[0], error_code=code)
+    assert [error.code for error in outcome.errors] == [code]
+    assert desk.states[0].position == 7
+
+
+def test_an_offset_out_of_range_is_left_to_the_policy() -> None:
+    for policy, phase in (("earliest", Phase.RESET), ("latest", Phase.RESET), ("none", Phase.STOPPED)):
+        desk = Desk(T0, position=7, auto_offset_reset=policy)
+        desk.answer(desk.states[0], error_code=errors.OffsetOutOfRange.code)
+        assert desk.states[0].phase is phase
+        assert isinstance(desk.states[0].error, errors.OffsetOutOfRange) == (policy == "none")
+
+
+def test_out_of_range_waits_until_the_user_has_had_what_came_before() -> None:
+    desk = Desk(T0)
+    (state,) = desk.states
+    desk.answer(state, records=batch_of(0, 2))
+    desk.answer(state, now=1.0, error_code=errors.OffsetOutOfRange.code)
+    assert (state.phase, state.retry_at) == (Phase.FETCH, 1.1)
+    desk.buffer.take(10)
+    desk.answer(state, now=2.0, error_code=errors.OffsetOutOfRange.code)
+    assert state.phase is Phase.RESET
+
+
+def test_a_follower_that_lags_sends_the_reader_back_to_the_leader_without_a_reset() -> None:
+    desk = Desk(T0, position=7)
+    (state,) = desk.states
+    desk.answer(state, preferred_read_replica=3)
+    desk.answer(state, from_replica=True, error_code=errors.OffsetOutOfRange.code)
+    assert (state.phase, state.position, state.preferred_replica) == (Phase.FETCH, 7, -1)
+
+
+def test_a_corrupt_log_at_the_broker_stops_the_partition_with_its_place() -> None:
+    desk = Desk(T0, position=7)
+    desk.answer(desk.states[0], error_code=errors.CorruptMessage.code)
+    error = desk.subscription.first_error()
+    assert isinstance(error, errors.CorruptBatch)
+    assert (error.offset, error.next_offset) == (7, 8)
+
+
+def test_only_the_beginning_of_a_batch_is_asked_for_again_after_a_pause() -> None:
+    desk = Desk(T0)
+    desk.answer(desk.states[0], now=1.0, records=batch_of(0, 9)[:100])
+    assert (desk.states[0].fetch_offset, desk.states[0].retry_at, len(desk.buffer)) == (0, 1.1, 0)
+
+
+def test_nonsense_is_not_fetched_again_and_again() -> None:
+    desk = Desk(T0)
+    desk.answer(desk.states[0], records=batch_of(0, 2) + b"\xff" * 80)
+    desk.buffer.take(1)
+    assert desk.asked(now=1e9) == []
+    desk.states[0].start_at(5)
+    assert desk.asked() == [T0]
+
+
+def test_aborted_records_are_left_out_only_in_read_committed() -> None:
+    records = batch_of(0, 2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True) + marker(2, 7)
+    aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
+    for isolation, count in (("read_committed", 0), ("read_uncommitted", 2)):
+        desk = Desk(T0, isolation_level=isolation)
+        desk.answer(desk.states[0], records=records, aborted_transactions=aborted)
+        assert sum(piece.count for piece in desk.buffer.take(10)) == count
+        assert desk.states[0].position == 3
+
+
+def test_impossible_watermarks_do_no_harm() -> None:
+    desk = Desk(T0, position=7)
+    desk.answer(desk.states[0], high_watermark=-5, last_stable_offset=2**63 - 1, log_start_offset=-9)
+    assert desk.states[0].lag() is None
+    desk.answer(desk.states[0], high_watermark=3)
+    assert desk.states[0].lag() == 0
+
+
+@given(st.binary(max_size=150), st.integers(-2, 130), st.integers(-5, 5))
+def test_no_answer_moves_a_position(records: bytes, code: int, replica: int) -> None:
+    desk = Desk(T0, position=7, auto_offset_reset="none")
+    desk.answer(desk.states[0], records=records, error_code=code, preferred_read_replica=replica)
+    assert desk.states[0].position == 7
