@@ -128,12 +128,12 @@ class ConfigKey:
             value = _PARSERS[self.type](text)
         except ValueError:
             raise errors.InvalidConfig(f"{name or self.name}={text!r}: not a {self.type}") from None
-        if self.minimum is not None and value < self.minimum:
+        if self.minimum is not None and not value >= self.minimum:  # nor is NaN
             raise errors.InvalidConfig(f"{name or self.name}={text!r}: must be at least {self.minimum}")
         if self.maximum is not None and value > self.maximum:
             raise errors.InvalidConfig(f"{name or self.name}={text!r}: must be at most {self.maximum}")
         for item in value if isinstance(value, tuple) else (value,):
-            if self.choices and item not in self.choices:
+            if self.choices and str(item) not in self.choices:
                 raise errors.InvalidConfig(f"{name or self.name}={text!r}: allowed are {', '.join(self.choices)}")
         return value
 
@@ -155,8 +155,9 @@ class ConfigKey:
 
 def _integer(bits: int) -> Any:
     def parse(text: str) -> int:
-        value = int(text.strip())
-        if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        text = text.strip()
+        value = int(text)
+        if "_" in text or not text.isascii() or not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise ValueError(text)
         return value
 
@@ -208,8 +209,7 @@ _KEYS: Final = (
         "int",
         "level when the broker compresses with gzip",
         _same("compression.gzip.level"),
-        -1,
-        9,
+        choices=("-1", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
     ),
     ConfigKey(
         "compression.lz4.level",

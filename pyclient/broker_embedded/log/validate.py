@@ -171,7 +171,7 @@ def _recompress(
 
 def _level(codec: Compression, config: LogConfig) -> int | None:
     levels = {
-        Compression.GZIP: config.compression_gzip_level,
+        Compression.GZIP: config.compression_gzip_level if config.compression_gzip_level > 0 else None,
         Compression.LZ4: config.compression_lz4_level,
         Compression.ZSTD: config.compression_zstd_level,
     }

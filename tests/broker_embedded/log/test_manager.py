@@ -1,0 +1,320 @@
+"""The logs of a data directory: found, opened, made, deleted, checkpointed; and whose directory it is."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+
+ID = uuid.UUID(int=9)
+
+
+def opened(bench: Any, **options: Any) -> Any:
+    """A manager that is open."""
+    manager = bench.manager(**options)
+    manager.open()
+    return manager
+
+
+def made(bench: Any, manager: Any, topic: str = "t", partition: int = 0, topic_id: uuid.UUID = ID) -> Any:
+    """A log with one record."""
+    log = manager.create(topic, topic_id, partition, bench.config)
+    bench.append(log, b"%s-%d" % (topic.encode(), partition))
+    return log
+
+
+def test_logs_are_found_again_after_a_clean_stop(bench: Any) -> None:
+    manager = opened(bench)
+    assert (manager.was_clean, manager.get("t", 0), manager.logs) == (True, None, [])
+    for partition in (0, 1):
+        made(bench, manager, "with-dash", partition)
+    manager.close()
+    again = opened(bench)
+    assert again.was_clean
+    log = again.get("with-dash", 1)
+    assert (log.topic, log.partition, log.topic_id, bench.values(log)) == ("with-dash", 1, ID, [b"with-dash-1"])
+    assert again.get("with-dash", 1) is log
+    assert len(again.logs) == 2
+    again.close()
+
+
+def test_after_a_crash_logs_are_recovered(bench: Any) -> None:
+    manager = opened(bench)
+    log = made(bench, manager)
+    manager.close(clean=False)
+    path = Path(log.directory, f"{0:020}.log")
+    path.write_bytes(path.read_bytes() + b"torn")
+    again = opened(bench)
+    assert not again.was_clean
+    assert (again.get("t", 0).end_offset, path.stat().st_size) == (1, log.size)
+    again.close()
+    assert opened(bench).was_clean
+
+
+def test_a_log_that_nobody_recovered_is_recovered_by_the_next_start(bench: Any) -> None:
+    manager = opened(bench)
+    log = made(bench, manager)
+    manager.close(clean=False)
+    path = Path(log.directory, f"{0:020}.log")
+    path.write_bytes(path.read_bytes() + b"torn")
+    opened(bench).close()
+    again = opened(bench)
+    assert not again.was_clean
+    assert again.get("t", 0).end_offset == 1
+    again.close()
+
+
+def test_starting_reads_no_log(bench: Any) -> None:
+    manager = opened(bench)
+    for partition in range(20):
+        made(bench, manager, partition=partition)
+    manager.close()
+    bench.fs.bytes_read = 0
+    again = opened(bench)
+    assert bench.fs.bytes_read < 500
+    assert sorted(at.partition for at, _ in again.topic_ids()) == list(range(20))
+    assert {topic_id for _, topic_id in again.topic_ids()} == {ID}
+    assert repr(again).endswith("open=0 unopened=20>")
+    again.close()
+
+
+def test_checkpoints_hold_what_the_next_start_needs(bench: Any) -> None:
+    manager = opened(bench)
+    log = made(bench, manager)
+    for _ in range(3):
+        bench.append(log)
+    log.flush()
+    bench.append(log)
+    log.delete_records_before(2)
+    manager.flush_checkpoints()
+    texts = {path.name: path.read_text() for path in bench.root.glob("*checkpoint")}
+    assert texts == {
+        "recovery-point-offset-checkpoint": "0\n1\nt 0 4\n",
+        "replication-offset-checkpoint": "0\n1\nt 0 5\n",
+        "log-start-offset-checkpoint": "0\n1\nt 0 2\n",
+    }
+    manager.close(clean=False)
+    again = opened(bench)
+    log = again.get("t", 0)
+    assert (log.start_offset, log.end_offset, log.recovery_point) == (2, 5, 4)
+    assert again.checkpointed_high_watermark("t", 0) == 5
+    assert again.checkpointed_high_watermark("t", 1) == 0
+    again.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n5\n", b"\xff\xfe", b"0\n1\nt 0 nonsense\n"])
+def test_checkpoints_that_make_no_sense_are_done_without(bench: Any, content: bytes) -> None:
+    manager = opened(bench)
+    made(bench, manager)
+    manager.close(clean=False)
+    for name in ("recovery-point-offset", "replication-offset", "log-start-offset"):
+        (bench.root / f"{name}-checkpoint").write_bytes(content)
+    again = opened(bench)
+    assert bench.values(again.get("t", 0)) == [b"t-0"]
+    again.close()
+
+
+def test_the_checkpoints_of_logs_that_were_not_opened_stay(bench: Any) -> None:
+    manager = opened(bench)
+    for partition in (0, 1):
+        made(bench, manager, partition=partition)
+    manager.close()
+    again = opened(bench)
+    again.get("t", 1)
+    again.close()
+    assert "t 0 1\n" in (bench.root / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_a_deleted_topic_leaves_its_name_at_once_and_the_disk_later(bench: Any) -> None:
+    bench.configure(file_delete_delay_ms=1000)
+    manager = opened(bench, defaults=bench.config, rng=random.Random(1))
+    for topic in ("gone", "kept"):
+        made(bench, manager, topic)
+    read = manager.get("gone", 0).read(0, 1000)
+    manager.delete_topic("gone")
+    assert manager.get("gone", 0) is None
+    [doomed] = [name for name in os.listdir(bench.root) if name.startswith("gone")]
+    assert doomed.startswith("gone-0.")
+    assert doomed.endswith("-delete")
+    assert len(doomed) == len("gone-0.-delete") + 32
+    assert b"gone-0" in read.parts[0].read()
+    read.parts[0].release()
+    assert made(bench, manager, "gone", topic_id=uuid.UUID(int=10)).end_offset == 1
+    manager.remove_doomed(bench.now + 999)
+    assert doomed in os.listdir(bench.root)
+    manager.remove_doomed(bench.now + 1000)
+    assert doomed not in os.listdir(bench.root)
+    manager.close()
+    assert sorted(name for name in os.listdir(bench.root) if "-" in name and "checkpoint" not in name) == [
+        "gone-0",
+        "kept-0",
+    ]
+
+
+def test_an_interrupted_deletion_is_finished_at_the_next_start(bench: Any) -> None:
+    bench.configure(file_delete_delay_ms=10**9)
+    manager = opened(bench, defaults=bench.config)
+    made(bench, manager, "a" * 249)
+    manager.delete_topic("a" * 249)
+    manager.close(clean=False)
+    assert [len(name) for name in os.listdir(bench.root) if name.endswith("-delete")] == [255]
+    again = opened(bench)
+    again.remove_doomed(bench.now)
+    assert not [name for name in os.listdir(bench.root) if name.endswith("-delete")]
+    again.close()
+
+
+def test_a_topic_that_was_never_opened_can_be_deleted(bench: Any) -> None:
+    manager = opened(bench)
+    made(bench, manager)
+    manager.close()
+    again = opened(bench)
+    again.delete_topic("t")
+    assert again.logs == []
+    assert not (bench.root / "t-0").exists()
+    again.close()
+
+
+def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(bench: Any) -> None:
+    manager = opened(bench)
+    made(bench, manager)
+    manager.close()
+    again = opened(bench)
+    log = again.create("t", uuid.UUID(int=10), 0, bench.config)
+    assert log.end_offset == 0
+    bench.append(log, b"new")
+    assert bench.values(log) == [b"new"]
+    again.close()
+
+
+def test_a_topic_of_the_same_id_keeps_its_files(bench: Any) -> None:
+    manager = opened(bench)
+    made(bench, manager)
+    manager.close()
+    again = opened(bench)
+    assert again.create("t", ID, 0, bench.config).end_offset == 1
+    again.close()
+
+
+def test_configs_of_logs_that_are_found_are_asked_for(bench: Any) -> None:
+    manager = opened(bench)
+    made(bench, manager)
+    manager.close()
+    again = opened(bench)
+    wanted = bench.configure(retention_ms=5)
+    again.config_for = lambda topic: wanted
+    assert again.get("t", 0).config is wanted
+    again.close()
+
+
+def test_other_directories_and_files_are_left_alone(bench: Any) -> None:
+    for name in ("__cluster_metadata-0", "lost+found", "t-01", "-3", "t-x", "t-0.stray"):
+        (bench.root / name).mkdir()
+    (bench.root / "file-0").write_bytes(b"")
+    manager = opened(bench)
+    assert manager.logs == []
+    manager.close()
+    assert len(os.listdir(bench.root)) >= 7
+
+
+def test_retention_goes_over_all_logs_and_past_one_that_fails(bench: Any, caplog: Any) -> None:
+    bench.configure(retention_ms=10)
+    manager = opened(bench, defaults=bench.config)
+    logs = [made(bench, manager, partition=partition) for partition in range(3)]
+    shutil.rmtree(logs[1].directory)
+    assert manager.run_retention(bench.now + 1000) == 2
+    assert "t-1" in caplog.text
+    assert [log.start_offset for log in logs] == [1, 0, 1]
+    manager.close()
+
+
+def test_one_directory_that_cannot_be_opened_does_not_stop_the_others(bench: Any, caplog: Any) -> None:
+    manager = opened(bench)
+    for partition in (0, 1):
+        made(bench, manager, partition=partition)
+    manager.close()
+    metadata = bench.root / "t-0" / "partition.metadata"
+    metadata.unlink()
+    metadata.mkdir()
+    again = opened(bench)
+    assert [log.partition for log in again.logs] == [1]
+    assert "t-0" in caplog.text
+    with pytest.raises(errors.KafkaStorageError):
+        again.get("t", 0)
+    again.close(clean=False)
+
+
+def test_flush_ms_is_looked_after(bench: Any) -> None:
+    bench.configure(flush_ms=50)
+    manager = opened(bench)
+    log = made(bench, manager)
+    for now in (0, 50):
+        manager.flush_due(bench.now + now)
+    assert log.recovery_point == 1
+    manager.close()
+
+
+def test_closed_segments_reach_the_disk_beside_the_work(bench: Any) -> None:
+    manager = opened(bench, fs=RealFileSystem())
+    log = made(bench, manager)
+    for _ in range(3):
+        log.roll()
+        bench.append(log)
+    manager.close()
+    assert log.recovery_point == 4
+    again = opened(bench, fs=RealFileSystem())
+    log = again.get("t", 0)
+    log.roll()
+    again._flusher.close(wait=True)
+    assert log.recovery_point == 4
+    again.close()
+
+
+def test_a_directory_is_used_by_one_at_a_time(bench: Any) -> None:
+    manager = opened(bench)
+    with pytest.raises(errors.ConfigError, match="in use by another broker"):
+        opened(bench)
+    manager.close()
+    opened(bench).close()
+
+
+def test_a_directory_belongs_to_its_node_and_its_cluster(bench: Any) -> None:
+    manager = opened(bench, node_id=3)
+    cluster_id, directory_id = manager.cluster_id, manager.directory_id
+    assert len(cluster_id) == 22
+    manager.close()
+    again = opened(bench, node_id=3)
+    assert (again.cluster_id, again.directory_id) == (cluster_id, directory_id)
+    again.close()
+    with pytest.raises(errors.ConfigError, match=r"node\.id 3, this broker has 4"):
+        opened(bench, node_id=4)
+    with pytest.raises(errors.ConfigError, match=r"cluster\.id"):
+        opened(bench, node_id=3, cluster_id="another")
+    opened(bench, node_id=3, cluster_id=cluster_id).close()
+
+
+def test_ids_are_the_generators(bench: Any, new_bench: Any) -> None:
+    found = []
+    for one in (bench, new_bench()):
+        manager = opened(one, rng=random.Random(5))
+        found.append((manager.cluster_id, manager.directory_id))
+        manager.close()
+    assert found[0] == found[1]
+    with pytest.raises(RuntimeError, match="not open"):
+        _ = bench.manager().cluster_id
+
+
+def test_a_directory_id_that_is_none_is_said_so(bench: Any) -> None:
+    (bench.root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=%%\n")
+    with pytest.raises(errors.ConfigError, match=r"directory\.id"):
+        opened(bench)
+    (bench.root / "meta.properties").unlink()
+    opened(bench).close()

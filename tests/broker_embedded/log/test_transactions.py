@@ -1,0 +1,233 @@
+"""Transactions in a log: the last stable offset, the index of aborted ones, and what survives restarts and truncation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyclient import errors
+from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
+from pyclient.records import ControlType, build_batch, control_key
+
+
+def write(bench: Any, log: Any, producer_id: int, *, epoch: int = 0, sequence: int | None = None) -> int:
+    """A record of a producer's transaction; its offset."""
+    if sequence is None:
+        entry = log.producers.get(producer_id)
+        sequence = 0 if entry is None or entry.epoch != epoch else entry.last_sequence + 1
+    return bench.append(
+        log, b"%d" % producer_id, producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True
+    ).base_offset
+
+
+def committed(log: Any, offset: int = 0) -> Any:
+    """What a read_committed reader gets to see: the end of its data and the aborted transactions."""
+    read = log.read(offset, 1 << 20, isolation="committed")
+    for part in read.parts:
+        part.release()
+    return read
+
+
+def test_readers_of_committed_data_stop_before_an_open_transaction(bench: Any) -> None:
+    log = bench.open()
+    bench.append(log, b"plain")
+    write(bench, log, 1)
+    bench.append(log, b"behind")
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+    assert committed(log).size == len(bench.batch(b"plain"))
+    assert committed(log, 1).size == 0
+    bench.end(log, 1, 0, commit=True)
+    assert log.last_stable_offset == 4
+    assert committed(log).aborted == []
+    assert log.read(0, 1000).aborted is None
+
+
+def test_aborted_transactions_are_told_to_who_meets_them(bench: Any) -> None:
+    log = bench.open()
+    for producer_id in (1, 2):
+        write(bench, log, producer_id)
+    bench.end(log, 1, 0, commit=False)
+    assert (log.last_stable_offset, committed(log).aborted) == (1, [(1, 0)])
+    bench.end(log, 2, 0, commit=False)
+    bench.append(log, b"later")
+    assert committed(log).aborted == [(1, 0), (2, 1)]
+    assert committed(log, 3).aborted == [(2, 1)]
+    assert committed(log, 4).aborted == []
+    assert list(log.segments)[0].transactions.collect(0, 9)[0] == [
+        AbortedTransaction(1, 0, 2, 1),
+        AbortedTransaction(2, 1, 3, 4),
+    ]
+
+
+def test_a_marker_of_a_transaction_without_data_here_changes_nothing(bench: Any) -> None:
+    log = bench.open()
+    bench.end(log, 5, 3, commit=False)
+    assert (log.last_stable_offset, committed(log).aborted) == (1, [])
+    assert f"{0:020}.txnindex" not in bench.names()
+
+
+def test_markers_are_checked_against_epochs(bench: Any) -> None:
+    log = bench.open()
+    write(bench, log, 1, epoch=3)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        bench.end(log, 1, 2, commit=True)
+    bench.end(log, 1, 3, commit=True, coordinator_epoch=7)
+    with pytest.raises(errors.TransactionCoordinatorFenced):
+        bench.end(log, 1, 3, commit=True, coordinator_epoch=6)
+    bench.end(log, 1, 4, commit=False, coordinator_epoch=7)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        write(bench, log, 1, epoch=3)
+    assert log.end_offset == 3
+
+
+def test_sequences_run_on_over_transactions_of_one_epoch_and_start_anew_in_the_next(bench: Any) -> None:
+    log = bench.open()
+    write(bench, log, 1)
+    bench.end(log, 1, 0, commit=True)
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        write(bench, log, 1, sequence=5)
+    write(bench, log, 1, sequence=1)
+    bench.end(log, 1, 1, commit=True)
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        write(bench, log, 1, epoch=1, sequence=2)
+    write(bench, log, 1, epoch=1, sequence=0)
+
+
+def test_a_producer_may_not_write_around_its_open_transaction(bench: Any) -> None:
+    log = bench.open()
+    write(bench, log, 1)
+    with pytest.raises(errors.InvalidTxnState, match="from offset 0 is still open"):
+        bench.append(log, producer_id=1, epoch=0, sequence=1)
+
+
+def test_a_control_record_without_its_value_is_refused(bench: Any) -> None:
+    log = bench.open()
+    marker = build_batch(
+        [(control_key(ControlType.ABORT), b"\0\0")],
+        timestamp_ms=bench.now,
+        producer_id=1,
+        producer_epoch=0,
+        control=True,
+        transactional=True,
+    )
+    with pytest.raises(errors.InvalidRecord, match="without a coordinator epoch"):
+        log.append(marker, leader_epoch=0, now_ms=bench.now, origin="coordinator")
+
+
+def test_control_records_that_end_no_transaction_are_stored(bench: Any) -> None:
+    log = bench.open()
+    batch = build_batch([(control_key(ControlType.LEADER_CHANGE), b"x")], timestamp_ms=bench.now, control=True)
+    log.append(batch, leader_epoch=1, now_ms=bench.now, origin="coordinator")
+    assert (bench.crash(log).end_offset, len(log.producers)) == (1, 0)
+
+
+def test_on_a_replica_a_marker_is_final_when_it_is_committed(bench: Any, new_bench: Any) -> None:
+    other = new_bench()
+    leader, follower = other.open(), bench.open(high_watermark=0)
+    write(other, leader, 1)
+    other.end(leader, 1, 0, commit=False)
+    follower.append(leader.read_bytes(0, 1000), leader_epoch=-1, now_ms=0, origin="replica")
+    seen = []
+    for high_watermark in (0, 1, 2):
+        follower.advance_high_watermark(high_watermark)
+        seen.append((follower.high_watermark, follower.last_stable_offset))
+    assert seen == [(0, 0), (1, 0), (2, 2)]
+    assert committed(follower).aborted == [(1, 0)]
+    other.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_damaged_transaction_index_is_made_again(bench: Any, damage: str) -> None:
+    log = bench.open()
+    write(bench, log, 1)
+    log.roll()
+    bench.end(log, 1, 0, commit=False)
+    for _ in range(2):
+        write(bench, log, 2)
+        bench.end(log, 2, 0, commit=False)
+    before = committed(log, 1).aborted
+    assert len(before) == 3
+    log.close()
+    path = bench.path(f"{1:020}.txnindex")
+    content = path.read_bytes()
+    path.write_bytes(content[:-5] if damage == "cut" else content[:1] + b"\x09" + content[2:])
+    log = bench.open()
+    assert committed(log, 1).aborted == before
+    assert len(path.read_bytes()) == len(content)
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(1, 3)),
+        st.tuples(st.just("end"), st.integers(1, 3), st.booleans()),
+        st.tuples(st.sampled_from(["plain", "roll", "reopen", "crash", "old crash", "flush"])),
+        st.tuples(st.just("truncate"), st.floats(0, 1)),
+    ),
+    max_size=30,
+)
+
+
+class Model:
+    """The log as a list of (kind, producer id), one offset each."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, int]] = []
+
+    def transactions(self) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+        """(open ones by producer, aborted ones as (producer, first, last))."""
+        opened: dict[int, int] = {}
+        aborted = []
+        for offset, (kind, producer_id) in enumerate(self.entries):
+            if kind == "write":
+                opened.setdefault(producer_id, offset)
+            elif kind in ("commit", "abort") and producer_id in opened:
+                first = opened.pop(producer_id)
+                if kind == "abort":
+                    aborted.append((producer_id, first, offset))
+        return opened, aborted
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_STEPS)
+def test_readers_of_committed_data_see_what_the_history_says(new_bench: Any, steps: list[Any]) -> None:
+    bench = new_bench()
+    log, model = bench.open(), Model()
+    for kind, *arguments in steps:
+        if kind == "write":
+            write(bench, log, arguments[0])
+            model.entries.append(("write", arguments[0]))
+        elif kind == "end":
+            bench.end(log, arguments[0], 0, commit=arguments[1])
+            model.entries.append(("commit" if arguments[1] else "abort", arguments[0]))
+        elif kind == "plain":
+            bench.append(log, b"plain")
+            model.entries.append(("plain", 0))
+        elif kind == "truncate":
+            offset = round(arguments[0] * log.end_offset)
+            log.truncate_to(offset)
+            del model.entries[offset:]
+        elif kind == "roll":
+            log.roll()
+        elif kind == "flush":
+            log.flush()
+        elif kind == "reopen":
+            log = bench.reopen(log)
+        else:
+            log = bench.crash(log, recovery_point=0 if kind == "old crash" else None)
+        _check(log, model)
+    bench.close()
+
+
+def _check(log: Any, model: Model) -> None:
+    opened, aborted = model.transactions()
+    stable = min(opened.values(), default=len(model.entries))
+    assert (log.end_offset, log.last_stable_offset) == (len(model.entries), stable)
+    for offset in range(stable):
+        read = committed(log, offset)
+        following = [segment.base_offset for segment in log.segments if segment.base_offset > offset]
+        end = min([*following, stable])
+        expected = {(pid, first) for pid, first, last in aborted if last >= offset and first < end}
+        assert set(read.aborted) == expected
