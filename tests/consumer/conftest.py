@@ -1,11 +1,18 @@
-"""One embedded broker for this folder, and consumers of both faces against it."""
+"""One broker for this folder, and consumers of both faces against it.
+
+It is an embedded one, or with PYCLIENT_TEST_BOOTSTRAP=host:port whatever listens there: the tests of reading, groups
+and commits are then run against a real Kafka as they are.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,7 +27,11 @@ Produce = Callable[..., None]
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster() -> Iterator[Any]:
+    address = os.environ.get("PYCLIENT_TEST_BOOTSTRAP")
+    if address:
+        yield SimpleNamespace(bootstrap_servers=address)
+        return
     with EmbeddedCluster() as cluster:
         yield cluster
 

@@ -1,0 +1,264 @@
+"""How positions are found: committed offsets, policies, truncation; with brokers that fail, answer late, or lie."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from consumer_samples import T0, T1
+
+from pyclient import errors
+from pyclient.config import resolve
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.offsets import PositionFinder
+from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState
+from pyclient.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+Answers = list[Any]
+
+
+class Script:
+    """A position finder whose brokers answer from a script: a value, an error, or a function called at that moment."""
+
+    def __init__(self, *partitions: TopicPartition, committed: bool = True, **options: Any) -> None:
+        self.config = resolve(
+            ConsumerConfig, {"bootstrap_servers": "h:1", "group_id": "g", "retry_backoff_ms": 1, **options}
+        )
+        self.subscription = SubscriptionState(looks_up_committed=committed)
+        self.subscription.assign(partitions or (T0,))
+        self.state: AssignedPartition = next(iter(self.subscription))
+        self.committed: Answers = []
+        self.listed: Answers = []
+        self.epochs: Answers = []
+        self.asked_times: list[Mapping[TopicPartition, int]] = []
+        self.errors: list[errors.KafkaError] = []
+        self.refreshes = 0
+        self.leader = 1
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Lets the finder work until the condition holds."""
+        asyncio.run(self._run(until))
+
+    async def _run(self, until: Callable[[], bool]) -> None:
+        changed = asyncio.Event()
+
+        def on_change(found: list[errors.KafkaError]) -> None:
+            self.errors += found
+            changed.set()
+
+        metadata = SimpleNamespace(leader=lambda topic, partition: self.leader)
+        cluster: Any = SimpleNamespace(metadata=metadata, request=self._request, request_refresh=self._refresh)
+        finder: Any = SimpleNamespace(once=self._once)
+        positions = PositionFinder(
+            cluster,
+            self.subscription,
+            threading.Lock(),
+            self.config,
+            finder,
+            clock=_LoopClock(),
+            look_up_committed=self._look_up,
+            on_change=on_change,
+        )
+        positions.start()
+        async with asyncio.timeout(10):
+            while not until():
+                await changed.wait()
+                changed.clear()
+        positions.stop()
+
+    def _refresh(self) -> None:
+        self.refreshes += 1
+
+    async def _look_up(self, partitions: Sequence[TopicPartition]) -> Any:
+        return _give(self.committed)
+
+    async def _once(self, wanted: Mapping[TopicPartition, int]) -> Any:
+        self.asked_times.append(dict(wanted))
+        return _give(self.listed)
+
+    async def _request(self, request: Any, *, node_id: int) -> Any:
+        return _give(self.epochs)
+
+
+class _LoopClock:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def time_ms(self) -> int:
+        return 10_000
+
+
+def _give(answers: Answers) -> Any:
+    answer = answers.pop(0)
+    if callable(answer):
+        answer = answer()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def at(offset: int) -> OffsetAndTimestamp:
+    return OffsetAndTimestamp(offset, -1)
+
+
+def fetching(script: Script) -> Callable[[], bool]:
+    return lambda: all(state.phase is Phase.FETCH for state in script.subscription)
+
+
+# ---- committed offsets
+
+
+def test_reading_begins_at_the_committed_offset() -> None:
+    script = Script()
+    script.committed = [{T0: OffsetAndMetadata(7, "", 3)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch) == (7, 3)
+
+
+def test_without_a_committed_offset_the_policy_decides() -> None:
+    script = Script(auto_offset_reset="earliest")
+    script.committed, script.listed = [{T0: None}], [{T0: at(4)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_times) == (4, [{T0: -2}])
+
+
+def test_without_a_policy_the_partition_stops_and_says_so() -> None:
+    script = Script(auto_offset_reset="none")
+    script.committed = [{T0: None}]
+    script.run(lambda: script.state.phase is Phase.STOPPED)
+    assert isinstance(script.subscription.first_error(), errors.NoOffsetForPartition)
+
+
+def test_a_coordinator_that_does_not_answer_never_causes_a_reset() -> None:
+    script = Script(auto_offset_reset="earliest")
+    script.committed = [errors.KafkaTimeout("no answer"), errors.NotCoordinator("moved"), {T0: OffsetAndMetadata(7)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_times, script.errors) == (7, [], [])
+
+
+def test_not_being_allowed_to_read_committed_offsets_is_for_the_user() -> None:
+    script = Script()
+    script.committed = [errors.GroupAuthorizationFailed("no"), {T0: OffsetAndMetadata(7)}]
+    script.run(fetching(script))
+    assert [type(error) for error in script.errors] == [errors.GroupAuthorizationFailed]
+
+
+def test_a_committed_offset_that_arrives_after_a_seek_is_ignored() -> None:
+    script = Script()
+
+    def late() -> Any:
+        script.state.start_at(40)
+        return {T0: OffsetAndMetadata(7)}
+
+    script.committed = [late]
+    script.run(fetching(script))
+    assert script.state.position == 40
+
+
+# ---- policies
+
+
+def test_a_list_of_offsets_that_fails_is_asked_for_again() -> None:
+    script = Script(T0, T1, committed=False, auto_offset_reset="latest")
+    refusal = errors.NotLeaderOrFollower("moved")
+    script.listed = [{T0: at(5), T1: refusal}, {T1: refusal}, {T1: at(6)}]
+    script.run(fetching(script))
+    assert [state.position for state in script.subscription] == [5, 6]
+    assert script.asked_times == [{T0: -1, T1: -1}, {T1: -1}, {T1: -1}]
+
+
+def test_a_time_that_is_younger_than_everything_means_the_end() -> None:
+    script = Script(committed=False, auto_offset_reset="by_duration:PT4S")
+    script.listed = [{T0: at(-1)}, {T0: at(9)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_times) == (9, [{T0: 6_000}, {T0: -1}])
+
+
+def test_a_seek_to_an_end_that_is_overtaken_by_a_seek_is_ignored() -> None:
+    script = Script(committed=False)
+
+    def late() -> Any:
+        script.state.start_at(3)
+        return {T0: at(100)}
+
+    script.listed = [late]
+    script.run(fetching(script))
+    assert script.state.position == 3
+
+
+def test_without_a_group_and_a_policy_there_is_nowhere_to_begin() -> None:
+    script = Script(committed=False, auto_offset_reset="none", group_id=None)
+    script.run(lambda: script.state.phase is Phase.STOPPED)
+    assert "there is no group" in str(script.subscription.first_error())
+
+
+# ---- truncation (KIP-320)
+
+
+def validating(policy: str = "earliest") -> Script:
+    """A partition at offset 10, read under epoch 4, whose new leader has epoch 5."""
+    script = Script(auto_offset_reset=policy)
+    script.state.leader_epoch = 5
+    script.state.start_at(10, leader_epoch=4)
+    assert script.state.phase is Phase.VALIDATE
+    return script
+
+
+def end_of_epoch(epoch: int, end: int, error_code: int = 0) -> OffsetForLeaderEpochResponse:
+    answer = EpochEndOffset(error_code=error_code, partition=0, leader_epoch=epoch, end_offset=end)
+    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[answer])])
+
+
+@pytest.mark.parametrize("end", [10, 11])
+def test_a_log_that_still_holds_the_position_is_read_on(end: int) -> None:
+    script = validating()
+    script.epochs = [end_of_epoch(4, end)]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch) == (10, 4)
+
+
+def test_a_truncated_log_is_read_on_where_it_diverged() -> None:
+    script = validating()
+    script.epochs = [end_of_epoch(3, 8)]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch) == (8, 3)
+
+
+def test_a_truncated_log_is_an_error_without_a_policy() -> None:
+    script = validating("none")
+    script.epochs = [end_of_epoch(4, 8)]
+    script.run(lambda: script.state.phase is Phase.STOPPED)
+    error = script.subscription.first_error()
+    assert isinstance(error, errors.LogTruncation)
+    assert "epoch 4 ends at offset 8 and this consumer is at 10" in str(error)
+
+
+def test_a_log_that_does_not_know_the_epoch_is_read_from_where_the_policy_says() -> None:
+    script = validating()
+    script.epochs, script.listed = [end_of_epoch(-1, -1)], [{T0: at(2)}]
+    script.run(fetching(script))
+    assert script.state.position == 2
+
+
+@pytest.mark.parametrize("error", [errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch, errors.NotLeaderOrFollower])
+def test_a_leader_that_moves_during_validation_is_asked_again(error: type[errors.BrokerError]) -> None:
+    script = validating()
+    script.epochs = [end_of_epoch(-1, -1, error.code), errors.ConnectionFailed("cut"), end_of_epoch(4, 10)]
+    script.run(fetching(script))
+    assert (script.state.position, script.refreshes) == (10, 1)
+
+
+def test_a_broker_that_cannot_validate_is_believed() -> None:
+    script = validating()
+    script.epochs = [errors.UnsupportedVersion("no such API")]
+    script.run(fetching(script))
+    assert script.state.position == 10
