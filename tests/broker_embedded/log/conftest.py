@@ -132,7 +132,7 @@ class Workbench:
     def end(self, log: PartitionLog, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> Any:
         """Append a transaction's end as its coordinator."""
         marker = self.marker(producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
-        return log.append(marker, leader_epoch=0, now_ms=NOW, origin="coordinator")
+        return log.append(marker, leader_epoch=max(log.leader_epoch, 0), now_ms=NOW, origin="coordinator")
 
     @staticmethod
     def records(log: PartitionLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record[Any, Any]]:

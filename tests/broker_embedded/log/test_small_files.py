@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import Any
 
@@ -176,7 +177,7 @@ def test_a_transaction_index_is_what_kafka_writes(tmp_path: Any) -> None:
     index.append(AbortedTransaction(7, 1, 5, 2))
     index.append(AbortedTransaction(8, 2, 9, 10))
     content = (tmp_path / "x").read_bytes()
-    assert content.hex()[:68] == "0000" + "%016x" % 7 + "%016x" % 1 + "%016x" % 5 + "%016x" % 2
+    assert content[:34] == struct.pack(">hqqqq", 0, 7, 1, 5, 2)
     assert index.collect(0, 3) == ([(7, 1, 5, 2), (8, 2, 9, 10)], True)
     assert index.collect(0, 2) == ([(7, 1, 5, 2)], True)
     assert index.collect(6, 100) == ([(8, 2, 9, 10)], False)
