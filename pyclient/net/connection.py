@@ -187,6 +187,16 @@ class Connection:
             raise self._failure(request, version)
         self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
 
+    def cork(self) -> None:
+        """Requests from now on leave together at `uncork`: one system call costs as much as several kilobytes."""
+        assert self._stream is not None
+        self._stream.cork()
+
+    def uncork(self) -> None:
+        """Sends what was requested since `cork`."""
+        assert self._stream is not None
+        self._stream.uncork()
+
     async def drain(self) -> None:
         """Waits until the network has taken all that was sent, so that its buffers are free again.
 

@@ -46,6 +46,12 @@ class MemoryStream:
             self._other._inbox.append(data)
             self._loop.call_soon(self._other._take)
 
+    def cork(self) -> None:
+        """Does nothing: in memory a message costs no system call."""
+
+    def uncork(self) -> None:
+        """Does nothing, like `cork`."""
+
     async def drain(self, below: int = 0) -> None:
         """Waits until the other end has taken all but `below` bytes."""
         while self.pending > below and not self.closed:

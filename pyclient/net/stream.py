@@ -68,6 +68,14 @@ class Stream(Protocol):
         """Sends one message; never blocks."""
         ...
 
+    def cork(self) -> None:
+        """What is sent from now on may wait for `uncork`, to leave together."""
+        ...
+
+    def uncork(self) -> None:
+        """Sends what waits since `cork`."""
+        ...
+
     async def drain(self, below: int = 0) -> None:
         """Waits until no more than `below` bytes wait to be sent."""
         ...
@@ -325,13 +333,21 @@ class FrameStream:
 
     def _handing_out(self, deliver: Callable[..., None], *args: int) -> None:
         """Runs the receiver; what it sends meanwhile leaves in one write afterwards."""
-        self._corked = True
+        self.cork()
         try:
             deliver(*args)
         except Exception as error:  # told to on_closed
             self.close(error)
         finally:
-            self._corked = False
+            self.uncork()
+
+    def cork(self) -> None:
+        """What is sent from now on waits for `uncork`, to leave in one write."""
+        self._corked = True
+
+    def uncork(self) -> None:
+        """Writes what was sent since `cork`."""
+        self._corked = False
         if self._queue and not self._writing and not self.closed:
             self._flush()
 

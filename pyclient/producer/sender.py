@@ -38,6 +38,7 @@ class ProduceWork:
 
     node: int
     batches: list[ProducerBatch]
+    size: int
 
     def __repr__(self) -> str:
         return f"<ProduceWork node={self.node} {', '.join(repr(batch) for batch in self.batches)}>"
@@ -137,7 +138,7 @@ class Sender:
             return None
         state.in_flight += 1
         state.stalled_since = NEVER
-        return ProduceWork(node, batches)
+        return ProduceWork(node, batches, size)
 
     def stalled(self, node: int, now: float) -> None:
         """A broker has something to be sent and takes nothing."""

@@ -33,6 +33,7 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 _IDLE_CHECK_SECONDS: Final = 30.0
+_SMALL_REQUEST: Final = 65_536  # bytes; larger ones go out while the next is being sealed, smaller ones together
 
 
 class SenderLoop:
@@ -111,7 +112,7 @@ class SenderLoop:
         if self._stopped:
             return
         now = self._clock.monotonic()
-        requests: list[tuple[Connection, ProduceWork]] = []
+        requests: list[tuple[Connection, list[ProduceWork]]] = []
         sender = self.sender
         with self._lock:
             settlements = sender.begin(now)
@@ -120,12 +121,13 @@ class SenderLoop:
                 if connection is None:
                     sender.stalled(node, now)
                     continue
-                while (work := sender.drain(node, now)) is not None:
-                    requests.append((connection, work))
+                works = list(iter(partial(sender.drain, node, now), None))
+                if works:
+                    requests.append((connection, works))
             next_look = sender.next_look()
         self.tell(settlements)
-        for connection, work in requests:
-            self._send(connection, work)
+        for connection, works in requests:
+            self._send_all(connection, works)
         self._follow_up(now, next_look)
 
     def _follow_up(self, now: float, next_look: float) -> None:
@@ -208,6 +210,15 @@ class SenderLoop:
         self.nudge()
 
     # -- Produce
+
+    def _send_all(self, connection: Connection, works: list[ProduceWork]) -> None:
+        together = len(works) > 1 and works[0].size < _SMALL_REQUEST
+        if together:
+            connection.cork()
+        for work in works:
+            self._send(connection, work)
+        if together:
+            connection.uncork()
 
     def _send(self, connection: Connection, work: ProduceWork) -> None:
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from pyclient.errors import DeliveryFailed
 from pyclient.producer import Producer
 
 _lock = threading.Lock()
@@ -28,9 +30,10 @@ def shared_producer(options: Mapping[str, Any]) -> Producer:
 
 
 def discard(options: Mapping[str, Any]) -> None:
-    """Forget the worker's producer, so that the next task starts with a new one."""
+    """Forget the worker's producer, so that the next task starts with a new one; the caller raises what went wrong."""
     key = (os.getpid(), repr(sorted(options.items())))
     with _lock:
         producer = _producers.pop(key, None)
     if producer is not None:
-        producer.close(timeout=0)
+        with suppress(DeliveryFailed):
+            producer.close(timeout=0)
