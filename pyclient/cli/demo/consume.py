@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 
-from pyclient import Consumer, Record
+from pyclient import Consumer, Record, TopicPartition
 from pyclient.cli.demo.report import Report, progress_bar, rates
 from pyclient.cli.demo.source import DirectCount, FileDigest, lines_by_package
 
@@ -75,9 +75,18 @@ def consume_lines(report: Report, bootstrap_servers: str, topic: str, group: str
             thread.join()
     if errors:
         raise errors[0]
-    _compare(report, tally, expected)
     note = " and ".join(f"{count:,}" for count in tally.seen) + " records by the two members"
     report.step("consume", records=sum(tally.seen), payload_bytes=sum(tally.payload), seconds=seconds, note=note)
+    stored = _records_stored(bootstrap_servers, topic)
+    report.check(stored == expected.lines, f"the topic holds {stored:,} records, {expected.lines:,} lines were sent")
+    _compare(report, tally, expected)
+
+
+def _records_stored(bootstrap_servers: str, topic: str) -> int:
+    """How many records the new topic holds; one more than was sent would be a record written twice."""
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
+        return sum(consumer.end_offsets(partitions).values())
 
 
 def _watch(report: Report, tally: Tally, expected: DirectCount, done: threading.Event, started: float) -> None:
