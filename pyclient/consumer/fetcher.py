@@ -182,6 +182,8 @@ class Fetcher:
             lane.reserved = 0
             with self._lock:
                 plan.end()
+            if lane.number:  # the first lane may have come back meanwhile, and found everything in our hands
+                self._lanes[lane.node][0].event.set()
         if outcome.refresh_metadata:
             self._cluster.request_refresh()
         if outcome.changed:
