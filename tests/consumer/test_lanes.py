@@ -49,7 +49,7 @@ def test_what_the_second_lane_gives_back_the_first_one_takes():
         fetcher = Fetcher(
             node,
             subscription,
-            FetchBuffer(subscription),
+            FetchBuffer(subscription, low_bytes=1, check_crcs=True),
             threading.Lock(),
             resolve(ConsumerConfig, {"bootstrap_servers": "127.0.0.1:1"}),
             clock=ManualClock(),
