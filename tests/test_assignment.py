@@ -97,6 +97,7 @@ def test_of_two_claims_the_newer_generation_is_believed_and_of_equal_ones_none()
     assert shape(assign_cooperative_sticky({"a": 1}, {"m0": new, "m1": new})) == {"m0": "a0", "m1": ""}
 
 
+@settings(max_examples=50, deadline=None)
 @given(counts, groups)
 def test_every_partition_goes_to_exactly_one_member_that_is_subscribed(
     sizes: dict[str, int], group: dict[str, MemberSubscription]
@@ -110,6 +111,7 @@ def test_every_partition_goes_to_exactly_one_member_that_is_subscribed(
         assert all(p.topic in group[member].topics for member, held in assignment.items() for p in held)
 
 
+@settings(max_examples=50, deadline=None)
 @given(counts, groups)
 def test_the_order_in_which_members_arrive_makes_no_difference(
     sizes: dict[str, int], group: dict[str, MemberSubscription]
@@ -123,6 +125,7 @@ def test_the_order_in_which_members_arrive_makes_no_difference(
         assert assign_round_robin(sizes, group) == assign_round_robin(sizes, backwards)
 
 
+@settings(max_examples=50, deadline=None)
 @given(counts, groups)
 def test_sticky_leaves_no_single_move_that_would_even_out_loads(
     sizes: dict[str, int], group: dict[str, MemberSubscription]
@@ -134,7 +137,7 @@ def test_sticky_leaves_no_single_move_that_would_even_out_loads(
             assert all(len(assignment[taker]) + 1 >= len(held) for taker in others)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(counts, groups)
 def test_sticky_repeated_changes_nothing(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> None:
     first = assign_sticky(sizes, group)
@@ -146,6 +149,7 @@ def test_sticky_repeated_changes_nothing(sizes: dict[str, int], group: dict[str,
     assert assign_cooperative_sticky(sizes, again) == first
 
 
+@settings(max_examples=50, deadline=None)
 @given(counts, groups)
 def test_cooperative_members_never_share_a_partition_and_settle_in_two_rounds(
     sizes: dict[str, int], group: dict[str, MemberSubscription]

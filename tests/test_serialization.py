@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclient import errors, serialization
@@ -18,6 +18,7 @@ documents = st.recursive(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_strings_come_back(text: str) -> None:
     data = serialization.string.serialize(text)
@@ -25,6 +26,7 @@ def test_strings_come_back(text: str) -> None:
     assert serialization.string.deserialize(data) == text
 
 
+@settings(max_examples=50, deadline=None)
 @given(documents)
 def test_documents_come_back_from_json_and_msgpack(document: Any) -> None:
     for way in (serialization.json, serialization.msgpack):
@@ -51,6 +53,7 @@ def test_a_value_that_cannot_be_serialized_is_refused(way: serialization.Seriali
         way.serialize(value)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_give_a_value_or_one_clear_error(data: bytes) -> None:
     for way in (serialization.string, serialization.json, serialization.msgpack):

@@ -19,7 +19,7 @@ from pyclient.consumer.commits import Committer
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.coordinator import Coordinator, ThreadTask
 from pyclient.consumer.fetch_buffer import FetchBuffer
-from pyclient.consumer.fetch_plan import low_bytes
+from pyclient.consumer.fetch_plan import high_bytes, low_bytes
 from pyclient.consumer.fetcher import Fetcher
 from pyclient.consumer.group_events import Adopt, Event, Polled, Subscribed
 from pyclient.consumer.list_offsets import OffsetFinder
@@ -66,7 +66,12 @@ class ConsumerCore:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.ended = False
         self.subscription = SubscriptionState(looks_up_committed=config.group_id is not None)
-        self.buffer = FetchBuffer(self.subscription, low_bytes=low_bytes(config), check_crcs=config.check_crcs)
+        self.buffer = FetchBuffer(
+            self.subscription,
+            low_bytes=low_bytes(config),
+            high_bytes=high_bytes(config),
+            check_crcs=config.check_crcs,
+        )
         self.cluster = ClusterClient(
             config,
             clock=clock,
@@ -98,7 +103,8 @@ class ConsumerCore:
             config,
             clock=clock,
             rng=rng,
-            on_change=self._changed,
+            on_records=self._notify_all,
+            on_trouble=self._changed,
         )
         self.positions_found = PositionFinder(
             self.cluster,
@@ -174,8 +180,11 @@ class ConsumerCore:
         """Something may be there for the user, or to be fetched."""
         for error in errors:
             self._on_error(error)
-        self.waiting.pulse()
         self._wake_workers()
+        self._notify_all()
+
+    def _notify_all(self) -> None:
+        self.waiting.pulse()
         self._notify()
 
     def _wake_workers(self) -> None:

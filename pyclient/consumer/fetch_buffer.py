@@ -46,13 +46,15 @@ class FetchBuffer:
     """Fetched parts, first in first out.
 
     Not thread-safe: its owner holds a lock. Parts of paused partitions wait in place; parts that a seek or a rebalance
-    made void are dropped when their turn comes. `wants_more` is set when a partition's stock falls below `low_bytes`.
-    `polls` is the number of the poll that `take` works for.
+    made void are dropped when their turn comes. `wants_more` is set when a partition's stock falls below `low_bytes`,
+    or the memory that one node's answers hold below `high_bytes`: then fetching may go on. `polls` is the number of the
+    poll that `take` works for.
     """
 
-    def __init__(self, subscription: SubscriptionState, *, low_bytes: int, check_crcs: bool) -> None:
+    def __init__(self, subscription: SubscriptionState, *, low_bytes: int, high_bytes: int, check_crcs: bool) -> None:
         self._subscription = subscription
         self._low_bytes = low_bytes
+        self._high_bytes = high_bytes
         self._check_crcs = check_crcs
         self._queue: deque[FetchedPart] = deque()
         self._held: dict[int, int] = {}
@@ -152,8 +154,9 @@ class FetchBuffer:
     def _consumed(self, part: FetchedPart, size: int) -> None:
         size = min(size, part.size)
         part.size -= size
-        part.state.buffered -= size
-        if part.state.buffered < self._low_bytes:
+        before = part.state.buffered
+        part.state.buffered = left = before - size
+        if left < self._low_bytes <= before:
             self.wants_more = True
 
     def _release(self, part: FetchedPart) -> None:
@@ -161,7 +164,6 @@ class FetchBuffer:
         if self._is_valid(part):
             self._consumed(part, part.size)
         self._let_go(part.frame)
-        self.wants_more = True
 
     def _keep(self, frame: Frame) -> None:
         if frame.parts == 0:
@@ -186,7 +188,10 @@ class FetchBuffer:
         self._let_go(frame)
 
     def _hold(self, node: int, size: int) -> None:
-        self._held[node] = self._held.get(node, 0) + size
+        before = self._held.get(node, 0)
+        self._held[node] = left = before + size
+        if left < self._high_bytes <= before:
+            self.wants_more = True
 
     def __len__(self) -> int:
         return len(self._queue)

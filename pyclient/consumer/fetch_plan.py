@@ -67,6 +67,7 @@ class Target:
 class FetchPlan:
     """What to ask one node for. `wake_at` is when there may be more to ask for without anything else happening."""
 
+    node: int = -1
     targets: dict[TopicPartition, Target] = field(default_factory=dict)
     positions: dict[TopicPartition, FetchPosition] = field(default_factory=dict)
     max_bytes: int = 0
@@ -76,12 +77,12 @@ class FetchPlan:
     def begin(self) -> None:
         """The request goes out: nobody else asks for these."""
         for target in self.targets.values():
-            target.state.asked = target.version
+            target.state.asked, target.state.asked_node = target.version, self.node
 
     def end(self) -> None:
         """The request is over, whatever came of it."""
         for target in self.targets.values():
-            if target.state.asked == target.version:
+            if (target.state.asked, target.state.asked_node) == (target.version, self.node):
                 target.state.asked = -1
 
     def topic_names(self) -> Mapping[uuid.UUID, str]:
@@ -100,11 +101,11 @@ def plan_fetch(
 ) -> FetchPlan:
     """The partitions that `node` leads and that want data, those first that have waited longest.
 
-    Left out are those that a fetch is in flight for, and those with enough in stock. What a node's answers hold in
+    Left out are those that a fetch to this node is in flight for, and those with enough in stock. What a node's answers hold in
     memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes` together; only
     when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
     """
-    plan = FetchPlan()
+    plan = FetchPlan(node)
     low, in_stock = low_bytes(config), False
     for state in subscription:
         if state.phase is not Phase.FETCH or state.paused:
@@ -114,14 +115,14 @@ def plan_fetch(
         if source != node:
             continue
         in_stock = in_stock or state.buffered > 0
-        if state.asked == state.version or state.buffered >= low:
+        if (state.asked == state.version and state.asked_node == node) or state.buffered >= low:
             continue
         if state.retry_at > now:
             plan.wake_at = state.retry_at if plan.wake_at is None else min(plan.wake_at, state.retry_at)
         else:
             _add(plan, state, from_replica, config)
     room = config.fetch_max_bytes - buffer.held(node) - reserved
-    one = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+    one = _one_share(config)
     if room < one and in_stock:
         plan.targets.clear()
     plan.max_bytes = max(one, min(room, len(plan.targets) * config.max_partition_fetch_bytes))
@@ -131,6 +132,15 @@ def plan_fetch(
 def low_bytes(config: ConsumerConfig) -> int:
     """Below so many bytes in stock a partition is fetched again, while the user works on the rest."""
     return max(1, config.max_partition_fetch_bytes // 2)
+
+
+def high_bytes(config: ConsumerConfig) -> int:
+    """When one node's answers hold so much, nothing more is fetched from it."""
+    return config.fetch_max_bytes - _one_share(config) + 1
+
+
+def _one_share(config: ConsumerConfig) -> int:
+    return min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
 
 
 def _add(plan: FetchPlan, state: AssignedPartition, from_replica: bool, config: ConsumerConfig) -> None:
@@ -147,7 +157,8 @@ class FetchOutcome:
     """What the parts of an answer ask for besides the data."""
 
     refresh_metadata: bool = False
-    changed: bool = False
+    records: bool = False
+    trouble: bool = False
     errors: list[KafkaError] = field(default_factory=list)
 
 
@@ -202,7 +213,7 @@ class AnswerReader:
         self._subscription.served(state)
         if parsed.error is not None:
             state.retry_at = float("inf")  # nothing can be read behind it: the user has to seek
-        outcome.changed = True
+        outcome.records = True
 
     def _failed(self, target: Target, data: PartitionData, now: float, outcome: FetchOutcome) -> None:
         state, code = target.state, data.error_code
@@ -221,7 +232,7 @@ class AnswerReader:
             state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))
         elif code not in _PASSING:
             outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
-        outcome.changed = True
+        outcome.trouble = True
 
     def _out_of_range(self, target: Target, outcome: FetchOutcome) -> None:
         """The log does not have the offset: the policy decides, once the user has had what was fetched before."""

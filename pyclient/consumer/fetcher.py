@@ -74,7 +74,8 @@ class Fetcher:
         *,
         clock: Clock,
         rng: Rng,
-        on_change: Callable[[list[KafkaError]], None],
+        on_records: Callable[[], None],
+        on_trouble: Callable[[list[KafkaError]], None],
     ) -> None:
         self.last_error: KafkaError | None = None
         self._cluster = cluster
@@ -84,7 +85,8 @@ class Fetcher:
         self._config = config
         self._clock = clock
         self._rng = rng
-        self._on_change = on_change
+        self._on_records = on_records
+        self._on_trouble = on_trouble
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
         self._lanes: dict[int, tuple[_Lane, _Lane]] = {}
@@ -186,8 +188,10 @@ class Fetcher:
                 self._lanes[lane.node][0].event.set()
         if outcome.refresh_metadata:
             self._cluster.request_refresh()
-        if outcome.changed:
-            self._on_change(outcome.errors)
+        if outcome.trouble:
+            self._on_trouble(outcome.errors)
+        elif outcome.records:
+            self._on_records()
 
     async def _answered(
         self, lane: _Lane, connection: Connection, plan: FetchPlan, response: FetchResponse

@@ -48,9 +48,9 @@ class AssignedPartition:
 
     `position` is the offset of the next record for the user (-1: not known yet), `position_epoch` the leader epoch of
     the one before. `fetch_offset` is where the next fetch begins; between the two lies what is fetched already,
-    `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped;
-    `asked` is the version a fetch is in flight for. `polled_from` is where the poll numbered `polled_in`, the last one
-    that returned some of it, began.
+    `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped.
+    A fetch for the version `asked` is in flight to `asked_node`. `polled_from` is where the poll numbered `polled_in`,
+    the last one that returned some of it, began.
     """
 
     topic_partition: TopicPartition
@@ -61,6 +61,7 @@ class AssignedPartition:
     buffered: int = 0
     version: int = 0
     asked: int = UNKNOWN
+    asked_node: int = UNKNOWN
     paused: bool = False
     reset_to: int | None = None
     retry_at: float = 0.0

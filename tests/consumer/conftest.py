@@ -15,13 +15,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
 
 sys.path.insert(0, str(Path(__file__).parent))
-
 from consumer_faces import Faces
+
+settings.register_profile("consumer", deadline=None)  # how long an example takes says nothing on a shared machine
+settings.load_profile("consumer")
 
 Produce = Callable[..., None]
 

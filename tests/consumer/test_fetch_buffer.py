@@ -16,7 +16,12 @@ from pyclient.errors import CorruptBatch
 
 
 def buffer_of(subscription: SubscriptionState, **options: int) -> FetchBuffer:
-    return FetchBuffer(subscription, low_bytes=options.get("low_bytes", 1), check_crcs=True)
+    return FetchBuffer(
+        subscription,
+        low_bytes=options.get("low_bytes", 1),
+        high_bytes=options.get("high_bytes", 10**9),
+        check_crcs=True,
+    )
 
 
 def answer(buffer: FetchBuffer, parts: Sequence[tuple[AssignedPartition, bytes]], node: int = 1) -> None:
@@ -119,16 +124,25 @@ def test_memory_is_free_only_when_the_whole_answer_is_taken() -> None:
     assert buffer.held(1) == 0
 
 
-def test_more_is_wanted_when_a_partitions_stock_runs_low() -> None:
+def test_more_is_wanted_once_when_a_partitions_stock_runs_low() -> None:
     subscription, (state,) = assigned(T0)
     one = batch_of(0, 2)
     buffer = buffer_of(subscription, low_bytes=len(one) + 1)
     answer(buffer, [(state, one + batch_of(2, 2) + batch_of(4, 2))])
+    for taken, wanted in ((2, False), (1, False), (1, True), (2, False)):
+        buffer.wants_more = False
+        buffer.take(taken)
+        assert buffer.wants_more == wanted
+
+
+def test_more_is_wanted_when_memory_is_free_again() -> None:
+    subscription, (first, second) = assigned(T0, T1)
+    data = batch_of(0, 2)
+    buffer = buffer_of(subscription, low_bytes=0, high_bytes=2 * len(data))
+    answer(buffer, [(first, data)])
+    answer(buffer, [(second, data)])
+    assert not buffer.wants_more
     buffer.take(2)
-    assert not buffer.wants_more
-    buffer.take(1)
-    assert not buffer.wants_more
-    buffer.take(1)
     assert buffer.wants_more
 
 

@@ -14,7 +14,15 @@ from pyclient import errors
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
-from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, Target, low_bytes, plan_fetch
+from pyclient.consumer.fetch_plan import (
+    AnswerReader,
+    FetchOutcome,
+    FetchPlan,
+    Target,
+    high_bytes,
+    low_bytes,
+    plan_fetch,
+)
 from pyclient.consumer.subscription import AssignedPartition, Phase
 from pyclient.protocol.messages.fetch import AbortedTransaction, PartitionData
 from pyclient.types import TopicPartition
@@ -27,7 +35,9 @@ class Desk:
         defaults = {"bootstrap_servers": "h:1", "max_partition_fetch_bytes": 1_000, "fetch_max_bytes": 3_000}
         self.config = resolve(ConsumerConfig, {**defaults, **options})
         self.subscription, self.states = assigned(*(partitions or (T0, T1)), position=position)
-        self.buffer = FetchBuffer(self.subscription, low_bytes=low_bytes(self.config), check_crcs=True)
+        self.buffer = FetchBuffer(
+            self.subscription, low_bytes=low_bytes(self.config), high_bytes=high_bytes(self.config), check_crcs=True
+        )
         self.reader = AnswerReader(self.subscription, self.buffer, self.config, 0.1)
         self.leaders = dict.fromkeys(self.subscription.assignment(), 1)
 
@@ -95,6 +105,23 @@ def test_paused_partitions_and_those_already_asked_for_are_left_out() -> None:
     assert desk.asked() == [T0, T1]
 
 
+def test_a_fetch_that_an_old_leader_never_answers_does_not_keep_the_new_one_from_being_asked() -> None:
+    desk = Desk(T0)
+    (state,) = desk.states
+    at_old = desk.plan(1)
+    at_old.begin()
+    desk.leaders[T0] = 2
+    at_new = desk.plan(2)
+    assert list(at_new.targets) == [T0]
+    at_new.begin()
+    desk.take(at_new.targets[T0], 0.0, FetchOutcome(), records=batch_of(0, 2))
+    at_new.end()
+    desk.take(at_old.targets[T0], 0.0, FetchOutcome(), records=batch_of(0, 2))
+    at_old.end()
+    assert sum(piece.count for piece in desk.buffer.take(10)) == 2
+    assert state.position == 2
+
+
 def test_a_partition_with_half_its_share_in_stock_is_not_asked_for() -> None:
     desk = Desk()
     desk.stock(desk.states[0], 499)
@@ -149,7 +176,7 @@ def test_data_is_taken_and_the_next_fetch_begins_behind_it() -> None:
     desk = Desk(T0)
     (state,) = desk.states
     outcome = desk.answer(state, records=batch_of(0, 3) + batch_of(3, 2)[:-1], last_stable_offset=90)
-    assert outcome.changed
+    assert outcome.records
     assert (state.fetch_offset, state.position, state.high_watermark, state.last_stable_offset) == (3, 0, 100, 90)
     assert [piece.count for piece in desk.buffer.take(10)] == [3]
 
@@ -162,7 +189,12 @@ def test_an_answer_that_a_seek_overtook_is_dropped() -> None:
     outcome = FetchOutcome()
     desk.take(target, 0.0, outcome, error_code=errors.OffsetOutOfRange.code)
     desk.take(target, 0.0, outcome, records=batch_of(0, 1))
-    assert (outcome.changed, state.phase, state.position, len(desk.buffer)) == (False, Phase.FETCH, 50, 0)
+    assert (outcome.records or outcome.trouble, state.phase, state.position, len(desk.buffer)) == (
+        False,
+        Phase.FETCH,
+        50,
+        0,
+    )
 
 
 def test_the_same_partition_twice_in_one_answer_counts_once() -> None:

@@ -49,12 +49,13 @@ def test_what_the_second_lane_gives_back_the_first_one_takes():
         fetcher = Fetcher(
             node,
             subscription,
-            FetchBuffer(subscription, low_bytes=1, check_crcs=True),
+            FetchBuffer(subscription, low_bytes=1, high_bytes=10**9, check_crcs=True),
             threading.Lock(),
             resolve(ConsumerConfig, {"bootstrap_servers": "127.0.0.1:1"}),
             clock=ManualClock(),
             rng=random.Random(1),
-            on_change=lambda errors: None,
+            on_records=lambda: None,
+            on_trouble=lambda errors: None,
         )
         subscription.assign([TopicPartition("t", n) for n in range(4)])
         for state in subscription:
