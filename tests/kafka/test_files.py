@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from pyclient import Producer
 from pyclient.admin import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyclient.records import BatchBuilder, Compression
+from tests.broker_embedded.groups.raw import RawConnection
 from tests.interop.peers import CODECS, PEERS
 from tests.kafka import tools
 from tests.kafka.jars import VERSIONS, why_not
@@ -33,6 +39,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, kafka_tools: None) -> Iter
             with Producer(servers, compression_type=codec, batch_size=4096, linger_ms=5) as producer:
                 for n in range(COUNT):
                     producer.send("work", b"%d " % n * 60, key=codec.encode(), headers={"n": b"%d" % n})
+        produce_prepared(servers)
         for group in ("one", "two"):
             WITNESS.read_in_group(servers, "work", group, 100)
     yield data_dir
@@ -81,29 +88,83 @@ def test_dump_log_reads_our_offsets_and_our_metadata(written: Path, version: str
     assert not re.search(r"Could not|exception|unknown", told, re.IGNORECASE), told[-2000:]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_our_broker_opens_what_kafka_wrote(version: str, tmp_path: Path) -> None:
-    reason = why_not(version)
+class Theirs(NamedTuple):
+    """What a real Kafka left behind: its data directory, and what was sent to each topic."""
+
+    data_dir: Path
+    sent: dict[str, list[tuple[bytes | None, bytes | None]]]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Theirs:
+    """The data directory of a real Kafka of each release: all codecs, a group, prepared batches, a clean end."""
+    reason = why_not(request.param)
     if reason:
         pytest.skip(reason)
     sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
-    with RealKafka(version, heap="512M", directory=tmp_path) as kafka:
+    with RealKafka(request.param, heap="512M", directory=tmp_path_factory.mktemp("theirs")) as kafka:
         servers = kafka.bootstrap_servers
         with Admin(servers) as admin:
-            admin.create_topics([NewTopic(codec, 1, 1, configs={"segment.bytes": str(1 << 20)}) for codec in CODECS])
+            admin.create_topics([NewTopic(codec, 1, 1) for codec in CODECS])
         for codec in CODECS:
             sent[codec] = [(b"k%d" % n, b"%s %d" % (codec.encode(), n)) for n in range(500)]
             with Producer(servers, compression_type=codec) as producer:
                 for key, value in sent[codec]:
                     producer.send(codec, value, key=key)
         WITNESS.read_in_group(servers, "lz4", "readers", 10)
-    with EmbeddedCluster(data_dir=str(kafka.data_dir())) as cluster:
+        produce_prepared(servers)
+    return Theirs(kafka.data_dir(), sent)
+
+
+def prepared_batches() -> Iterator[bytes]:
+    """Batches of every codec and size, every other one of an idempotent producer; always the same."""
+    rng, sequence = random.Random(5), 0
+    start_ms = 1_700_000_000_000
+    for n in range(400):
+        builder, count = BatchBuilder(bytearray(1 << 16), None), rng.randrange(1, 40)
+        for index in range(count):
+            timestamp_ms = start_ms + n * 1000 + rng.randrange(2000)
+            handle = builder.append(timestamp_ms, b"k%d" % index, rng.randbytes(rng.randrange(300)), (("h", b"x"),))
+            assert handle is not None
+        if n % 2:
+            yield bytes(builder.seal(compression=Compression(n % 5)))
+        else:
+            producer = {"producer_id": 1007, "producer_epoch": 0, "base_sequence": sequence}
+            yield bytes(builder.seal(compression=Compression(n % 5), **producer))
+            sequence += count
+
+
+def produce_prepared(servers: str) -> None:
+    """The prepared batches, one request each, into a topic whose segments and indexes have much to do."""
+    configs = {"segment.bytes": str(1 << 20), "index.interval.bytes": "2000", "retention.ms": "-1"}
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic("prepared", 1, 1, configs=configs)])
+    with RawConnection(servers) as connection:
+        for batch in prepared_batches():
+            data = [PartitionProduceData(index=0, records=batch)]
+            topics = [TopicProduceData(name="prepared", partition_data=data)]
+            answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_the_same_batches_make_the_same_files_byte_by_byte(written: Path, theirs: Theirs) -> None:
+    ours, kafkas = written / "prepared-0", theirs.data_dir / "prepared-0"
+    names = {path.name for path in kafkas.iterdir()}
+    assert {path.name for path in ours.iterdir()} == names
+    assert len([name for name in names if name.endswith(".log")]) == 2
+    for name in sorted(names - {"partition.metadata"}):  # which holds the topic's own id
+        assert (ours / name).read_bytes() == (kafkas / name).read_bytes(), name
+
+
+def test_our_broker_opens_what_kafka_wrote(theirs: Theirs, tmp_path: Path) -> None:
+    data_dir = shutil.copytree(theirs.data_dir, tmp_path / "data")
+    with EmbeddedCluster(data_dir=str(data_dir)) as cluster:
         servers = cluster.bootstrap_servers
         with Admin(servers) as admin:
-            assert {*CODECS} <= {*admin.list_topics()}
+            assert {*CODECS, "prepared"} == {*admin.list_topics()}
         for codec in CODECS:
             read = [(message.key, message.value) for message in WITNESS.consume(servers, codec, 500)]
-            assert read == sent[codec], codec
+            assert read == theirs.sent[codec], codec
         assert WITNESS.committed(servers, "lz4", "readers") == 10
         assert WITNESS.read_in_group(servers, "lz4", "readers", 5)[0].key == b"k10"
         with Producer(servers) as producer:
