@@ -45,6 +45,10 @@ class _Node:
     process: subprocess.Popen[bytes] | None = None
 
     @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
     def properties(self) -> Path:
         return self.folder / "server.properties"
 
@@ -60,8 +64,9 @@ class _Node:
 class RealKafka:
     """A cluster of `nodes` nodes of a Kafka release, each with `settings` on top of what makes it fit for a test.
 
-    `heap` is Java's size of a node's memory. The data lies under `directory`, which the caller keeps; without it, under
-    a temporary one that goes with the cluster. Raises `NoKafka` where it cannot run.
+    `heap` is Java's size of a node's memory. Node N keeps its data in `nodeN/data` under `directory`, which stays, and
+    opens what is there already; without it, under a temporary one that goes with the cluster. Raises `NoKafka` where it
+    cannot run.
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class RealKafka:
 
     def data_dir(self, node: int = 1) -> Path:
         """Where a node keeps its logs."""
-        return self._nodes[node - 1].folder / "data"
+        return self._nodes[node - 1].data
 
     def __enter__(self) -> RealKafka:
         try:
@@ -104,10 +109,14 @@ class RealKafka:
         self.close()
 
     def start(self) -> None:
-        """Format the data directories where needed, start every node, and wait until the cluster serves."""
+        """Format the data directories that are new, start every node, and wait until the cluster serves."""
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x", 1)
-        formats = [self._format(node, cluster_id) for node in self._nodes if not node.properties.exists()]
-        for process in formats:
+        for node in self._nodes:
+            node.data.mkdir(parents=True, exist_ok=True)
+            lines = (f"{name}={value}" for name, value in self._properties(node).items())
+            node.properties.write_text("\n".join(lines) + "\n")
+        new = [node for node in self._nodes if not (node.data / "meta.properties").exists()]
+        for process in [self._format(node, cluster_id) for node in new]:
             finish(process)
         for node in self._nodes:
             self._launch(node)
@@ -115,9 +124,6 @@ class RealKafka:
             self._wait_until_serving(node)
 
     def _format(self, node: _Node, cluster_id: str) -> subprocess.Popen[str]:
-        (node.folder / "data").mkdir(parents=True, exist_ok=True)
-        lines = (f"{name}={value}" for name, value in self._properties(node).items())
-        node.properties.write_text("\n".join(lines) + "\n")
         arguments = ("format", "-t", cluster_id, "-c", str(node.properties))
         pipe = subprocess.PIPE
         return subprocess.Popen(
@@ -138,7 +144,7 @@ class RealKafka:
             "advertised.listeners": address,
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": str(node.folder / "data"),
+            "log.dirs": str(node.data),
             "default.replication.factor": replicas,
             "offsets.topic.num.partitions": "5",
             "offsets.topic.replication.factor": replicas,

@@ -1,4 +1,4 @@
-"""Files: Kafka's dump-log reads ours without complaint, and our broker opens a data directory that Kafka wrote."""
+"""Files: Kafka's tools read ours, the same work makes the same bytes, and each opens the other's data directory."""
 
 from __future__ import annotations
 
@@ -169,3 +169,17 @@ def test_our_broker_opens_what_kafka_wrote(theirs: Theirs, tmp_path: Path) -> No
         assert WITNESS.read_in_group(servers, "lz4", "readers", 5)[0].key == b"k10"
         with Producer(servers) as producer:
             assert producer.send("lz4", b"more").result(20).offset == 500
+
+
+def test_kafka_opens_what_our_broker_wrote(written: Path, tmp_path: Path) -> None:
+    """The release whose metadata.version we write; older ones know it as little as they would a newer Kafka's."""
+    shutil.copytree(written, tmp_path / "node1" / "data")
+    with RealKafka(heap="512M", directory=tmp_path) as kafka:
+        servers = kafka.bootstrap_servers
+        read = WITNESS.consume(servers, "work", COUNT * len(CODECS))
+        assert [message.key for message in read[::COUNT]] == [codec.encode() for codec in CODECS]
+        assert [message.headers for message in read] == [(("n", b"%d" % n),) for n in range(COUNT)] * len(CODECS)
+        for group in ("one", "two"):
+            assert WITNESS.committed(servers, "work", group) == 100
+        with Producer(servers) as producer:
+            assert producer.send("work", b"more").result(20).offset == COUNT * len(CODECS)
