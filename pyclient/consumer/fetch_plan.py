@@ -101,9 +101,9 @@ def plan_fetch(
 ) -> FetchPlan:
     """The partitions that `node` leads and that want data, those first that have waited longest.
 
-    Left out are those that a fetch to this node is in flight for, and those with enough in stock. What a node's answers hold in
-    memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes` together; only
-    when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
+    Left out are those that a fetch to this node is in flight for, and those with enough in stock. What a node's
+    answers hold in memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes`
+    together; only when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
     """
     plan = FetchPlan(node)
     low, in_stock = low_bytes(config), False

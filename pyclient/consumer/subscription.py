@@ -32,7 +32,7 @@ class Phase(Enum):
     RESET     -> FETCH | STOPPED              ListOffsets finds the position
     FETCH     -> RESET | VALIDATE | STOPPED   out of range, a new leader, an error that only the user can solve
     VALIDATE  -> FETCH | STOPPED              OffsetForLeaderEpoch says whether the log was truncated (KIP-320)
-    any       -> FETCH | VALIDATE (seek), RESET (seek to beginning or end)
+    any       -> FETCH | VALIDATE (seek), RESET (seek to beginning or end), STOPPED (not subscribed to any more)
     """
 
     COMMITTED = "committed"
@@ -111,6 +111,20 @@ class AssignedPartition:
         self.fetch_offset = self.position
         self.error = error
 
+    def retire(self) -> None:
+        """Nothing more is wanted of it, though it is assigned until the next rebalance; its position stays."""
+        self._void()
+        self.phase = Phase.STOPPED
+        self.fetch_offset = self.position
+
+    def revive(self, first_phase: Phase) -> None:
+        """Undoes `retire`."""
+        if self.phase is Phase.STOPPED and self.error is None:
+            if self.position >= 0:
+                self.start_at(self.position, self.position_epoch)
+            else:
+                self.phase = first_phase
+
     def _void(self) -> None:
         self.version += 1
         self.buffered = 0
@@ -140,9 +154,14 @@ class SubscriptionState:
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Replaces the subscription by a list of topics."""
+        """Replaces the subscription by a list of topics. Of other topics nothing is read any more, from now on."""
         self._refuse_mixing(Mode.TOPICS)
         self.mode, self.topics, self.pattern = Mode.TOPICS, tuple(dict.fromkeys(topics)), None
+        for partition, state in self._assigned.items():
+            if partition.topic in self.topics:
+                state.revive(self._first_phase)
+            else:
+                state.retire()
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
         """Replaces the subscription by all topics whose whole name matches; `match` finds them."""

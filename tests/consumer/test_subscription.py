@@ -30,6 +30,23 @@ def test_subscribing_and_assigning_exclude_each_other() -> None:
     assert subscription.mode is Mode.MANUAL
 
 
+def test_nothing_is_read_of_a_topic_that_is_not_subscribed_to_any_more() -> None:
+    subscription = SubscriptionState(looks_up_committed=True)
+    subscription.subscribe(["t", "u"])
+    subscription.set_assignment([T0, TopicPartition("u", 0)])
+    for state in subscription:
+        state.start_at(5, leader_epoch=2)
+    other, state = subscription.require(TopicPartition("u", 0)), subscription.require(T0)
+    version = state.version
+    subscription.subscribe(["u"])
+    assert (state.phase, other.phase) == (Phase.STOPPED, Phase.FETCH)
+    assert not subscription.holds(state, version)  # what is fetched already is void
+    assert subscription.positions()[T0] == OffsetAndMetadata(5, "", 2)  # and can still be committed
+    assert subscription.first_error() is None
+    subscription.subscribe(["t"])
+    assert (state.phase, state.position) == (Phase.FETCH, 5)
+
+
 def test_a_pattern_matches_whole_names_and_says_when_its_topics_change() -> None:
     subscription = SubscriptionState(looks_up_committed=True)
     subscription.subscribe_pattern(re.compile("orders-.*"))
