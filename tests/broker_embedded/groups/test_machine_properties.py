@@ -67,8 +67,11 @@ class Group(RuleBasedStateMachine):
             assert (result.generation, result.members, result.protocol_name) == (-1, (), None)
             return
         self.ids.append(result.member_id)
-        assert result.generation == self.group.generation >= 1
-        assert result.member_id in self.group.members
+        assert 1 <= result.generation <= self.group.generation
+        if result.generation == self.group.generation:
+            assert result.member_id in self.group.members
+        else:  # a rebalance timeout of 0 ends a generation in the moment it begins
+            assert not any(member.rebalance_timeout_ms for member in self.group.members.values())
         assert result.protocol_name in METADATA
         if result.members:
             assert result.leader == result.member_id
