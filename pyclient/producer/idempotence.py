@@ -5,16 +5,17 @@ The numbers of a partition move through four phases:
     NEW       no producer id yet
     PROBING   what the broker has is not certain: one batch at a time, in order
     STEADY    the broker confirmed the last batch before those on their way: as many as may be in flight
-    BROKEN    a number is certainly missing at the broker: with nothing left on the wire, begin a new epoch at 0
+    BROKEN    a number is certainly missing at the broker: what comes behind it needs a new epoch, from 0
 
 A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can slip in
-between, and it goes out alone first, because a broker that has no state of a producer takes any first sequence.
+between, and once every batch before the missing number has an outcome under its old one, by which the broker knows it.
+It goes out alone first, because a broker that has no state of a producer takes any first sequence.
 Epochs are raised here, partition by partition: a broker compares them per partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
@@ -22,6 +23,7 @@ from typing import Final, Protocol
 MAX_EPOCH: Final = 32_767
 MAX_SEQUENCE: Final = 2**31 - 1
 NO_PRODUCER_ID: Final = -1
+EVERYTHING: Final = -1  # the position before all batches
 
 
 class Phase(Enum):
@@ -34,9 +36,10 @@ class Phase(Enum):
 
 
 class Numbered(Protocol):
-    """A batch as far as its numbers go."""
+    """A batch as far as its numbers go; `position` tells its place in the partition."""
 
     base_sequence: int
+    position: int
 
     @property
     def count(self) -> int:
@@ -79,7 +82,7 @@ def add_sequence(sequence: int, count: int) -> int:
 class PartitionSequence:
     """The numbers of one partition."""
 
-    __slots__ = ("_replace_id", "epoch", "next", "phase", "producer_id")
+    __slots__ = ("_hole", "_replace_id", "epoch", "next", "phase", "producer_id")
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
@@ -87,11 +90,12 @@ class PartitionSequence:
         self.next = 0
         self.phase = Phase.NEW
         self._replace_id = False
+        self._hole = EVERYTHING  # in phase BROKEN: the position from which on numbers are void
 
     def __repr__(self) -> str:
         return f"<PartitionSequence {self.phase.name} id={self.producer_id} epoch={self.epoch} next={self.next}>"
 
-    def prepare(self, on_wire: int, identity: ProducerIdentity, outstanding: Iterable[Numbered]) -> bool:
+    def prepare(self, on_wire: int, identity: ProducerIdentity, outstanding: Sequence[Numbered]) -> bool:
         """Whether a batch may be sent now, with `on_wire` others on their way; begins a new epoch if it is time.
 
         `outstanding` are the batches that have numbers and no outcome, in order. False also if a producer id has to
@@ -101,7 +105,7 @@ class PartitionSequence:
             return True
         if on_wire:
             return False
-        if self.phase is Phase.PROBING:
+        if self.phase is Phase.PROBING or (outstanding and outstanding[0].position < self._hole):
             return True
         return self._begin(identity) and self._renumber(outstanding)
 
@@ -120,9 +124,13 @@ class PartitionSequence:
         if self.phase is Phase.STEADY:
             self.phase = Phase.PROBING
 
-    def broke(self, *, replace_id: bool = False) -> None:
-        """A number is certainly missing at the broker; `replace_id` if even a higher epoch would be refused."""
+    def broke(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
+        """The broker certainly has nothing from `position` on, and will not take the numbers behind it.
+
+        `replace_id` if even a higher epoch would be refused.
+        """
         if self.phase is not Phase.NEW:
+            self._hole = min(position, self._hole) if self.phase is Phase.BROKEN else position
             self.phase = Phase.BROKEN
             self._replace_id = self._replace_id or replace_id
 
@@ -138,7 +146,7 @@ class PartitionSequence:
         self.producer_id, self.epoch, self._replace_id = identity.producer_id, identity.epoch, False
         return True
 
-    def _renumber(self, outstanding: Iterable[Numbered]) -> bool:
+    def _renumber(self, outstanding: Sequence[Numbered]) -> bool:
         self.next = 0
         for batch in outstanding:
             self.assign(batch)

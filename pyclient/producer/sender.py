@@ -236,10 +236,10 @@ class Sender:
         self.refresh_wanted = self.refresh_wanted or code in STALE_METADATA
         first = bool(queue.outstanding) and queue.outstanding[0] is batch
         if code == FENCED:
-            queue.sequence.broke(replace_id=True)
+            queue.sequence.broke(batch.position, replace_id=True)
         elif code in LOST_ITS_PLACE and first and not batch.part_of_doubtful:
             batch.doubtful = False  # all before it has an outcome, so the broker has neither it nor those behind it
-            queue.sequence.broke()
+            queue.sequence.broke(batch.position)
         else:
             queue.sequence.doubted()
         if code in LOST_ITS_PLACE and first and batch.part_of_doubtful:
@@ -347,5 +347,5 @@ class Sender:
             if batch.doubtful:
                 queue.sequence.doubted()
             else:
-                queue.sequence.broke()
+                queue.sequence.broke(batch.position)
         self.accumulator.release(batch)

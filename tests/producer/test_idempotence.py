@@ -10,6 +10,7 @@ from pyclient.producer.idempotence import MAX_EPOCH, PartitionSequence, Phase, P
 @dataclass
 class Batch:
     count: int
+    position: int = 0
     numbers: tuple[int, int, int] = (-1, -1, -1)
     base_sequence: int = -1
 
@@ -64,6 +65,29 @@ def test_a_new_epoch_begins_only_when_nothing_is_on_the_wire_and_renumbers_what_
     assert sequence.prepare(0, identity, left)
     assert [batch.numbers for batch in left] == [(7, 1, 0), (7, 1, 3)] and sequence.next == 7
     assert sequence.phase is Phase.PROBING
+
+
+def test_a_batch_before_the_missing_number_is_resolved_under_its_old_one_first():
+    sequence, identity = begun()
+    sequence.confirmed()
+    before, behind = Batch(3, position=0), Batch(4, position=5)
+    for batch in (before, behind):
+        sequence.assign(batch)
+    sequence.broke(3)
+    assert not sequence.prepare(1, identity, [before, behind])
+    assert sequence.prepare(0, identity, [before, behind]) and before.numbers == (7, 0, 0)
+    sequence.confirmed()
+    assert sequence.prepare(0, identity, [behind]) and behind.numbers == (7, 1, 0)
+
+
+def test_the_first_of_several_missing_numbers_counts():
+    sequence, identity = begun()
+    batch = Batch(3, position=4)
+    sequence.assign(batch)
+    sequence.broke(9)
+    sequence.broke(4)
+    sequence.broke(20)
+    assert sequence.prepare(0, identity, [batch]) and batch.numbers == (7, 1, 0)
 
 
 def test_past_the_last_epoch_a_new_producer_id_is_needed():

@@ -202,6 +202,22 @@ def test_a_refused_record_leaves_no_hole_behind():
     assert not bad[0].exception(0).maybe_persisted
 
 
+def test_a_refused_batch_does_not_renumber_an_earlier_one_that_may_be_written():
+    bench = Bench()
+    bench.warm()
+    (first,) = bench.batch("first")
+    bench.batch("bad")
+    bench.batch("last")
+    bench.drain()
+    bench.answer("first", errors.NotEnoughReplicasAfterAppend.code)
+    bench.answer("bad", errors.InvalidRecord.code)
+    bench.answer("last", OUT_OF_ORDER)
+    assert bench.drain(seconds=1.0) == [["first"]] and bench.numbers("first") == (0, 1)
+    bench.answer("first", base_offset=1)
+    assert first.result(0).offset == 1
+    assert bench.drain() == [["last"]] and bench.numbers("last") == (1, 0)
+
+
 def test_an_expired_batch_of_unknown_outcome_keeps_the_numbers_going():
     bench = Bench()
     bench.warm()

@@ -117,7 +117,10 @@ class ProducerMachine(RuleBasedStateMachine):
         self.topic_id = uuid.uuid4()
         self._metadata()
         self.sender.identity.obtained(7, epoch)
-        self.first_sequence = sequence
+        if self.idempotent and sequence:  # as if so many records had been sent before
+            for queue in self.topic.queues:
+                assert queue.sequence.prepare(0, self.sender.identity, [])
+                queue.sequence.next = sequence
         self.wire: dict[int, list[tuple[ProduceWork, dict[int, bytes]]]] = {0: [], 1: []}
         self.sent: list[list[tuple[bytes, DeliveryFuture, float]]] = [[] for _ in range(PARTITIONS)]
         self.completions: dict[int, int] = {}
@@ -173,9 +176,6 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def _check_on_wire(self, batch):
         if self.idempotent:
-            sequence = batch.queue.sequence
-            if sequence.next == batch.count and self.first_sequence and batch.base_sequence == 0 and not sequence.epoch:
-                sequence.next = self.first_sequence  # later batches of a first epoch come close to the wrap
             nodes = [node for node, works in self.wire.items() for work, _ in works if batch in work.batches]
             assert len(set(nodes)) == 1
 
