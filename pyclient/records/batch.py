@@ -30,7 +30,6 @@ _PRODUCER: Final = struct.Struct(">qhi")
 _LENGTH_END: Final = 12  # the length counts the bytes behind itself
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
-_KEEP_GIL: Final = 0  # 128 KiB take 10 us; getting the GIL back from a busy thread takes up to 5 ms (polls: 2x slower)
 _CHECKED_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 _PRODUCER_AT: Final = 43
@@ -176,7 +175,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader, topic: str = "
         raise CorruptRecord(f"{where(header, topic, partition)} ends early")
     view = memoryview(buffer)
     if header.magic == 2:
-        actual = crc32c(view[position + _CHECKED_AT : end], gil_release_mode=_KEEP_GIL)
+        actual = crc32c(view[position + _CHECKED_AT : end])
     else:
         actual = zlib.crc32(view[position + _MAGIC_AT : end])
     if actual != header.crc:
@@ -214,7 +213,7 @@ def stamp_timestamp(
 
 def _stamp_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
     checked = memoryview(buffer)[position + _CHECKED_AT : position + size]
-    struct.pack_into(">I", buffer, position + _CRC_AT, crc32c(checked, gil_release_mode=_KEEP_GIL))
+    struct.pack_into(">I", buffer, position + _CRC_AT, crc32c(checked))
 
 
 def seal_batch(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
 Checksum = Callable[[bytes | bytearray | memoryview], int]
 
+_KEEP_GIL = 0
+# 128 KiB take 10 us, and a thread that gives the GIL up for them may wait 5 ms to get it back: polls were 2x slower.
 
-def _load() -> Checksum:
+
+def _load() -> Callable[..., int]:
     """Load the compiled module alone: the package asks for its own version first, which takes 35 ms at every start."""
     package = PathFinder.find_spec("crc32c")
     spec = PathFinder.find_spec("_crc32c", package.submodule_search_locations) if package else None
@@ -19,8 +23,8 @@ def _load() -> Checksum:
         return whole
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    alone: Checksum = module.crc32c
+    alone: Callable[..., int] = module.crc32c
     return alone
 
 
-crc32c = _load()
+crc32c: Checksum = partial(_load(), gil_release_mode=_KEEP_GIL)
