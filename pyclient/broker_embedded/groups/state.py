@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.events import JoinResult, Reply
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+SHORTEST_REBALANCE: Final = 0.1
 NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
 """Seconds that a new member's first JoinGroup may be parked: it cannot send heartbeats before it knows its id."""
 
@@ -121,8 +122,9 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout(self) -> float:
-        """Seconds that the slowest member may take to join again."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
+        """Seconds that the slowest member may take to join again; never so few that the timers would spin."""
+        longest = max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max(longest / 1000, SHORTEST_REBALANCE)
 
     def check(self, member_id: str, instance_id: str | None) -> int:
         """0, or the error code for somebody who says to be that member (KIP-345: or no longer is)."""

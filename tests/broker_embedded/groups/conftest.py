@@ -46,6 +46,7 @@ class Script:
         self.answers: dict = {}
         self.stores: list[Store] = []
         self.hold = False
+        self.ticks = 0
         self._ids = (f"id-{n}" for n in itertools.count(1))
 
     def step(self, event) -> None:
@@ -118,6 +119,7 @@ class Script:
         end = self.now + seconds
         while (due := next_deadline(self.group)) is not None and due <= end:
             self.now = max(self.now, due)
+            self.ticks += 1
             self.step(Tick())
         self.now = end
 

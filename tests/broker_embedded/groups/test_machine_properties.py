@@ -67,11 +67,8 @@ class Group(RuleBasedStateMachine):
             assert (result.generation, result.members, result.protocol_name) == (-1, (), None)
             return
         self.ids.append(result.member_id)
-        assert 1 <= result.generation <= self.group.generation
-        if result.generation == self.group.generation:
-            assert result.member_id in self.group.members
-        else:  # a rebalance timeout of 0 ends a generation in the moment it begins
-            assert not any(member.rebalance_timeout_ms for member in self.group.members.values())
+        assert result.generation == self.group.generation >= 1
+        assert result.member_id in self.group.members
         assert result.protocol_name in METADATA
         if result.members:
             assert result.leader == result.member_id
@@ -138,7 +135,7 @@ class Group(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 1, 3, 30, 400]))
     def wait(self, seconds):
         end = self.now + seconds
-        for _ in range(10_000):
+        for _ in range(5_000):
             due = next_deadline(self.group)
             if due is None or due > end:
                 break

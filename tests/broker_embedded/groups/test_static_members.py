@@ -116,6 +116,17 @@ def test_a_rebalance_waits_on_while_only_absent_static_members_are_left(script):
     assert script.join("a3", "id-1", instance="one", session=600, rebalance=5).generation == 3
 
 
+def test_waiting_for_absent_static_members_does_not_spin(script):
+    script.join("a", instance="one", session=600, rebalance=0)
+    script.sync("sa", "id-1", 1, "one")
+    script.join("b", rebalance=0)
+    script.leave("id-2")
+    ticks = script.ticks
+    script.wait(60)
+    assert script.state == "PreparingRebalance"
+    assert script.ticks - ticks <= 600
+
+
 def test_an_administrator_removes_a_static_member_by_its_name(script):
     both_static(script)
     assert script.leave(("", "two"), ("", "nobody")) == [0, errors.UnknownMemberId.code]
