@@ -19,7 +19,7 @@ from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.interrupted import DATA_FILE, finish_interrupted
 from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, drop_snapshots_behind, parse_snapshot
 from pyclient.broker_embedded.log.producer_state import ProducerState
-from pyclient.broker_embedded.log.replay import aborted, replay_batch
+from pyclient.broker_embedded.log.replay import replay_into
 from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
@@ -188,7 +188,7 @@ class _Loading:
     def replay(self, from_offset: int, to_offset: int) -> None:
         """Tells the producers of the batches in between, reading no more than their headers."""
         for segment, position, header in self._headers(from_offset, to_offset):
-            self._take_producer(segment, position, header)
+            replay_into(segment, self.producers, position, header)
 
     def _headers(self, from_offset: int, to_offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
         for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
@@ -199,15 +199,6 @@ class _Loading:
                 if header.base_offset >= to_offset:
                     return
                 yield segment, position, header
-
-    def _take_producer(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        try:
-            completed = replay_batch(self.producers, header, lambda: segment.read_batch(position, header))
-        except errors.CorruptRecord as error:  # whole, but not a marker that anybody could read
-            log.warning("%s: %s: byte %d: %s", self._name, segment.log.path, position, error)
-            return
-        if completed is not None and completed.aborted:
-            segment.transactions.append(aborted(self.producers, completed))
 
     def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
         """A snapshot is kept for each segment's base, and the newest one."""
@@ -229,28 +220,41 @@ class _Loading:
             if index + 1 < len(self.segments) and self.segments[index + 1].base_offset <= start:
                 continue
             self.end_offset = max(self.end_offset, segment.base_offset)
-            try:
-                self._recover_segment(segment, start, check_from)
-            except DamagedSegment as error:
-                self._cut(segment, error)
+            self._recover_segment(segment, start, check_from)
+            if self.damage is not None:
                 self._drop_segments(index + 1)
                 break
-        if (
-            self.end_offset < start
-        ):  # damaged below what was taken for safe: the snapshot knows of batches that are gone
+        if self.end_offset < start:  # what was taken for safe is damaged: the snapshot knows of batches that are gone
             self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
 
     def _recover_segment(self, segment: Segment, start: int, check_from: int) -> None:
         """Goes through a segment's batches from offset `start` on, and checks those from `check_from` on."""
-        segment.load_indexes(start)
-        position = self._position_of(segment, start)
-        segment.resume_at(position)
-        segment.transactions.truncate(start)
-        for at, header in _checked(segment, position, check_from):
-            self._take_epoch(header)
-            segment.note(at, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
-            self._take_producer(segment, at, header)
-            self.end_offset = header.next_offset
+        position = self._prepare(segment, start)
+        try:
+            for at, header in _checked(segment, position, check_from):
+                self._take_epoch(header)
+                segment.note(at, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+                replay_into(segment, self.producers, at, header)
+                self.end_offset = header.next_offset
+        except DamagedSegment as error:
+            self._cut(segment, error)
+        if self.damage is not None:
+            self.end_offset = self._find_end(segment)
+
+    def _prepare(self, segment: Segment, start: int) -> int:
+        """Brings the indexes to where they were at offset `start`; returns its position.
+
+        Where not even the headers make sense the segment is cut first; what is left of it is still to be checked.
+        """
+        while True:
+            try:
+                segment.load_indexes(start)
+                position = self._position_of(segment, start)
+                segment.resume_at(position)
+                segment.transactions.truncate(start)
+                return position
+            except DamagedSegment as error:
+                self._cut(segment, error)
 
     def _position_of(self, segment: Segment, start: int) -> int:
         """Where the first batch is that ends at or behind offset `start`; the end if there is none."""
@@ -263,7 +267,6 @@ class _Loading:
         lost = segment.size - damage.position
         log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
         segment.cut(damage.position)
-        self.end_offset = self._find_end(segment)
         self.damage = damage
 
     def _drop_segments(self, index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,6 +16,8 @@ from pyclient.records import BatchHeader, ControlType, control_type, decode_key_
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.log.segment import Segment
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 _MARKER: Final = struct.Struct(">hi")  # version, coordinator epoch
 
@@ -64,8 +67,8 @@ def aborted(producers: ProducerState, completed: CompletedTransaction) -> Aborte
     )
 
 
-def rebuild_aborted(segment: Segment, snapshot: bytes | None) -> None:
-    """Makes a segment's transaction index again, from the producers as they were at its base and the batches in it."""
+def rebuild_aborted(segment: Segment, snapshot: bytes | None, before: int | None) -> None:
+    """Makes a transaction index again (up to offset `before`) from the batches, and the snapshot at their beginning."""
     try:
         entries = [] if snapshot is None else parse_snapshot(snapshot)
     except CorruptSnapshot:
@@ -73,6 +76,17 @@ def rebuild_aborted(segment: Segment, snapshot: bytes | None) -> None:
     producers = ProducerState(segment.log.path, entries)
     segment.transactions.truncate(0)
     for position, header in segment.walk(0):
-        completed = replay_batch(producers, header, lambda at=position, of=header: segment.read_batch(at, of))  # type: ignore[misc]
-        if completed is not None and completed.aborted:
-            segment.transactions.append(aborted(producers, completed))
+        if before is not None and header.base_offset >= before:
+            return
+        replay_into(segment, producers, position, header)
+
+
+def replay_into(segment: Segment, producers: ProducerState, position: int, header: BatchHeader) -> None:
+    """Tells `producers` of a batch in `segment`, and its transaction index of the transaction that it aborts."""
+    try:
+        completed = replay_batch(producers, header, lambda: segment.read_batch(position, header))
+    except errors.CorruptRecord as error:  # whole, but not a marker that anybody could read
+        log.warning("%s: %s: byte %d: %s", producers.where, segment.log.path, position, error)
+        return
+    if completed is not None and completed.aborted:
+        segment.transactions.append(aborted(producers, completed))

@@ -305,7 +305,7 @@ class Segment:
         self._bytes_since_index = self.size - self.index.last()[1]
         aborted = self._fs.read(self._stem + ".txnindex")
         if aborted is not None and not self.transactions.load(aborted):
-            rebuild_aborted(self, self._fs.read(self._stem + ".snapshot"))
+            rebuild_aborted(self, self._fs.read(self._stem + ".snapshot"), before)
         return complete
 
     def _confirmed(self) -> bool:

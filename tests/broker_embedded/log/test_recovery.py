@@ -308,3 +308,25 @@ def test_a_reader_that_meets_damage_is_told_the_file_and_the_byte(bench: Any, fi
     with pytest.raises(errors.CorruptMessage, match=f"{path}: damaged at byte {position}: "):
         log.read(5, 1000)
     assert bench.records(log, 8)[0].offset == 8
+
+
+@pytest.mark.parametrize("point", [0, 2, 4])
+def test_of_two_damages_the_first_ends_the_log(bench: Any, point: int) -> None:
+    """The later one is met first: it is in a header, which is read on the way to the place where checking begins."""
+    log = bench.open()
+    fill(bench, log, 6)
+    bench.end(log, 5, 1, commit=False)
+    values = bench.values(log)
+    log.close(clean=False)
+    path = bench.path(f"{0:020}.log")
+    content = bytearray(path.read_bytes())
+    bounds = [position for position, _ in iter_batches(bytes(content))]
+    content[bounds[2] + 70] ^= 1
+    content[bounds[4] : bounds[4] + 30] = bytes(30)
+    path.write_bytes(content)
+    bench.path(f"{0:020}.txnindex").write_bytes(b"junk")
+    log = bench.open(clean=False, recovery_point=point)
+    assert (log.end_offset, bench.values(log)) == (4, values[:4])
+    assert log.damage.position == bounds[2]
+    assert next(iter(log.producers)).last_sequence == 3
+    assert bench.path(f"{0:020}.log").stat().st_size == bounds[2]
