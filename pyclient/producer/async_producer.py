@@ -283,6 +283,11 @@ class AsyncProducer:
         self._check_process()
         return {"state": "closed" if self._closed else "new"} if self._core is None else self._core.health()
 
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the producer began; see `Producer.metrics`. Empty before the first use and after `close`."""
+        self._check_process()
+        return {} if self._core is None else self._core.metrics()
+
     def __repr__(self) -> str:
         servers = ",".join(self._config.bootstrap_servers)
         if self._forked:

@@ -286,6 +286,19 @@ class ProducerCore:
 
     # -- state
 
+    def metrics(self) -> dict[str, Any]:
+        """See `Producer.metrics`."""
+        with self.lock:
+            pool = self.accumulator.pool
+            return {
+                **self.sender.metrics.snapshot(self.clock.monotonic()),
+                "requests_in_flight": self.sender.total_in_flight,
+                "batches_unconfirmed": len(self.accumulator.incomplete),
+                "buffer_bytes_used": pool.total - pool.available,
+                "buffer_bytes_total": pool.total,
+                "sends_blocked": pool.waiting,
+            }
+
     def health(self) -> dict[str, Any]:
         """See `Producer.health`."""
         cluster = self.cluster.health()
@@ -298,11 +311,11 @@ class ProducerCore:
                 "connected_nodes": list(cluster.connected),
                 "last_failures": dict(cluster.last_failures),
                 "topics": sorted(self.accumulator.topics),
-                "unconfirmed_batches": len(self.accumulator.incomplete),
-                "in_flight_requests": self.sender.total_in_flight,
+                "batches_unconfirmed": len(self.accumulator.incomplete),
+                "requests_in_flight": self.sender.total_in_flight,
                 "buffer_bytes_used": pool.total - pool.available,
                 "buffer_bytes_total": pool.total,
-                "blocked_sends": pool.waiting,
+                "sends_blocked": pool.waiting,
                 "producer_id": self.sender.identity.producer_id,
             }
 

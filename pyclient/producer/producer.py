@@ -248,6 +248,16 @@ class Producer:
         self._check_process()
         return self._core.health()
 
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the producer began, as plain numbers.
+
+        Records, bytes (before compression) and batches delivered, records failed, batches retried and split, requests;
+        `records_per_second` and `bytes_per_second` over the last 30 s; `latency_ms` from `send` to the confirmation of
+        a batch's first record, as `p50`, `p99` and a histogram by upper bounds; and how full the buffer is.
+        """
+        self._check_process()
+        return self._core.metrics()
+
     def __repr__(self) -> str:
         servers = ",".join(self._config.bootstrap_servers)
         if self._forked:

@@ -13,6 +13,7 @@ from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.idempotence import ProducerIdentity
+from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.outcome import (
     DUPLICATE,
     FENCED,
@@ -91,6 +92,7 @@ class Sender:
     ) -> None:
         self.accumulator = accumulator
         self.identity = ProducerIdentity()
+        self.metrics = ProducerMetrics()
         self.refresh_wanted = False  # metadata is stale
         self._rng = rng
         self._idempotent = idempotent
@@ -137,6 +139,7 @@ class Sender:
         if not batches:
             return None
         state.in_flight += 1
+        self.metrics.requests += 1
         state.stalled_since = NEVER
         return ProduceWork(node, batches, size)
 
@@ -212,10 +215,10 @@ class Sender:
         settlements = [self._unknown(batch, error, written, now) for batch in work.batches]
         return [settlement for settlement in settlements if settlement is not None]
 
-    def unanswered(self, work: ProduceWork) -> list[Settlement]:
+    def unanswered(self, work: ProduceWork, now: float) -> list[Settlement]:
         """A Produce request with acks=0 was handed to the network: that is all that will ever be known."""
         self._ended(work)
-        return [self._delivered(batch, PartitionAnswer(0)) for batch in work.batches]
+        return [self._delivered(batch, PartitionAnswer(0), now) for batch in work.batches]
 
     def _ended(self, work: ProduceWork) -> None:
         self._nodes[work.node].in_flight -= 1
@@ -230,7 +233,7 @@ class Sender:
             idempotent=self._idempotent, doubtful=batch.doubtful,
         )  # fmt: skip
         if verdict is Verdict.DELIVERED:
-            return self._delivered(batch, answer)
+            return self._delivered(batch, answer, now)
         batch.last_error = error_of(answer, queue.name, node, batch.attempts)
         batch.doubtful = batch.doubtful or code not in NOT_WRITTEN
         self.refresh_wanted = self.refresh_wanted or code in STALE_METADATA
@@ -255,7 +258,7 @@ class Sender:
             return None
         return self._failed(batch, batch.last_error, record_errors_of(answer, queue.name))
 
-    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer) -> Settlement:
+    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Settlement:
         queue = batch.queue
         if self._idempotent:
             if queue.outstanding and queue.outstanding[0] is batch:
@@ -263,6 +266,7 @@ class Sender:
             queue.outstanding.remove(batch)
         base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
         settlement = Settlement(batch.delivery, batch.count, base_offset, answer.log_append_time_ms)
+        self.metrics.delivered(batch.count, batch.size, now - batch.created, now)
         self.accumulator.release(batch)
         return settlement
 
@@ -279,10 +283,12 @@ class Sender:
         return None
 
     def _retry(self, batch: ProducerBatch, now: float) -> None:
+        self.metrics.batches_retried += 1
         batch.retry_at = now + self._backoff.delay(batch.attempts - 1, self._rng)
         self.accumulator.put_back([batch])
 
     def _split(self, batch: ProducerBatch) -> None:
+        self.metrics.batches_split += 1
         parts = split_batch(batch, self.accumulator.pool)
         if batch.base_sequence != NO_SEQUENCE:
             at = batch.queue.outstanding.index(batch)
@@ -327,6 +333,7 @@ class Sender:
             self.accumulator.remove(batch)
             return self._failed(batch, error)
         batch.expired = True
+        self.metrics.records_failed += batch.count
         self.accumulator.incomplete.pop(batch, None)
         fresh = with_doubt(error, True)
         return Settlement(batch.delivery, batch.count, error=fresh)
@@ -334,6 +341,7 @@ class Sender:
     def _failed(
         self, batch: ProducerBatch, error: KafkaError, record_errors: Mapping[int, BaseException] | None = None
     ) -> Settlement:
+        self.metrics.records_failed += batch.count
         fresh = with_doubt(error, batch.doubtful)
         settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors or {})
         self._drop(batch)

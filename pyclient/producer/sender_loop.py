@@ -55,7 +55,6 @@ class SenderLoop:
     ) -> None:
         self.sender = sender
         self.next_look = NEVER  # when the loop looks again by itself
-        self.requests = 0
         self._cluster = cluster
         self._lock = lock
         self._config = config
@@ -230,7 +229,6 @@ class SenderLoop:
         if connection.closed:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
             return
-        self.requests += 1
         if self._config.acks == 0:
             self._send_unanswered(connection, request, work)
             return
@@ -261,7 +259,7 @@ class SenderLoop:
         error = future.exception()
         if error is None:
             response = future.result()
-            answers = _by_partition(response)
+            answers = answers_by_partition(response)
             now = self._clock.monotonic()
             with self._lock:
                 settlements = self.sender.answered(work, answers, response.throttle_time_ms, now)
@@ -299,7 +297,7 @@ class SenderLoop:
             self._lost(work, ConnectionFailed("the producer was closed"), written=True)
             raise
         with self._lock:
-            settlements = self.sender.unanswered(work)
+            settlements = self.sender.unanswered(work, self._clock.monotonic())
         self.tell(settlements)
         self.nudge()
 
@@ -338,8 +336,8 @@ class SenderLoop:
         return None
 
 
-def _by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
-    """The answers of a response; of several for one partition the first counts."""
+def answers_by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
+    """The answers of a response. Of several for one partition the first counts; what was not asked for stays unused."""
     answers: dict[tuple[str, int], PartitionAnswer] = {}
     for topic in response.responses:
         for partition in topic.partition_responses:

@@ -40,6 +40,9 @@ class SyncFace:
     def health(self) -> Any:
         return self.producer.health()
 
+    def metrics(self) -> Any:
+        return self.producer.metrics()
+
     def close(self, timeout: float | None = 20) -> None:
         self.producer.close(timeout)
 
@@ -97,6 +100,9 @@ class AsyncFace:
 
     def health(self) -> Any:
         return self.producer.health()
+
+    def metrics(self) -> Any:
+        return self.producer.metrics()
 
     def close(self, timeout: float | None = 20) -> None:
         self.thread.run(self.producer.close(timeout))

@@ -23,12 +23,13 @@ class FaultyNetwork:
     """Decides about every request and response by its API key; both ask `request` and `response` for a verdict.
 
     PASS; DROP (it never arrives); HOLD (until `release`); CUT (the connection ends instead; a request that is CUT has
-    not arrived, the request of a response that is CUT has).
+    not arrived, the request of a response that is CUT has). `rewrite` may change a response's bytes in place.
     """
 
     def __init__(self) -> None:
         self.request: Callable[[int], str] = lambda api: PASS
         self.response: Callable[[int], str] = lambda api: PASS
+        self.rewrite: Callable[[int, bytearray], None] = lambda api, frame: None
         self.requests: list[int] = []
         self.connects: Callable[[], bool] = lambda: True
         self.arrived = threading.Condition()
@@ -100,6 +101,9 @@ class Tap:
     def received(self, frame: memoryview) -> None:
         api = self._apis.popleft() if self._apis else -1
         verdict = self._network.response(api)
+        changed = bytearray(frame)
+        self._network.rewrite(api, changed)
+        frame = memoryview(changed)
         if verdict == PASS:
             self._on_frame(frame)
         elif verdict == HOLD:

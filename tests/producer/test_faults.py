@@ -11,7 +11,7 @@ import pytest
 from pyclient import errors
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
 
-QUICK = {"request_timeout_ms": 300, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
+QUICK = {"request_timeout_ms": 300, "delivery_timeout_ms": 600, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
 
 
 def once(verdict, api):
@@ -40,8 +40,8 @@ def test_without_an_answer_every_future_fails_within_the_delivery_timeout(make, 
     for future in futures:
         error = face.exception(future)
         assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted
-        assert "delivery_timeout_ms=1000" in str(error)
-    assert 0.9 <= time.monotonic() - started <= 10
+        assert "delivery_timeout_ms=600" in str(error)
+    assert 0.5 <= time.monotonic() - started <= 10
 
 
 def test_a_record_that_was_never_sent_is_certainly_not_written(make, topic, network):
@@ -97,7 +97,7 @@ def test_a_buffer_is_not_reused_while_its_request_is_on_the_way(make, cluster, t
 
 
 def test_buffers_of_expired_records_come_back_when_their_requests_end(make, topic, network):
-    face = make(batch_size=1024, buffer_memory=4 * 1024, linger_ms=0, **QUICK | {"request_timeout_ms": 900})
+    face = make(batch_size=1024, buffer_memory=4 * 1024, linger_ms=0, **QUICK | {"request_timeout_ms": 550})
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: DROP if api == PRODUCE else PASS
     futures = [face.send(topic, b"x" * 800, partition=0) for _ in range(4)]
@@ -153,7 +153,7 @@ def test_closing_wakes_a_send_that_waits_for_memory(make, topic, network):
 
     thread = threading.Thread(target=blocked)
     thread.start()
-    while not face.health()["blocked_sends"]:
+    while not face.health()["sends_blocked"]:
         time.sleep(0.01)
     with pytest.raises(errors.DeliveryFailed):
         face.close(timeout=0.1)

@@ -319,6 +319,6 @@ class OneInFlightMachine(ProducerMachine):
 def test_every_record_ends_once_in_order_and_every_buffer_comes_back(machine):
     case = machine.TestCase()
     case.settings = settings(
-        max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
     )
     case.runTest()

@@ -1,0 +1,76 @@
+"""What a producer counts, batch by batch: plain numbers, nothing per record."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from typing import Any, Final
+
+LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
+"""Upper bounds of the latency histogram's buckets; one more holds what took longer."""
+
+WINDOW_SECONDS: Final = 30
+
+
+class ProducerMetrics:
+    """Counts since the producer began, and rates over the last `WINDOW_SECONDS`. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.records_delivered = 0
+        self.records_failed = 0
+        self.bytes_delivered = 0
+        self.batches_delivered = 0
+        self.batches_retried = 0
+        self.batches_split = 0
+        self.requests = 0
+        self._latency = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+        self._seconds: deque[tuple[int, int, int]] = deque()  # (second, records, bytes) in which something arrived
+
+    def delivered(self, records: int, size: int, latency: float, now: float) -> None:
+        """A batch was confirmed `latency` seconds after its first record was sent."""
+        self.records_delivered += records
+        self.bytes_delivered += size
+        self.batches_delivered += 1
+        self._latency[bisect_left(LATENCY_BOUNDS_MS, latency * 1000)] += 1
+        second = int(now)
+        if self._seconds and self._seconds[-1][0] == second:
+            _, before, bytes_before = self._seconds.pop()
+            records, size = records + before, size + bytes_before
+        self._seconds.append((second, records, size))
+        self._forget(now)
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """The numbers as a dictionary; see `Producer.metrics`."""
+        self._forget(now)
+        batches = self.batches_delivered
+        return {
+            "records_delivered": self.records_delivered,
+            "records_failed": self.records_failed,
+            "bytes_delivered": self.bytes_delivered,
+            "batches_delivered": batches,
+            "batches_retried": self.batches_retried,
+            "batches_split": self.batches_split,
+            "requests": self.requests,
+            "records_per_second": sum(records for _, records, _ in self._seconds) / WINDOW_SECONDS,
+            "bytes_per_second": sum(size for _, _, size in self._seconds) / WINDOW_SECONDS,
+            "records_per_batch": self.records_delivered / batches if batches else 0.0,
+            "bytes_per_batch": self.bytes_delivered / batches if batches else 0.0,
+            "latency_ms": {
+                "p50": self._percentile(0.5),
+                "p99": self._percentile(0.99),
+                "buckets": dict(zip([*LATENCY_BOUNDS_MS, float("inf")], self._latency, strict=True)),
+            },
+        }
+
+    def _percentile(self, share: float) -> float:
+        """The upper bound of the bucket in which that share of the batches is reached; 0 without any."""
+        wanted, seen = share * self.batches_delivered, 0
+        for bound, count in zip([*LATENCY_BOUNDS_MS, float("inf")], self._latency, strict=True):
+            seen += count
+            if seen and seen >= wanted:
+                return float(bound)
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        while self._seconds and self._seconds[0][0] <= now - WINDOW_SECONDS:
+            self._seconds.popleft()

@@ -1,0 +1,166 @@
+"""Answers that make no sense, refusals, and topics that change under way."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pyclient import Admin, NewTopic, errors
+from pyclient.producer.sender_loop import answers_by_partition
+from pyclient.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.producer.network import INIT_PRODUCER_ID, PASS, PRODUCE
+
+QUICK = {"request_timeout_ms": 400, "delivery_timeout_ms": 1500, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+
+
+def test_of_several_answers_for_one_partition_the_first_counts():
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name="t",
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=0,
+                        error_code=87,
+                        base_offset=-1,
+                        error_message="no",
+                        record_errors=[BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message="this one")],
+                    ),
+                    PartitionProduceResponse(index=0, error_code=0, base_offset=5),
+                    PartitionProduceResponse(index=-7, error_code=9999, base_offset=-5),
+                ],
+            )
+        ]
+    )
+    answers = answers_by_partition(response)
+    assert answers["t", 0].code == 87 and answers["t", 0].record_errors == {2: "this one"}
+    assert answers["t", -7].code == 9999
+
+
+def spoil_once(api, change):
+    """Changes the next response of an API."""
+    left = [change]
+
+    def rewrite(seen, frame):
+        if seen == api and left:
+            left.pop()(frame)
+
+    return rewrite
+
+
+def set_error(code):
+    """Puts a code into the first partition of a Produce v11 response; the topic's name is 7 to 9 bytes long."""
+
+    def change(frame):
+        name = frame[6] - 1
+        struct.pack_into(">h", frame, 7 + name + 1 + 4, code)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.__delitem__(slice(-5, None)),
+        lambda frame: frame.__iadd__(b"\0\0\0"),
+        lambda frame: frame.__setitem__(slice(5, 6), b"\xff"),
+        lambda frame: frame.__setitem__(slice(0, 4), b"\x7f\xff\xff\xff"),
+        lambda frame: frame.clear(),
+    ],
+    ids=["cut", "too long", "many topics", "foreign correlation id", "empty"],
+)
+def test_an_answer_that_makes_no_sense_ends_the_connection_and_the_batch_is_sent_again(
+    make, topic, log, network, change
+):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first", partition=0))
+    network.rewrite = spoil_once(PRODUCE, change)
+    futures = [face.send(topic, b"%d" % number, partition=0) for number in range(3)]
+    assert [face.result(future).offset for future in futures] == [1, 2, 3]
+    assert [record.value for record in log()[0]] == [b"first", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("code", [9999, errors.TopicAuthorizationFailed.code, errors.InvalidTopic.code])
+def test_a_refusal_fails_the_batch_and_the_next_one_is_delivered(make, topic, log, network, code):
+    face = make(**QUICK)
+    face.result(face.send(topic, b"first", partition=0))
+    network.rewrite = spoil_once(PRODUCE, set_error(code))
+    network.request = lambda api: PASS
+    error = face.exception(face.send(topic, b"refused", partition=0))
+    assert type(error) is errors.for_code(code) and f"{topic}-0: broker" in str(error)
+    after = face.send(topic, b"after", partition=0)
+    assert face.exception(after) is None
+    assert b"after" in [record.value for record in log()[0]]
+
+
+def test_a_cluster_that_gives_no_producer_id_says_why(make, topic, network):
+    refused = [errors.ClusterAuthorizationFailed.code]
+
+    def refuse(api, frame):
+        if api == INIT_PRODUCER_ID and refused:
+            struct.pack_into(">h", frame, 9, refused[0])
+
+    network.rewrite = refuse
+    face = make(**QUICK)
+    error = face.exception(face.send(topic, b"x"))
+    assert isinstance(error, errors.ClusterAuthorizationFailed) and not error.maybe_persisted
+    assert "enable_idempotence=True needs" in str(error)
+    refused.clear()
+    while face.exception(face.send(topic, b"x")) is not None:
+        assert network.requests.count(INIT_PRODUCER_ID) < 100
+    assert face.health()["producer_id"] >= 0
+
+
+def test_a_topic_that_is_made_anew_is_written_to_without_an_error(make, cluster, topic, log):
+    face = make(**QUICK | {"delivery_timeout_ms": 20_000}, linger_ms=0)
+    for number in range(5):
+        face.result(face.send(topic, b"old %d" % number, partition=0))
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 3, 1)])
+    futures = [face.send(topic, b"new %d" % number, partition=0) for number in range(5)]
+    assert [face.result(future).offset for future in futures] == [0, 1, 2, 3, 4]
+    assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(5)]
+
+
+def test_partitions_that_are_added_can_be_sent_to(make, cluster, topic):
+    face = make()
+    assert face.partitions_for(topic) == [0, 1, 2]
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_partitions({topic: 5})
+    assert face.result(face.send(topic, b"x", partition=4)).partition == 4
+    assert face.partitions_for(topic) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_the_topic_calls_too_large_arrives_in_parts(make, cluster, topic, log):
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1, configs={"max.message.bytes": "2000"})])
+    face = make(linger_ms=30)
+    values = [b"%d " % number * 20 for number in range(100)]
+    futures = [face.send(topic, value, partition=0) for value in values]
+    outcome = face.send_many(topic, values, partition=0)
+    face.flush()
+    assert [face.result(future).offset for future in futures] == list(range(100))
+    assert outcome.offsets == list(range(100, 200))
+    assert [record.value for record in log()[0]] == values * 2
+    error = face.exception(face.send(topic, b"x" * 3000))
+    assert isinstance(error, errors.MessageTooLarge) and not error.maybe_persisted
+    assert face.result(face.send(topic, b"after")).offset == 200
+
+
+def test_a_restarted_broker_costs_no_record(make, topic):
+    from pyclient.broker_embedded import EmbeddedCluster
+
+    with EmbeddedCluster(config={"num.partitions": 3}) as own:
+        face = make(own.bootstrap_servers, retry_backoff_ms=20, reconnect_backoff_ms=10, linger_ms=0)
+        futures = [face.send(topic, b"%d" % number, partition=0) for number in range(50)]
+        own.restart()
+        futures += [face.send(topic, b"%d" % number, partition=0) for number in range(50, 100)]
+        assert [face.result(future).offset for future in futures] == list(range(100))
+        face.close()

@@ -1,0 +1,29 @@
+"""What a producer counts."""
+
+from __future__ import annotations
+
+from pyclient.producer.metrics import ProducerMetrics
+
+
+def test_counts_rates_and_latencies_are_plain_numbers():
+    metrics = ProducerMetrics()
+    assert metrics.snapshot(100.0)["latency_ms"]["p50"] == 0.0
+    for number in range(100):
+        metrics.delivered(10, 1000, 0.004 if number < 90 else 0.3, 100.0 + number / 10)
+    found = metrics.snapshot(110.0)
+    assert (found["records_delivered"], found["bytes_delivered"], found["batches_delivered"]) == (1000, 100_000, 100)
+    assert (found["records_per_batch"], found["bytes_per_batch"]) == (10.0, 1000.0)
+    assert (found["records_per_second"], found["bytes_per_second"]) == (1000 / 30, 100_000 / 30)
+    assert (found["latency_ms"]["p50"], found["latency_ms"]["p99"]) == (5.0, 500.0)
+    assert found["latency_ms"]["buckets"][5] == 90 and sum(found["latency_ms"]["buckets"].values()) == 100
+    assert metrics.snapshot(200.0)["records_per_second"] == 0 and metrics.snapshot(200.0)["records_delivered"] == 1000
+
+
+def test_a_producer_counts_what_it_does(make, topic):
+    face = make()
+    for _ in range(10):
+        face.send(topic, b"0123456789", partition=0)
+    face.flush()
+    found = face.metrics()
+    assert (found["records_delivered"], found["records_failed"], found["buffer_bytes_used"]) == (10, 0, 0)
+    assert found["requests"] >= found["batches_delivered"] >= 1 and found["requests_in_flight"] == 0
