@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 
 import pytest
 
-from pyclient import Consumer, Producer, TopicPartition
+from pyclient import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from pyclient.admin import Admin, NewTopic
 from tests.interop.peers import CODECS, PEERS, Message, Peer
 from tests.kafka import tools
@@ -133,3 +134,29 @@ def test_two_of_ours_share_a_topic_and_javas_tools_see_it(kafka: Cluster, topic:
     rows = [line.split() for line in described.out.splitlines() if line.startswith(group)]
     assert sorted((row[2], row[3], row[4], row[5]) for row in rows) == [(str(n), "100", "100", "0") for n in range(4)]
     assert {row[8] for row in rows} == {"one", "two"}
+
+
+def test_the_asyncio_twins_do_the_same(kafka: Cluster, topic: str, group: str) -> None:
+    create(kafka, topic, 2)
+
+    async def main() -> None:
+        servers = kafka.bootstrap_servers
+        async with AsyncProducer(servers, compression_type="lz4") as producer:
+            futures = [await producer.send(topic, b"%d" % n, key=b"%d" % (n % 7)) for n in range(500)]
+            delivered = [await future for future in futures]
+        assert {metadata.topic for metadata in delivered} == {topic}
+        options = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with AsyncConsumer(topic, bootstrap_servers=servers, **options) as consumer:
+            read: list[int] = []
+            while len(read) < 500:
+                records = await consumer.poll(30)
+                assert records, f"only {len(read)} of 500 came"
+                read += [int(record.value) for record in records]
+            await consumer.commit()
+        assert sorted(read) == list(range(500))
+        async with AsyncConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+            partitions = [TopicPartition(topic, n) for n in range(2)]
+            committed = await consumer.committed(partitions)
+        assert sum(committed[partition].offset for partition in partitions) == 500
+
+    asyncio.run(main())
