@@ -123,6 +123,7 @@ class ProducerMachine(RuleBasedStateMachine):
                 queue.sequence.next = sequence
         self.wire: dict[int, list[tuple[ProduceWork, dict[int, bytes]]]] = {0: [], 1: []}
         self.sent: list[list[tuple[bytes, DeliveryFuture, float]]] = [[] for _ in range(PARTITIONS)]
+        self.late: list[tuple[int, list[tuple[int, bytes]]]] = []
         self.completions: dict[int, int] = {}
         self.counter = 0
 
@@ -239,9 +240,19 @@ class ProducerMachine(RuleBasedStateMachine):
         for number, (work, copies) in enumerate(works):
             if number < reached:
                 self._apply(node, work, copies)
+            else:
+                self.late.append((node, [(batch.queue.partition, copies[id(batch)]) for batch in work.batches]))
         for work, _ in works:
             self._tell(self.sender.lost(work, errors.ConnectionFailed("broken"), written=True, now=self.now))
         self._step()
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def a_request_of_a_broken_connection_arrives_late(self):
+        node, batches = self.late.pop(0)
+        for partition, data in batches:
+            if self.leaders[partition] == node:
+                self.replicas[partition].append(data)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), tell=st.booleans())
     def a_leader_moves(self, partition, tell):
