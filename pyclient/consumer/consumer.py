@@ -20,7 +20,7 @@ from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
 from pyclient.consumer.typevars import K, V
-from pyclient.errors import KafkaError
+from pyclient.errors import ConcurrentUse, KafkaError
 from pyclient.net.loop_thread import LoopThread
 from pyclient.records import Record
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -68,16 +68,18 @@ class Consumer(ConsumerFace[K, V]):
 
     # ---- polling
 
-    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
+    def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
         """Records as soon as there are any, at most `max_records` (`max_poll_records` by default); else none after
-        `timeout` seconds.
+        `timeout` seconds (None: no limit).
 
         Takes part in rebalances and runs their callbacks. Raises what the user has to know: `PoisonRecord` for a batch
         that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`, `TopicAuthorizationFailed`, ..., and
         `KafkaTimeout` if no broker was ever reached. Positions move only over what is returned.
         """
         with self._use():
-            return Records(self._poll(timeout, self._limit(max_records)), self._deserializers)
+            limit = self._limit(max_records)
+            slices = self._poll_for_ever(limit) if timeout is None else self._poll(timeout, limit)
+            return Records(slices, self._deserializers)
 
     def __iter__(self) -> Iterator[Record[K | None, V | None]]:
         """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
@@ -97,11 +99,14 @@ class Consumer(ConsumerFace[K, V]):
 
     def _next_chunk(self) -> Chunk:
         with self._use():
-            slices: list[BatchSlice] = []
-            while not slices:
-                slices = self._poll(self._core.api_timeout, self._config.max_poll_records)
-            self._chunk = Chunk(self._core, slices)
+            self._chunk = Chunk(self._core, self._poll_for_ever(self._config.max_poll_records))
             return self._chunk
+
+    def _poll_for_ever(self, limit: int) -> list[BatchSlice]:
+        while True:
+            slices = self._poll(self._core.api_timeout, limit)
+            if slices:
+                return slices
 
     def _poll(self, timeout: float, limit: int) -> list[BatchSlice]:
         core, ready = self._started(), self._ready
@@ -258,6 +263,13 @@ class Consumer(ConsumerFace[K, V]):
                 if thread is not None:
                     self._end(thread)
 
+    def _close_at_exit(self) -> None:
+        try:
+            self._close(_EXIT_SECONDS, lambda: self._core.positions(before_last_poll=True))
+        except ConcurrentUse:  # a daemon thread reads: it commits nothing any more, but the group need not wait for it
+            with contextlib.suppress(KafkaError):
+                self._thread_running().run(self._core.leave("the process ended", _EXIT_SECONDS), _EXIT_SECONDS)
+
     def _leave(
         self,
         reason: str,
@@ -278,6 +290,9 @@ class Consumer(ConsumerFace[K, V]):
                         self._do_in_time(step, left())
             with contextlib.suppress(KafkaError):
                 thread.run(core.desk.settle(), left())
+        except KeyboardInterrupt:
+            deadline = core.clock.monotonic()  # who presses Ctrl-C does not want to wait for a goodbye, either
+            raise
         finally:
             with contextlib.suppress(KafkaError):
                 thread.run(core.leave(reason, left()), left() + _GRACE)
@@ -328,7 +343,7 @@ class Consumer(ConsumerFace[K, V]):
         def at_exit() -> None:
             consumer = ref()
             if consumer is not None:
-                consumer._close(_EXIT_SECONDS, lambda: consumer._core.positions(before_last_poll=True))
+                consumer._close_at_exit()
 
         thread.at_exit = at_exit
         thread.start()
