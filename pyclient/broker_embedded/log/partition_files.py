@@ -35,8 +35,10 @@ class PartitionFiles:
     def create(self) -> None:
         """Makes the directory and the files."""
         self._fs.make_directory(self._directory)
+        if self._topic_id is not None:
+            self._fs.replace(self._path(PARTITION_METADATA), render_topic_id(self._topic_id), sync=False)
         self.exist = True
-        self._write(sync=False)
+        self.save()
 
     def note_epoch(self, epoch: int, offset: int) -> None:
         """`epoch` begins at `offset`; -1 is no epoch."""
@@ -50,17 +52,19 @@ class PartitionFiles:
             self.save()
 
     def save(self) -> None:
-        """Writes what changed, if there is a directory yet. The next `sync` brings it to the disk."""
+        """Writes the epochs, if there is a directory yet. The next `sync` brings them to the disk."""
         if self.exist:
-            self._write(sync=False)
+            self._fs.replace(self._path(LEADER_EPOCHS), render_epochs(self.epochs), sync=False)
+            self._synced = False
 
     def sync(self) -> None:
-        """Returns when the files are on the disk."""
+        """Returns when the files are on the disk (their names are when the directory is synced)."""
         if self.exist and not self._synced:
-            self._write(sync=True)
+            for name in (LEADER_EPOCHS,) if self._topic_id is None else (LEADER_EPOCHS, PARTITION_METADATA):
+                file = self._fs.file(self._path(name))
+                file.sync()
+                file.close()
+            self._synced = True
 
-    def _write(self, *, sync: bool) -> None:
-        if self._topic_id is not None and not self._synced:
-            self._fs.replace(f"{self._directory}/{PARTITION_METADATA}", render_topic_id(self._topic_id), sync=sync)
-        self._fs.replace(f"{self._directory}/{LEADER_EPOCHS}", render_epochs(self.epochs), sync=sync)
-        self._synced = sync
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
