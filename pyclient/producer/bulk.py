@@ -299,4 +299,6 @@ def _plain(column: Any) -> Any:
 
 def pairs(headers: Any) -> Any:
     """Headers as (name, value) pairs, from a mapping too."""
+    if type(headers) in (tuple, list):  # asking whether it is a mapping takes longer than to send the record
+        return headers
     return tuple(headers.items()) if isinstance(headers, Mapping) else headers

@@ -220,13 +220,18 @@ class ProducerCore:
     async def learn_topic(self, topic: str, partition: int | None, timeout: float) -> TopicQueues:
         """Waits up to `timeout` seconds for the topic's partitions; a number that it does not have is an error."""
         self.check_open()
-        info = await self.cluster.topic_partitions(topic, timeout)
-        if partition is not None and partition >= len(info.partitions):
-            info = await self._look_again(topic, partition, timeout)
-        with self.lock:
-            self.check_open()
-            leaders = [entry.leader for entry in info.partitions]
-            return self.accumulator.update_topic(topic, info.topic_id, leaders, self.clock.monotonic())
+        self.loop.learning[topic] += 1
+        try:
+            info = await self.cluster.topic_partitions(topic, timeout)
+            if partition is not None and partition >= len(info.partitions):
+                info = await self._look_again(topic, partition, timeout)
+            with self.lock:
+                self.check_open()
+                leaders = [entry.leader for entry in info.partitions]
+                return self.accumulator.update_topic(topic, info.topic_id, leaders, self.clock.monotonic())
+        finally:
+            self.loop.learning[topic] -= 1
+            self.loop.ask_for_topics_in_use()
 
     async def _look_again(self, topic: str, partition: int, timeout: float) -> Any:
         """Perhaps partitions were added: one fresh answer decides."""

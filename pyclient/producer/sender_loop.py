@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from functools import partial
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ class SenderLoop:
     ) -> None:
         self.sender = sender
         self.next_look = NEVER  # when the loop looks again by itself
+        self.learning: Counter[str] = Counter()  # topics that somebody waits for, and how many do
         self._cluster = cluster
         self._lock = lock
         self._config = config
@@ -154,9 +156,13 @@ class SenderLoop:
 
     def _forget_idle_topics(self, now: float) -> None:
         with self._lock:
-            accumulator = self.sender.accumulator
-            if accumulator.forget_idle(now - self._config.metadata_max_idle_ms / 1000):
-                self._cluster.set_topics(list(accumulator.topics))
+            self.sender.accumulator.forget_idle(now - self._config.metadata_max_idle_ms / 1000)
+        self.ask_for_topics_in_use()
+
+    def ask_for_topics_in_use(self) -> None:
+        """Metadata is refreshed for topics that are sent to, or that a `send` waits for, and for no others."""
+        self.learning = +self.learning
+        self._cluster.set_topics({*self.sender.accumulator.topics, *self.learning})
 
     # -- brokers
 

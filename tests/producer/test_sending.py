@@ -267,6 +267,21 @@ def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, 
         face.send(topic, b"")
 
 
+def test_only_topics_in_use_are_asked_about(make, topic):
+    face = make()
+    face.result(face.send(topic, b""))
+    assert face.core.cluster._topics == {topic}
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        face.send(f"{topic}-other", b"", partition=99)
+    assert face.core.cluster._topics == {topic}
+    face.core.accumulator.topics[topic].last_used = -10_000
+    face.core.loop._idle_check_at = 0
+    face.core.loop.wake()
+    face.result(face.send(f"{topic}-new", b""))
+    assert face.core.cluster._topics == {f"{topic}-new"}
+    assert face.result(face.send(topic, b"")).topic == topic
+
+
 def test_an_unreachable_cluster_is_named_in_the_error(make):
     face = make("127.0.0.1:1", max_block_ms=200)
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1.*connection refused"):
