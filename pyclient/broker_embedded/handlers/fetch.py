@@ -75,6 +75,8 @@ class _Reading:
                 return True  # the attempt will tell the client
             for part in read.parts:
                 part.release()
+            if read.more:
+                return True
             self._found[log] = wanted, read.size
             self._size += read.size - before
         return self._size >= self._min_bytes
@@ -114,6 +116,8 @@ class _Reading:
         except Exception as error:
             self._must_answer = True
             return _failed(topic, wanted.partition, error)
+        if read.more:  # a closed segment ends here: what the client waits for is in the next one
+            self._must_answer = True
         self._found[log] = wanted, read.size
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
