@@ -33,18 +33,18 @@ def find_stretch(
             break
     else:
         return None
-    position, header = found
+    position = found.position
     end_offset = segments.end_of(segment, log_end)
     end, whole = segment.size, limit >= end_offset
     if not whole:
         cut = segment.locate(limit)
-        end, end_offset = segment.size if cut is None else cut[0], limit
+        end, end_offset = segment.size if cut is None else cut.position, limit
     if end - position > max_bytes:
         whole = False
-        if header.size <= max_bytes:
+        if found.end - position <= max_bytes:
             end, end_offset = _last_whole_batch(segment, position, position + max_bytes)
         elif min_one_batch:
-            end, end_offset = position + header.size, header.next_offset
+            end, end_offset = found.end, found.last_offset + 1
         else:
             return None
     if end <= position:
@@ -54,9 +54,9 @@ def find_stretch(
 
 def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, int]:
     """(position, offset) of the first batch that would end behind `last`: it is close behind an index entry."""
-    for at, header in segment.walk(max(position, segment.index.boundary(last))):
-        if at + header.size > last:
-            return at, header.base_offset
+    for at, end, base_offset, _last_offset in segment.skim(max(position, segment.index.boundary(last))):
+        if end > last:
+            return at, base_offset
     raise AssertionError("the segment ends behind the position that was asked for")
 
 

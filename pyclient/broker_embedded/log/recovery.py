@@ -195,7 +195,7 @@ class _Loading:
             if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
                 continue
             found = segment.locate(from_offset)
-            for position, header in segment.walk(found[0]) if found is not None else ():
+            for position, header in segment.walk(found.position) if found is not None else ():
                 if header.base_offset >= to_offset:
                     return
                 yield segment, position, header
@@ -261,7 +261,7 @@ class _Loading:
         if start <= segment.base_offset:
             return 0
         found = segment.locate(start)
-        return segment.size if found is None else found[0]
+        return segment.size if found is None else found.position
 
     def _cut(self, segment: Segment, damage: DamagedSegment) -> None:
         lost = segment.size - damage.position
@@ -281,12 +281,12 @@ def _checked(segment: Segment, position: int, check_from: int) -> Iterator[tuple
     """The batches from `position` on; those behind offset `check_from` are checked. Raises `DamagedSegment`."""
     for at, header in segment.walk(position):
         if header.next_offset > check_from:
-            yield from _whole_batches(segment, at)
+            yield from whole_batches(segment, at)
             return
         yield at, header
 
 
-def _whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+def whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
     """The batches from `position` on, all checked; `DamagedSegment` at one that is cut, changed or misplaced."""
     buffer, start, expected = b"", position, segment.base_offset
     while position < segment.size:

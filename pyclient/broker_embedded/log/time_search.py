@@ -44,7 +44,7 @@ def newest(segments: Iterable[Segment], start_offset: int) -> OffsetAndTimestamp
 
 def _batches(segment: Segment, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
     found = segment.locate(from_offset)
-    return segment.walk(found[0]) if found is not None else iter(())
+    return segment.walk(found.position) if found is not None else iter(())
 
 
 def _first_record(

@@ -330,3 +330,14 @@ def test_of_two_damages_the_first_ends_the_log(bench: Any, point: int) -> None:
     assert log.damage.position == bounds[2]
     assert next(iter(log.producers)).last_sequence == 3
     assert bench.path(f"{0:020}.log").stat().st_size == bounds[2]
+
+
+def test_a_flipped_byte_is_found_without_a_crash(bench: Any, filled: Any) -> None:
+    assert [step for step in filled.verify() if step is not None] == []
+    path = bench.path(f"{8:020}.log")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    [damage] = [step for step in filled.verify() if step is not None]
+    [*_, (position, _)] = iter_batches(bytes(content))
+    assert (damage.path, damage.position) == (str(path), position)
