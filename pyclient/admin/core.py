@@ -16,6 +16,7 @@ from pyclient.admin.topics import (
     create_request,
     description,
     grow_request,
+    new_topics,
     raise_refusals,
 )
 from pyclient.backoff import Backoff
@@ -71,7 +72,7 @@ class AdminCore:
         Raises `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig`
         and what else the broker refuses.
         """
-        topics = list(topics)
+        topics = new_topics(topics)
         left = await self._begin(timeout)
         request = create_request(topics, timeout_ms=left.milliseconds, validate_only=validate_only)
         response = await self._cluster.request_controller(request, timeout=left.seconds)

@@ -94,6 +94,15 @@ def description(info: TopicInfo) -> TopicDescription:
     return TopicDescription(info.name, info.topic_id, info.partitions, info.internal)
 
 
+def new_topics(topics: Iterable[NewTopic]) -> list[NewTopic]:
+    """The topics as a list; `TypeError` for anything that is not a `NewTopic`."""
+    found = [] if isinstance(topics, (str, NewTopic)) else list(topics)
+    wrong = [topics] if isinstance(topics, (str, NewTopic)) else [one for one in found if not isinstance(one, NewTopic)]
+    if wrong:
+        raise TypeError(f"topics to create are a list such as [NewTopic('orders', partitions=3)], not {wrong[0]!r}")
+    return found
+
+
 def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
     """The request that creates topics."""
     return CreateTopicsRequest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import shutil
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.broker_embedded.runners import ProcessRunner, ThreadRunner
-from pyclient.errors import ClosedError, ConfigError
+from pyclient.errors import ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +35,8 @@ class EmbeddedCluster:
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
     broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and
     the next cluster on it has the same topics and records.
+    A cluster that is still open at interpreter exit is closed after the clients. In a child made by `fork` its address
+    can be used; to end or start it is the parent's business (`ForkError`).
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class EmbeddedCluster:
         )
         self._runner: Runner | None = None
         self._closed = False
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         kind = "process" if self._processes else "thread"
@@ -74,7 +76,7 @@ class EmbeddedCluster:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_runner", None) is not None and not self._closed:
+        if getattr(self, "_runner", None) is not None and not self._closed and self._is_mine():
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
@@ -104,13 +106,14 @@ class EmbeddedCluster:
 
         Raises `ConfigError` when the address is taken or the data directory is not a broker's.
         """
+        self._check_process()
         if self._closed:
             raise ClosedError("the cluster is closed: make a new one (on the same data_dir, if it had one)")
         if self.alive:
             return self
         if not self._config.data_dir:
             self._config = self._config.at(data_dir=tempfile.mkdtemp(prefix="pyclient-cluster-"))
-        _live.add(self)
+        _close_at_exit(self)
         try:
             self._runner = ProcessRunner(self._config) if self._processes else ThreadRunner(self._config)
         except BaseException:
@@ -121,17 +124,22 @@ class EmbeddedCluster:
 
     def kill(self) -> None:
         """End the broker as a crash would (SIGKILL with `processes=True`); `start()` brings it back."""
+        self._check_process()
         self._running().kill()
 
     def restart(self) -> None:
         """Stop the broker cleanly, if it runs, and start it again on the same data and port."""
+        self._check_process()
         if self._runner is not None:
             self._runner.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop the broker, and remove its data unless it was given a `data_dir`. May be called twice."""
-        if self._closed:
+        """Stop the broker, and remove its data unless it was given a `data_dir`. May be called twice.
+
+        In a child made by `fork` it does nothing: the parent goes on using its broker.
+        """
+        if self._closed or not self._is_mine():
             return
         self._closed = True
         _live.discard(self)
@@ -148,6 +156,13 @@ class EmbeddedCluster:
             raise ClosedError("the cluster was not started: use `with` or start()")
         return self._runner
 
+    def _is_mine(self) -> bool:
+        return self._pid == os.getpid()
+
+    def _check_process(self) -> None:
+        if not self._is_mine():
+            raise ForkError(f"this cluster belongs to process {self._pid}, which alone may start and end it")
+
     def _remove_data(self) -> None:
         if self._temporary and self._config.data_dir:
             shutil.rmtree(self._config.data_dir, ignore_errors=True)
@@ -156,7 +171,13 @@ class EmbeddedCluster:
 _live: Final[weakref.WeakSet[EmbeddedCluster]] = weakref.WeakSet()
 
 
-@atexit.register
+def _close_at_exit(cluster: EmbeddedCluster) -> None:
+    from pyclient.net.loop_thread import call_after_clients
+
+    _live.add(cluster)
+    call_after_clients(_close_all)
+
+
 def _close_all() -> None:
     for cluster in list(_live):
         try:

@@ -57,7 +57,7 @@ class ThreadRunner:
         from pyclient.broker_embedded.foreground import address
         from pyclient.net.loop_thread import LoopThread
 
-        self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}", at_exit=self.stop)
+        self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}")
         self._thread.start()
         self.node: BrokerNode = BrokerNode(config, loop=self._thread.loop)
         try:

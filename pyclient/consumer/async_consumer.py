@@ -59,10 +59,12 @@ class AsyncConsumer(ConsumerFace[K, V]):
 
     # ---- polling
 
-    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
-        """Records as soon as there are any, else none after `timeout` seconds; see `Consumer.poll`."""
+    async def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
+        """Records as soon as there are any, else none after `timeout` seconds (None: no limit); see `Consumer.poll`."""
         with self._use():
-            return Records(await self._poll(timeout, self._limit(max_records)), self._deserializers)
+            limit = self._limit(max_records)
+            slices = await (self._poll_for_ever(limit) if timeout is None else self._poll(timeout, limit))
+            return Records(slices, self._deserializers)
 
     async def __aiter__(self) -> AsyncIterator[Record[K | None, V | None]]:
         """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
@@ -82,11 +84,14 @@ class AsyncConsumer(ConsumerFace[K, V]):
 
     async def _next_chunk(self) -> Chunk:
         with self._use():
-            slices: list[BatchSlice] = []
-            while not slices:
-                slices = await self._poll(self._core.api_timeout, self._config.max_poll_records)
-            self._chunk = Chunk(self._core, slices)
+            self._chunk = Chunk(self._core, await self._poll_for_ever(self._config.max_poll_records))
             return self._chunk
+
+    async def _poll_for_ever(self, limit: int) -> list[BatchSlice]:
+        while True:
+            slices = await self._poll(self._core.api_timeout, limit)
+            if slices:
+                return slices
 
     async def _poll(self, timeout: float, limit: int) -> list[BatchSlice]:
         core, ready = await self._started(), self._ready

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, overload
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
@@ -191,12 +191,22 @@ class ConsumerFace(Generic[K, V]):
 
     # ---- commits and wake-ups that wait for nothing
 
-    def commit_async(self, offsets: Offsets | None = None, *, callback: CommitCallback | None = None) -> None:
-        """Commits as `commit` does, without waiting.
+    @overload
+    def commit_async(self, callback: CommitCallback | None = None, /) -> None: ...
+    @overload
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None: ...
+    def commit_async(
+        self, offsets: Offsets | CommitCallback | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commits as `commit` does, without waiting: `commit_async(callback)` or `commit_async(offsets, callback)`.
 
         `callback(offsets, error)` is called by a later poll, commit or close, in the thread that calls it; without one
         a failure is logged.
         """
+        if callable(offsets):
+            if callback is not None:
+                raise TypeError("commit_async takes one callback")
+            offsets, callback = None, offsets
         with self._use():
             self._settle()
             self._core.desk.commit(self._to_commit(offsets), callback)
@@ -210,6 +220,7 @@ class ConsumerFace(Generic[K, V]):
 
     def health(self) -> dict[str, Any]:
         """The consumer's state: cluster, group, assignment, lag, buffered bytes, and the last error of each part."""
+        self._check_process()
         return self._core.health()
 
     @property
@@ -240,9 +251,12 @@ class ConsumerFace(Generic[K, V]):
         """The guard, for an open consumer in the process that made it."""
         if self._closed:
             raise ClosedError("the consumer is closed: make a new one to read more")
+        self._check_process()
+        return self._guard
+
+    def _check_process(self) -> None:
         if not self._is_mine():
             raise ForkError(f"this consumer belongs to process {self._pid}: after fork() make one of your own")
-        return self._guard
 
     def _settle(self) -> None:
         """Gives back what a `for` loop has not read yet, so that positions say where the user stands."""
@@ -255,6 +269,8 @@ class ConsumerFace(Generic[K, V]):
             raise ConfigError("offsets are committed under a group: give the consumer a group_id")
         if offsets is None:
             return self._core.positions()
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets to commit are a mapping, partition to offset, not {offsets!r}")
         return {as_partition(partition): as_offset(offset) for partition, offset in offsets.items()}
 
     def _check_callback(self) -> None:
@@ -312,6 +328,7 @@ def _topic_names(topics: Iterable[str]) -> list[str]:
 
 
 def _deserializers(key: Deserializer | None, value: Deserializer | None) -> Deserializers:
+    key, value = (getattr(given, "deserialize", given) for given in (key, value))
     for name, function in (("key_deserializer", key), ("value_deserializer", value)):
         if function is not None and not callable(function):
             raise ConfigError(

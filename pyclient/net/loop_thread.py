@@ -175,11 +175,18 @@ async def _wind_up() -> None:
 
 
 _live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_after_clients: list[Callable[[], None]] = []
+
+
+def call_after_clients(function: Callable[[], None]) -> None:
+    """Calls `function()` at interpreter exit, once, when every `at_exit` is done: for what clients need to close."""
+    if function not in _after_clients:
+        _after_clients.append(function)
 
 
 @atexit.register
 def _stop_all() -> None:
-    for thread in list(_live):
+    for thread in [thread for thread in list(_live) if thread.at_exit is not None]:
         try:
             if thread.running and thread.at_exit is not None:
                 thread.at_exit()
@@ -187,3 +194,7 @@ def _stop_all() -> None:
             log.exception("closing %s at interpreter exit failed", thread.name)
         finally:
             thread.stop(_EXIT_SECONDS)
+    for function in _after_clients:
+        function()
+    for thread in list(_live):
+        thread.stop(_EXIT_SECONDS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from pyclient.errors import KafkaError
 from pyclient.producer.batch_future import BatchFuture, Span
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.core import WRONG_RECORD, ProducerCore, explain
+from pyclient.producer.core import WRONG_RECORD, ProducerCore, check_timestamp, explain
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.partition_queue import PartitionQueue
 from pyclient.records import BatchBuilder, BinaryColumn, partition_for_key, record_size_bound
@@ -265,7 +265,7 @@ def columns_of(
     core: ProducerCore, topic: str, values: Any, keys: Any, headers: Any, timestamps_ms: Any
 ) -> ListColumns | BinaryColumns:
     """The arguments of `send_many` as columns; `ValueError` if their lengths differ."""
-    times = core.clock.time_ms() if timestamps_ms is None else timestamps_ms
+    times = core.clock.time_ms() if timestamps_ms is None else _times(timestamps_ms)
     lengths = {len(column) for column in (values, keys, headers) if column is not None}
     if not isinstance(times, int):
         lengths.add(len(times))
@@ -284,6 +284,13 @@ def columns_of(
         values = [core.serialize(topic, None, value)[1] for value in values]
         keys = None if keys is None else [core.serialize(topic, key, None)[0] for key in keys]
     return ListColumns(values, keys, headers, times)
+
+
+def _times(given: Any) -> Times:
+    """One timestamp, or a list of them; `SerializationError` for what cannot be milliseconds."""
+    if isinstance(given, Iterable):
+        return [check_timestamp(time) for time in _plain(given)]
+    return check_timestamp(given)
 
 
 def is_arrow(column: Any) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from random import Random
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)
 """What the codec raises for a record that cannot be written."""
 
+_LATEST_MS: Final = 2**63 - 1
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -351,6 +353,20 @@ def check_partition(partition: Any) -> None:
         raise ValueError(f"a partition is a number from 0, not {partition!r}")
 
 
+def check_timestamp(timestamp_ms: Any) -> int:
+    """The timestamp as an int; `SerializationError` for what cannot be milliseconds since the epoch."""
+    try:
+        time = index(timestamp_ms)
+    except TypeError:
+        time = -1
+    if not 0 <= time <= _LATEST_MS:
+        raise SerializationError(
+            "the record cannot be written: a timestamp is a whole number of milliseconds since the epoch, "
+            f"not {timestamp_ms!r}"
+        )
+    return time
+
+
 def _serialize(serializer: Serializer | None, data: Any, option: str, topic: str) -> Any:
     if serializer is None or data is None:
         return data
@@ -360,8 +376,10 @@ def _serialize(serializer: Serializer | None, data: Any, option: str, topic: str
         raise SerializationError(f"{option} failed for topic {topic!r}: {error!r}") from error
 
 
-def explain(topic: str, key: Any, value: Any, error: Exception) -> SerializationError:
-    """The error for a record that is not bytes."""
+def explain(topic: str, key: Any, value: Any, error: Exception, partition: Any = None) -> SerializationError:
+    """The error for a record that is not bytes. Raises that of a topic or partition that is none."""
+    check_topic(topic)
+    check_partition(partition)
     for what, data, option in (("value", value, "value_serializer"), ("key", key, "key_serializer")):
         if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
             return SerializationError(

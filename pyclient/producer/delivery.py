@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -11,7 +12,7 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar, cast
 
 from pyclient.clock import Clock
-from pyclient.errors import KafkaTimeout
+from pyclient.errors import ForkError, KafkaTimeout
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.failures import Failure, UnobservedFailures
 from pyclient.records import RecordHandle
@@ -45,7 +46,7 @@ def fresh_copy(error: E) -> E:
 class DeliveryDesk:
     """What all deliveries of one producer share."""
 
-    __slots__ = ("callbacks", "clock", "failures", "lock", "loop")
+    __slots__ = ("callbacks", "clock", "failures", "lock", "loop", "pid")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -54,10 +55,16 @@ class DeliveryDesk:
         self.lock = threading.Lock()
         self.loop = loop
         """The loop that completes deliveries: a thread that runs it may not block for one."""
+        self.pid = os.getpid()
 
     def must_not_block(self) -> bool:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""
         return self.loop is not None and asyncio._get_running_loop() is self.loop
+
+    def check_process(self) -> None:
+        """`ForkError` in a child made by `fork`, where nothing is ever completed."""
+        if self.pid != os.getpid():
+            raise ForkError(f"this record was sent by process {self.pid}: only there its outcome becomes known")
 
 
 class Delivery:
@@ -216,6 +223,7 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
     """Blocks the thread until the record's outcome is known; `KafkaTimeout` after `timeout` seconds (None: never)."""
     if timeout is not None and timeout <= 0:
         raise KafkaTimeout(f"{delivery.topic}-{delivery.partition}: the record is not confirmed yet")
+    desk.check_process()
     if desk.must_not_block():
         raise RuntimeError("a delivery future was waited for on the event loop that completes it: use `await future`")
     latch = threading.Lock()
@@ -235,6 +243,7 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
 
 async def await_done(delivery: Delivery, index: int) -> None:
     """Suspends the running task until the record's outcome is known."""
+    delivery.desk.check_process()
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     home = delivery.desk.loop

@@ -15,7 +15,7 @@ from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check_topic, explain
+from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.engine import Engine
 from pyclient.producer.forking import tell_after_fork
@@ -84,6 +84,8 @@ class Producer:
             headers = pairs(headers)
         if timestamp_ms is None:
             timestamp_ms = self._time_ms()
+        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+            timestamp_ms = check_timestamp(timestamp_ms)
         future: DeliveryFuture | None = None
         try:
             queues = self._topics.get(topic)
@@ -96,7 +98,7 @@ class Producer:
             if future is None:
                 future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
         except WRONG_RECORD as error:
-            raise explain(topic, key, value, error) from error
+            raise explain(topic, key, value, error, partition) from error
         if on_delivery is not None:
             future.add_done_callback(on_delivery)
         return future
