@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import resource
-import shutil
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -292,6 +291,8 @@ class RealFileSystem:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        import shutil  # slow to import, and not needed to start
+
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id
@@ -17,6 +17,7 @@ from pyclient.broker_embedded.log.producer_state import CompletedTransaction, Pr
 from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
 from pyclient.broker_embedded.log.recovery import LoadedLog, load, load_producers, whole_batches
 from pyclient.broker_embedded.log.replay import Marker, aborted, read_marker, replay_batch
+from pyclient.broker_embedded.log.results import AppendInfo, Isolation, LogRead, Origin
 from pyclient.broker_embedded.log.retention import SegmentFacts, expired
 from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
 from pyclient.broker_embedded.log.segments import Segments
@@ -27,40 +28,12 @@ from pyclient.net.stream import FileRegion
 from pyclient.records import BatchHeader, stamp_offsets
 from pyclient.types import OffsetAndTimestamp
 
-log = logging.getLogger("pyclient.broker_embedded")
+__all__ = ["AppendInfo", "Isolation", "LogRead", "Origin", "PartitionLog"]
 
-Origin = Literal["client", "coordinator", "replica"]
-Isolation = Literal["uncommitted", "committed", "log_end"]
+log = logging.getLogger("pyclient.broker_embedded")
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 _INDEX_ENTRY_BYTES: Final = 8  # the size limit of the offset index closes a segment, too
-
-
-class AppendInfo(NamedTuple):
-    """Where batches are. `append_time_ms` is -1 unless the broker's time is the records' (or they are a duplicate)."""
-
-    base_offset: int
-    last_offset: int
-    append_time_ms: int
-    log_start_offset: int
-    duplicate: bool = False
-
-
-class LogRead(NamedTuple):
-    """An answer to a read: at most one region of a file, `size` bytes. `more`: the next segment may have data as well.
-
-    `aborted` are (producer id, first offset) of the aborted transactions that reach into it, None unless the read was
-    of committed data. The region holds its file open until it is released.
-    """
-
-    parts: list[FileRegion]
-    size: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    end_offset: int
-    aborted: list[tuple[int, int]] | None = None
-    more: bool = False
 
 
 class PartitionLog:
