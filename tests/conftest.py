@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -16,6 +17,8 @@ REQUIRE_ALL = os.environ.get("PYCLIENT_REQUIRE_ALL") == "1"
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings are errors, but not those inside other people's clients: kafka-python reads its schemas the old way."""
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: the Ctrl-C tests need it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

@@ -9,7 +9,6 @@ from tests.interop.peers import CODECS, PEERS, Message, Peer
 
 # what the other clients warn of is theirs
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:aiokafka"),
 ]
