@@ -142,6 +142,8 @@ class AsyncProducer:
         check_topic(topic)
         check_partition(partition)
         deadline = self._deadline()
+        if core.loop.scheduled:
+            await asyncio.sleep(0)  # full batches wait for a turn of the loop; records that never wait would keep it
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
             return core.append(topic, timestamp_ms, key, value, headers, partition, waiter)

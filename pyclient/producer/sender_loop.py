@@ -65,7 +65,7 @@ class SenderLoop:
         self._rng = rng
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._compression = Compression.from_name(config.compression_type)
-        self._scheduled = False
+        self.scheduled = False  # a look at everything is due in the loop's next turn
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,14 +91,14 @@ class SenderLoop:
 
     def wake(self) -> None:
         """There is something to do; from any thread, at once or with the others' wakes."""
-        if not self._scheduled and not self._stopped:
-            self._scheduled = True
+        if not self.scheduled and not self._stopped:
+            self.scheduled = True
             self._loop.call_soon_threadsafe(self._step)
 
     def nudge(self) -> None:
         """Like `wake`, from the loop itself."""
-        if not self._scheduled and not self._stopped:
-            self._scheduled = True
+        if not self.scheduled and not self._stopped:
+            self.scheduled = True
             self._loop.call_soon(self._step)
 
     def tell(self, settlements: list[Settlement]) -> None:
@@ -109,7 +109,7 @@ class SenderLoop:
     # -- one look
 
     def _step(self) -> None:
-        self._scheduled = False
+        self.scheduled = False
         if self._stopped:
             return
         now = self._clock.monotonic()

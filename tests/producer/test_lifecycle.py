@@ -318,6 +318,21 @@ def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
     assert not [thing for thing in gc.get_objects() if isinstance(thing, Delivery)]
 
 
+def test_a_callback_may_flush_and_even_close(cluster, topic):
+    producer, done = Producer(cluster.bootstrap_servers), threading.Event()
+
+    def delivered(future):
+        producer.send(topic, b"from the callback", partition=0)
+        producer.flush(20)
+        producer.close(20)
+        done.set()
+
+    producer.send(topic, b"x", partition=0, on_delivery=delivered)
+    assert done.wait(20)
+    with pytest.raises(errors.ClosedError):
+        producer.send(topic, b"")
+
+
 def test_repr_and_health_tell_the_state(make, cluster, topic):
     face = make()
     assert (
