@@ -84,6 +84,11 @@ def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
         return None
 
 
+def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
+    """Notes in a partition's directory whose files it has. Not synced."""
+    fs.replace(f"{directory}/{PARTITION_METADATA}", render_topic_id(topic_id), sync=False)
+
+
 def uuid_text(value: uuid.UUID) -> str:
     """Kafka's text form of an id: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

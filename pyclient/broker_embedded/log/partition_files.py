@@ -8,7 +8,7 @@ from pyclient.broker_embedded.log.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
     render_epochs,
-    render_topic_id,
+    write_topic_id,
 )
 from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import FileSystem
@@ -36,7 +36,7 @@ class PartitionFiles:
         """Makes the directory and the files."""
         self._fs.make_directory(self._directory)
         if self._topic_id is not None:
-            self._fs.replace(self._path(PARTITION_METADATA), render_topic_id(self._topic_id), sync=False)
+            write_topic_id(self._fs, self._directory, self._topic_id)
         self.exist = True
         self.save()
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyclient import errors
-from pyclient.broker_embedded.log.checkpoints import stored_topic_id
+from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
-from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, write_snapshot
+from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, remove_snapshot, write_snapshot
 from pyclient.broker_embedded.log.producer_state import CompletedTransaction, ProducerState
 from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
 from pyclient.broker_embedded.log.recovery import LoadedLog, load, load_producers, whole_batches
@@ -33,6 +33,7 @@ __all__ = ["AppendInfo", "Isolation", "LogRead", "Origin", "PartitionLog"]
 log = logging.getLogger("pyclient.broker_embedded")
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
+_SNAPSHOT_BYTES: Final = 4 << 20  # a crash costs reading the headers of so many bytes before the recovery point
 _INDEX_ENTRY_BYTES: Final = 8  # the size limit of the offset index closes a segment, too
 
 
@@ -75,6 +76,8 @@ class PartitionLog:
         self._files = PartitionFiles(fs, directory, topic_id, loaded.epochs, exist=loaded.exists)
         self._epochs = loaded.epochs
         self._unflushed_since: int | None = None
+        self._snapshot_offset = self.segments.active.base_offset
+        self._snapshot_position = 0
         self.producers.high_watermark_moved(self.high_watermark)
 
     @classmethod
@@ -107,6 +110,8 @@ class PartitionLog:
             loaded = load(
                 fs, directory, name, config, clean=clean, recovery_point=recovery_point, start_offset=start_offset
             )
+            if loaded.exists and stored is None and topic_id is not None:
+                write_topic_id(fs, directory, topic_id)
         except OSError as error:
             raise errors.KafkaStorageError(f"{name}: {directory} cannot be opened: {error}") from error
         return cls(
@@ -370,11 +375,12 @@ class PartitionLog:
             return self.segments.begin(self.end_offset, self.config.index_interval_bytes)
         try:
             active.finish()
-            write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
+            self._write_snapshot()
             self._files.sync()
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
         segment = self.segments.begin(self.end_offset, self.config.index_interval_bytes)
+        self._snapshot_position = 0
         if self.on_roll is not None:
             self.on_roll(self, active)
         else:
@@ -450,6 +456,7 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
         self.recovery_point = min(self.recovery_point, offset)
         drop_snapshots_behind(self._fs, self.directory, offset)
+        self._snapshot_offset, self._snapshot_position = self.segments.active.base_offset, 0
         self._files.truncate_epochs(end=offset)
 
     # Leader epochs
@@ -469,10 +476,19 @@ class PartitionLog:
             try:
                 self._files.sync()
                 self.segments.sync(self.recovery_point, self.end_offset)
+                if self.segments.active.size - self._snapshot_position >= _SNAPSHOT_BYTES:
+                    self._write_snapshot()
             except OSError as error:
                 self.fail(f"a flush failed: {error}")
                 raise errors.KafkaStorageError(f"{self._name}: the flush failed: {error}") from error
         self.recovery_point = self.end_offset
+
+    def _write_snapshot(self) -> None:
+        """Recovery begins at a snapshot; the one before is kept only if a segment begins there."""
+        if self._snapshot_offset not in (self.end_offset, self.segments.active.base_offset):
+            remove_snapshot(self._fs, self.directory, self._snapshot_offset)
+        write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
+        self._snapshot_offset, self._snapshot_position = self.end_offset, self.segments.active.size
 
     def flush_if_due(self, now_ms: int) -> None:
         """Flushes if it is `flush.ms` ago that a call of this method found something that is not on the disk."""
@@ -500,7 +516,7 @@ class PartitionLog:
         try:
             if clean and self._files.exist and self.failure is None:
                 self.segments.active.finish()
-                write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
+                self._write_snapshot()
                 self.flush()
                 self.segments.remove_doomed(self._clock.time_ms() + self.config.file_delete_delay_ms)
         except OSError as error:

@@ -62,6 +62,11 @@ def write_snapshot(fs: FileSystem, directory: str, offset: int, entries: Iterabl
     fs.replace(f"{directory}/{offset:020d}.snapshot", render_snapshot(entries), sync=False)
 
 
+def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
+    """Removes the snapshot for `offset`, if there is one."""
+    fs.remove(f"{directory}/{offset:020d}.snapshot")
+
+
 def drop_snapshots_behind(fs: FileSystem, directory: str, offset: int) -> None:
     """Removes snapshots that know of batches from `offset` on."""
     for name in fs.list_files(directory):

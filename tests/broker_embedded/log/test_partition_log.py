@@ -350,3 +350,15 @@ def test_it_tells_its_state(bench: Any) -> None:
     assert repr(log) == "<PartitionLog t-0 0..2 segments=1>"
     log.fail("the disk is gone")
     assert repr(log) == "<PartitionLog t-0 0..2 segments=1 offline: the disk is gone>"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: ?\n"])
+def test_whose_files_they_are_is_noted_again_if_that_was_lost(bench: Any, content: bytes | None) -> None:
+    log = bench.open()
+    bench.append(log, b"a")
+    log.close()
+    path = bench.path("partition.metadata")
+    before = path.read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    assert bench.values(bench.open()) == [b"a"]
+    assert path.read_bytes() == before

@@ -138,23 +138,24 @@ def test_what_is_below_the_recovery_point_is_not_read(bench: Any, filled: Any) -
     assert log.damage is None
 
 
-def test_recovery_reads_as_much_as_was_not_flushed(bench: Any) -> None:
-    bench.configure(segment_bytes=300_000, index_interval_bytes=4096)
+@pytest.mark.parametrize("megabytes", [6, 24])
+def test_recovery_reads_as_much_as_was_not_flushed(bench: Any, megabytes: int) -> None:
+    bench.configure(segment_bytes=1 << 30)
     log = bench.open()
-    reads = []
-    for _ in range(2):
-        for _ in range(200):
-            bench.append(log, b"x" * 3000)
-        log.flush()
-        point = log.recovery_point
-        for _ in range(5):
-            bench.append(log, b"y" * 3000)
-        log.close(clean=False)
-        bench.fs.bytes_read = 0
-        log = bench.open(clean=False, recovery_point=point)
-        assert log.end_offset == point + 5
-        reads.append(bench.fs.bytes_read)
-    assert max(reads) < 100_000 < log.size / 10
+    value = b"x" * 100_000
+    for sequence in range(10 * megabytes):
+        bench.append(log, value, producer_id=1, epoch=0, sequence=sequence)
+        if sequence % 10 == 9:
+            log.flush()
+    point = log.recovery_point
+    for sequence in range(point, point + 5):
+        bench.append(log, value, producer_id=1, epoch=0, sequence=sequence)
+    log.close(clean=False)
+    bench.fs.bytes_read = 0
+    log = bench.open(clean=False, recovery_point=point)
+    assert (log.end_offset, next(iter(log.producers)).last_sequence) == (point + 5, point + 4)
+    assert bench.fs.bytes_read < 2_000_000
+    assert len([name for name in bench.names() if name.endswith(".snapshot")]) == 1
 
 
 @pytest.mark.parametrize("clean", [True, False])
