@@ -174,7 +174,7 @@ def consume_confluent(servers: str, topic: str, size: int, codec: str, count: in
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         seen = octets = 0
         while seen < count:
-            for message in consumer.consume(PER_CALL, timeout=10):
+            for message in consumer.consume(min(PER_CALL, count - seen), timeout=10):  # it waits for as many as it may
                 octets += len(message.value())
                 seen += 1
 
