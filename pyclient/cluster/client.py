@@ -228,6 +228,18 @@ class ClusterClient:
                 log.exception("a metadata listener failed")
         if self._updated is not None and not self._updated.done():
             self._updated.set_result(None)
+        if self._waits_for_topics():
+            self.request_refresh()
+
+    def _waits_for_topics(self) -> bool:
+        """Whether a topic that is asked for is not there yet, or has a partition that nobody leads."""
+        known = [self.metadata.topics.get(name) for name in self._topics or ()]
+        return any(
+            info is None
+            or (not info.partitions and _may_recover(info))
+            or any(partition.leader < 0 for partition in info.partitions)
+            for info in known
+        )
 
     # -- nodes and connections
 
