@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from pyclient.backoff import Backoff
 from pyclient.clock import Rng
 from pyclient.cluster.client import ClusterClient
+from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.group import COORDINATOR_GONE
@@ -23,6 +24,7 @@ from pyclient.errors import (
     MalformedMessage,
     RebalanceInProgress,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     from_code,
 )
 from pyclient.protocol.messages.offset_commit import (
@@ -151,7 +153,19 @@ class Committer:
             raise MalformedMessage("OffsetCommitResponse speaks of other partitions than it was asked for")
         refused = {partition: code for partition, code in codes.items() if code}
         if refused:
-            raise self._refusal(refused, group, generation, member_id)
+            error = self._refusal(refused, group, generation, member_id)
+            if isinstance(error, UnknownTopicOrPartition):
+                await self._check_existence(refused, error)
+            raise error
+
+    async def _check_existence(self, refused: Iterable[TopicPartition], error: KafkaError) -> None:
+        """`CommitFailed` if newer metadata knows no such topic either: it was deleted, and trying again is in vain."""
+        asked = self._cluster.metadata.fetched_at
+        patience = self._config.request_timeout_ms / 1000
+        metadata = await self._cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, patience)
+        gone = sorted({topic for topic, _ in refused if _is_gone(metadata, topic)})
+        if gone:
+            raise CommitFailed(f"{error}: topic {', '.join(gone)} does not exist (any more)") from error
 
     def _refusal(self, codes: Mapping[TopicPartition, int], group: str, generation: int, member_id: str) -> KafkaError:
         """One error for all partitions: one that cannot be retried, if there is any."""
@@ -189,6 +203,11 @@ class Committer:
         if found.keys() != set(partitions):
             raise MalformedMessage("OffsetFetchResponse speaks of other partitions than it was asked for")
         return {partition: found[partition] for partition in partitions}
+
+
+def _is_gone(metadata: ClusterMetadata, topic: str) -> bool:
+    info = metadata.topics.get(topic)
+    return info is not None and not info.partitions and info.error_code == UnknownTopicOrPartition.code
 
 
 def _entry(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:

@@ -256,3 +256,23 @@ def test_two_threads_that_share_a_consumer_are_refused(kafka_cluster: EmbeddedCl
         while not refused:
             consumer.poll(timeout=1)  # the callback runs inside it
     assert "wakeup() may be called from another" in str(refused[0])
+
+
+@pytest.mark.parametrize("group", [{}, {"group_id": "early"}], ids=["alone", "in a group"])
+def test_a_topic_that_comes_later_and_comes_again_is_read(
+    group: dict[str, str], kafka_cluster: EmbeddedCluster
+) -> None:
+    topic = f"late-{len(group)}"
+    servers = kafka_cluster.bootstrap_servers
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False, **group}
+    with Admin(servers) as admin, Consumer(topic, bootstrap_servers=servers, **options) as consumer:
+        assert consumer.poll(timeout=0.1) == []
+        for value in (b"first", b"second"):
+            admin.create_topics([NewTopic(topic, 1, 1)])
+            with Producer(servers) as producer:
+                producer.send(topic, value).result(10)
+            assert [record.value for record in consumer.poll(timeout=30)] == [value]
+            admin.delete_topics([topic])
+        if group:
+            with pytest.raises(errors.CommitFailed, match=rf"{topic} does not exist"):
+                consumer.commit()
