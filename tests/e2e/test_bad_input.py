@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +184,9 @@ def test_what_was_accepted_before_close_is_delivered(kafka_cluster: EmbeddedClus
     producer.close()
     assert [future.result(0).offset for future in futures] == list(range(1000))
     assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"%d" % n for n in range(1000)]
+
+
+def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(errors.ConfigError, match=r"cannot keep its data in .*file"):
+        EmbeddedCluster(data_dir=tmp_path / "file").start()

@@ -94,15 +94,18 @@ class LogManager:
     def open(self) -> None:
         """Takes the directory and looks what is in it.
 
-        Raises `ConfigError` if another broker uses it, or if it is another node's or cluster's.
+        Raises `ConfigError` if it cannot be made or written, if another broker uses it, or if it is another node's or
+        cluster's.
         """
-        self._fs.make_directory(self.data_dir)
         try:
+            self._fs.make_directory(self.data_dir)
             self._lock = self._fs.lock(self._path(".lock"))
         except BlockingIOError as error:
             raise errors.ConfigError(
                 f"{self.data_dir} is in use by another broker: stop it or choose another directory"
             ) from error
+        except OSError as error:
+            raise errors.ConfigError(f"the broker cannot keep its data in {self.data_dir}: {error.strerror}") from error
         try:
             is_new = self._identify()
             self._find_partitions()
