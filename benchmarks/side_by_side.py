@@ -6,16 +6,13 @@ import argparse
 import json
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
-from pyclient import Admin, NewTopic
+from benchmarks.clusters import brokers, fresh_topic
 
 CLIENTS = ("pyclient", "confluent-kafka", "kafka-python", "aiokafka")
 REFERENCE = "confluent-kafka"
@@ -35,7 +32,7 @@ class Measured:
 
 def measure(work: str, client: str, servers: str, topic: str, size: int, codec: str, count: int) -> dict[str, float]:
     """Run one piece of work in its own process."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.work", work, client, "--servers", servers]
+    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{work}_work", client, "--servers", servers]
     command += ["--topic", topic, "--size", str(size), "--codec", codec, "--count", str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
@@ -44,21 +41,11 @@ def measure(work: str, client: str, servers: str, topic: str, size: int, codec: 
     return found
 
 
-@contextmanager
-def fresh_topic(servers: str) -> Iterator[str]:
-    """A topic for one run, removed afterwards."""
-    name = f"bench-{uuid.uuid4().hex[:8]}"
-    with Admin(servers) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
-        yield name
-        admin.delete_topics([name])
-
-
 def run_case(work: str, servers: str, size: int, codec: str, count: int, runs: int) -> dict[str, Measured]:
     """Interleaved runs of every client; a consumer reads what our producer wrote."""
     found = {client: Measured() for client in CLIENTS}
     if work == "consume":
-        with fresh_topic(servers) as topic:
+        with fresh_topic(servers, PARTITIONS) as topic:
             measure("produce", "pyclient", servers, topic, size, codec, count)
             for _ in range(runs):
                 for client in CLIENTS:
@@ -66,7 +53,7 @@ def run_case(work: str, servers: str, size: int, codec: str, count: int, runs: i
         return found
     for _ in range(runs):
         for client in CLIENTS:
-            with fresh_topic(servers) as topic:
+            with fresh_topic(servers, PARTITIONS) as topic:
                 _one(found[client], work, client, servers, topic, size, codec, count // SLOW.get(client, 1))
     return found
 
@@ -110,23 +97,3 @@ def main(work: str) -> None:
             count = arguments.count if size == 100 else arguments.count // 3
             found = run_case(work, servers, size, codec, count, arguments.runs)
             show(f"{work}, {size} B, {codec}, on {name} ({arguments.runs} runs, {PARTITIONS} partitions)", size, found)
-
-
-def brokers(given: str | None) -> Iterator[tuple[str, str]]:
-    """The cluster given, or ours in its own process and then a real Kafka where Java and Maven are."""
-    if given:
-        yield given, given
-        return
-    from pyclient.broker_embedded import EmbeddedCluster
-
-    with EmbeddedCluster(processes=True) as cluster:
-        yield cluster.bootstrap_servers, "the embedded broker"
-    from tests.kafka.jars import why_not
-    from tests.kafka.runner import RealKafka
-
-    reason = why_not()
-    if reason:
-        Console().print(f"no real Kafka beside it: {reason}")
-        return
-    with RealKafka() as kafka:
-        yield kafka.bootstrap_servers, f"Apache Kafka {kafka.version}"

@@ -1,0 +1,41 @@
+"""What the client benchmarks run against: the embedded broker in its own process, then a real Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from pyclient import Admin, NewTopic
+
+
+@contextmanager
+def fresh_topic(servers: str, partitions: int) -> Iterator[str]:
+    """A topic for one run, removed afterwards."""
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic(name, partitions, 1)])
+        yield name
+        admin.delete_topics([name])
+
+
+def brokers(given: str | None) -> Iterator[tuple[str, str]]:
+    """The cluster given, or ours in its own process and then a real Kafka where Java and Maven are."""
+    if given:
+        yield given, given
+        return
+    from pyclient.broker_embedded import EmbeddedCluster
+
+    with EmbeddedCluster(processes=True) as cluster:
+        yield cluster.bootstrap_servers, "the embedded broker"
+    from tests.kafka.jars import why_not
+    from tests.kafka.runner import RealKafka
+
+    reason = why_not()
+    if reason:
+        Console().print(f"no real Kafka beside it: {reason}")
+        return
+    with RealKafka() as kafka:
+        yield kafka.bootstrap_servers, f"Apache Kafka {kafka.version}"
