@@ -9,12 +9,12 @@ from collections import deque
 from typing import Final
 
 from pyclient.broker_embedded.log.filesystem import File
-from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.stored_log import StoredLog
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_Job = tuple[PartitionLog, Segment, list[File]]
+_Job = tuple[StoredLog, Segment, list[File]]
 _CLOSE_SECONDS: Final = 30.0
 
 
@@ -26,7 +26,7 @@ class Flusher:
         self._done: deque[tuple[_Job, OSError | None]] = deque()
         self._thread: threading.Thread | None = None
 
-    def submit(self, owner: PartitionLog, segment: Segment) -> None:
+    def submit(self, owner: StoredLog, segment: Segment) -> None:
         """Syncs a segment that `owner` has just closed; `collect` moves the owner's recovery point afterwards."""
         files = segment.files()
         for file in files:

@@ -1,0 +1,173 @@
+"""What a partition's log is: its segments, offsets and producers, and every question that changes none of them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+
+from pyclient import errors
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.partition_files import PartitionFiles
+from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
+from pyclient.broker_embedded.log.recovery import LoadedLog, whole_batches
+from pyclient.broker_embedded.log.results import Isolation, LogRead
+from pyclient.broker_embedded.log.segment import DamagedSegment
+from pyclient.broker_embedded.log.segments import Segments
+from pyclient.broker_embedded.log.time_search import first_not_before, newest
+from pyclient.clock import Clock
+from pyclient.net.stream import FileRegion
+from pyclient.types import OffsetAndTimestamp
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+
+class LogState:
+    """The state of one partition's log and how it is read; used from one thread."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        recovery_point: int,
+        high_watermark: int | None,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.replicated = high_watermark is not None
+        self.high_watermark = self.end_offset if high_watermark is None else min(high_watermark, self.end_offset)
+        self.recovery_point = min(recovery_point, self.end_offset)
+        self.damage = loaded.damage
+        self.failure: str | None = None
+        self.on_append: list[Callable[[], object]] = []
+        self.segments = Segments(fs, directory, loaded.segments)
+        self.producers = loaded.producers
+        self._fs = fs
+        self._clock = clock
+        self._name = f"{topic}-{partition}"
+        self._files = PartitionFiles(fs, directory, topic_id, loaded.epochs, exist=loaded.exists)
+        self._epochs = loaded.epochs
+        self._unflushed_since: int | None = None
+        self._snapshot_offset = self.segments.active.base_offset
+        self._snapshot_position = 0
+        self.producers.high_watermark_moved(self.high_watermark)
+
+    def __repr__(self) -> str:
+        state = "" if self.failure is None else f" offline: {self.failure}"
+        return (
+            f"<PartitionLog {self._name} {self.start_offset}..{self.end_offset} segments={len(self.segments)}{state}>"
+        )
+
+    # What is known
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch, -1 if there is none."""
+        return self._epochs.latest
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed readers stop: the high watermark, or the first transaction that is not decided."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches in the log's files."""
+        return self.segments.size
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which `offset` was written, -1 if unknown."""
+        return self._epochs.epoch_at(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, its end offset), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
+        return self._epochs.end_offset(epoch, self.end_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record whose time (ms) is `timestamp` or later; None if there is none."""
+        return first_not_before(self.segments, timestamp, self.start_offset)
+
+    def latest_timestamp_offset(self) -> OffsetAndTimestamp | None:
+        """The first record that has the largest time of all; None if no record has a time."""
+        return newest(self.segments, self.start_offset)
+
+    def fail(self, reason: str) -> None:
+        """Takes the log offline: appends are refused until it is opened again."""
+        log.error("%s goes offline: %s", self._name, reason)
+        self.failure = reason
+
+    def update_config(self, config: LogConfig) -> None:
+        """Takes other configs; they hold from the next append on."""
+        self.config = config
+        self.segments.active.index_interval = config.index_interval_bytes
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "uncommitted"
+    ) -> LogRead:
+        """The batches from the one that holds `offset` on, up to `max_bytes`, without copying them.
+
+        Batches are whole, and of one segment. `min_one_batch`: the first one is given even if it is larger.
+        Raises `OffsetOutOfRange`.
+        """
+        stretch = self._find(offset, max_bytes, min_one_batch, isolation)
+        committed = isolation == "committed"
+        known = self.high_watermark, self.last_stable_offset, self.start_offset, self.end_offset
+        if stretch is None:
+            return LogRead([], 0, *known, [] if committed else None)
+        file = stretch.segment.log
+        file.retain()
+        region = FileRegion(file.fileno(), stretch.position, stretch.length, file.release)
+        aborted_ = aborted_between(self.segments, offset, stretch.end_offset) if committed else None
+        return LogRead([region], stretch.length, *known, aborted_, stretch.more)
+
+    def read_bytes(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "log_end"
+    ) -> bytes:
+        """The same as `read`, as bytes."""
+        stretch = self._find(offset, max_bytes, min_one_batch, isolation)
+        return b"" if stretch is None else stretch.segment.log.pread(stretch.length, stretch.position)
+
+    def _find(self, offset: int, max_bytes: int, min_one_batch: bool, isolation: Isolation) -> Stretch | None:
+        if not self.start_offset <= offset <= self.end_offset:
+            raise errors.OffsetOutOfRange(
+                f"{self._name}: {offset} is not within {self.start_offset}..{self.end_offset}"
+            )
+        limit = self.high_watermark
+        if isolation != "uncommitted":
+            limit = self.last_stable_offset if isolation == "committed" else self.end_offset
+        return find_stretch(
+            self.segments,
+            offset,
+            limit=limit,
+            log_end=self.end_offset,
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+        )
+
+    def verify(self) -> Iterator[DamagedSegment | None]:
+        """Checks every batch of the log against its checksum, one a step; a step that meets damage gives it.
+
+        What is behind damage in the same segment is not looked at.
+        """
+        for segment in list(self.segments):
+            try:
+                for _ in whole_batches(segment, 0):
+                    yield None
+            except DamagedSegment as error:
+                yield error

@@ -1,0 +1,178 @@
+"""A partition's log and its disk: segments closed, old ones dropped, an end cut off, everything brought to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.log_state import LogState
+from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, remove_snapshot, write_snapshot
+from pyclient.broker_embedded.log.producer_state import ProducerState
+from pyclient.broker_embedded.log.recovery import load_producers
+from pyclient.broker_embedded.log.retention import SegmentFacts, expired
+from pyclient.broker_embedded.log.segment import Segment
+
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+_SNAPSHOT_BYTES: Final = 4 << 20  # a crash costs reading the headers of so many bytes before the recovery point
+
+
+class StoredLog(LogState):
+    """A log whose files are rolled, dropped, cut and synced. `on_roll` is told of each segment that was closed."""
+
+    on_roll: Callable[[StoredLog, Segment], None] | None = None
+
+    # The start of the log
+
+    def roll(self) -> Segment:
+        """Closes the active segment and begins the next one at the log's end. An empty one is only moved there."""
+        active = self.segments.active
+        if not active.size:
+            if active.base_offset == self.end_offset:
+                return active
+            return self.segments.begin(self.end_offset, self.config.index_interval_bytes)
+        try:
+            active.finish()
+            self._write_snapshot()
+            self._files.sync()
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
+        segment = self.segments.begin(self.end_offset, self.config.index_interval_bytes)
+        self._snapshot_position = 0
+        if self.on_roll is not None:
+            self.on_roll(self, active)
+        else:
+            self.flush()
+        return segment
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Drops segments that are too old, too much, or before the log's start; how many. Forgets idle producers."""
+        self.producers.expire(now_ms, PRODUCER_EXPIRATION_MS)
+        self.segments.remove_doomed(now_ms)
+        facts = [self._facts(segment) for segment in self.segments]
+        count = expired(
+            facts, self.config, now_ms=now_ms, start_offset=self.start_offset, high_watermark=self.high_watermark
+        )
+        if count:
+            if count == len(self.segments):
+                self.roll()
+            self.segments.drop_oldest(count, now_ms + self.config.file_delete_delay_ms)
+            self._start_at(max(self.start_offset, self.segments.first_offset))
+            self.segments.remove_doomed(now_ms)
+        return count
+
+    def _facts(self, segment: Segment) -> SegmentFacts:
+        timestamp = segment.largest_timestamp
+        if timestamp < 0 and segment.size:
+            timestamp = self._fs.modified_ms(segment.log.path)
+        return SegmentFacts(self.segments.end_of(segment, self.end_offset), segment.size, timestamp)
+
+    def delete_records_before(self, offset: int) -> None:
+        """Lets the log start at `offset` (DeleteRecords); whole segments go with retention.
+
+        Raises `OffsetOutOfRange` above the high watermark. A crash may forget it until checkpoints are written.
+        """
+        if offset > self.high_watermark:
+            raise errors.OffsetOutOfRange(f"{self._name}: {offset} is above the high watermark {self.high_watermark}")
+        self._start_at(max(offset, self.start_offset))
+
+    def _start_at(self, offset: int) -> None:
+        self.start_offset = offset
+        self._files.truncate_epochs(start=offset)
+
+    # The end of the log
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops everything from `offset` on; a batch that `offset` is inside of goes whole, and the log ends there.
+
+        Checkpoints are to be written before anything is appended: the noted recovery point may be behind the new end.
+        """
+        if offset >= self.end_offset:
+            return
+        if offset < max(self.segments.first_offset, self.start_offset):
+            self.truncate_fully_and_start_at(offset)
+            return
+        self.segments.drop_behind(offset, self._clock.time_ms() + self.config.file_delete_delay_ms)
+        offset = self.segments.active.truncate(offset)
+        if offset < self.start_offset:  # the log starts inside the batch that went
+            self.truncate_fully_and_start_at(self.start_offset)
+            return
+        self._end_at(offset)
+        self.producers = load_producers(self._fs, self.directory, self._name, list(self.segments), offset)
+        self.producers.high_watermark_moved(self.high_watermark)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops everything and begins anew, empty, at `offset`."""
+        due_ms = self._clock.time_ms() + self.config.file_delete_delay_ms
+        self.segments.drop_all(offset, self.config.index_interval_bytes, due_ms)
+        self.start_offset = offset
+        self._end_at(offset)
+        self.producers = ProducerState(self._name)
+
+    def _end_at(self, offset: int) -> None:
+        self.end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
+        self.recovery_point = min(self.recovery_point, offset)
+        drop_snapshots_behind(self._fs, self.directory, offset)
+        self._snapshot_offset, self._snapshot_position = self.segments.active.base_offset, 0
+        self._files.truncate_epochs(end=offset)
+
+    # Leader epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """This node leads from now on: `epoch` begins at the end of the log, even if nothing is ever written in it."""
+        self._files.note_epoch(epoch, self.end_offset)
+
+    # To the disk
+
+    def flush(self) -> None:
+        """Returns when everything appended so far is on the disk.
+
+        Raises `KafkaStorageError`, and the log is offline then: what the system could not write it may have forgotten.
+        """
+        if self._files.exist:
+            try:
+                self._files.sync()
+                self.segments.sync(self.recovery_point, self.end_offset)
+                if self.segments.active.size - self._snapshot_position >= _SNAPSHOT_BYTES:
+                    self._write_snapshot()
+            except OSError as error:
+                self.fail(f"a flush failed: {error}")
+                raise errors.KafkaStorageError(f"{self._name}: the flush failed: {error}") from error
+        self.recovery_point = self.end_offset
+
+    def _write_snapshot(self) -> None:
+        """Recovery begins at a snapshot; the one before is kept only if a segment begins there."""
+        if self._snapshot_offset not in (self.end_offset, self.segments.active.base_offset):
+            remove_snapshot(self._fs, self.directory, self._snapshot_offset)
+        write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
+        self._snapshot_offset, self._snapshot_position = self.end_offset, self.segments.active.size
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flushes if it is `flush.ms` ago that a call of this method found something that is not on the disk."""
+        if self.recovery_point == self.end_offset or self.failure is not None:
+            self._unflushed_since = None
+        elif self._unflushed_since is None:
+            self._unflushed_since = now_ms
+        elif now_ms - self._unflushed_since >= self.config.flush_ms:
+            self._unflushed_since = None
+            self.flush()
+
+    def segment_flushed(self, segment: Segment) -> None:
+        """A closed segment is on the disk; so is the log up to its end, if everything before it was."""
+        if segment.base_offset <= self.recovery_point and segment in self.segments:
+            end = self.segments.end_of(segment, self.recovery_point)
+            self.recovery_point = max(self.recovery_point, end)
+
+    def close(self, clean: bool = True) -> None:
+        """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of."""
+        try:
+            if clean and self._files.exist and self.failure is None:
+                self.segments.active.finish()
+                self._write_snapshot()
+                self.flush()
+                self.segments.remove_doomed(self._clock.time_ms() + self.config.file_delete_delay_ms)
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{self._name}: it cannot be closed in order: {error}") from error
+        finally:
+            self.segments.close()
