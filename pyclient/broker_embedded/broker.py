@@ -14,6 +14,7 @@ from pyclient.broker_embedded.controller.controller import Controller
 from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
@@ -65,6 +66,7 @@ class BrokerNode:
         self.image = MetadataImage()
         self.configs = Configs(config)
         self.purgatory = FetchPurgatory(loop)
+        self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
         self._groups: GroupCoordinator | None = None

@@ -26,6 +26,7 @@ _OWN: Final = (
     Setting("log.dirs", LIST, None, "the data directory"),
     Setting("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "how often recovery points are noted", 0),
     Setting("log.retention.check.interval.ms", LONG, 300_000, "how often retention is applied", 1),
+    Setting("max.incremental.fetch.session.cache.slots", INT, 1000, "the most fetch sessions that are kept", 0),
     Setting("max.connections", INT, INT_MAX, "the most connections at one time", 0),
     Setting("node.id", INT, 1, "the id of this broker", 0),
     Setting("num.partitions", INT, 1, "partitions of a topic that is created without a number", 1),

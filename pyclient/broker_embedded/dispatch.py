@@ -39,10 +39,10 @@ class Served:
 
 
 SERVED: Final[dict[str, Served]] = {
-    "Produce": Served("produce", 3, 11, listed=0),  # librdkafka < 2.11.1 stops compressing when the minimum is above 0
-    "Fetch": Served("fetch", 4, 12),
+    "Produce": Served("produce", 3, 13, listed=0),  # librdkafka < 2.11.1 stops compressing when the minimum is above 0
+    "Fetch": Served("fetch", 4, 18),
     "ListOffsets": Served("list_offsets", 1, 8),
-    "Metadata": Served("metadata", 0, 12),
+    "Metadata": Served("metadata", 0, 13),
     "OffsetCommit": Served("offset_commit", 2, 9),
     "OffsetFetch": Served("offset_fetch", 1, 9),
     "FindCoordinator": Served("find_coordinator", 0, 4),

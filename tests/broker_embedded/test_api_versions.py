@@ -26,8 +26,8 @@ def test_each_served_version_is_answered(client: Any, version: int) -> None:
     response = client.call(wanted, version)
     assert response.error_code == 0
     ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-    assert ranges[API_KEYS["Produce"]] == (0, 11)  # librdkafka < 2.11.1 stops compressing when it starts above 0
-    assert ranges[API_KEYS["Fetch"]] == (4, 12)
+    assert ranges[API_KEYS["Produce"]] == (0, 13)  # librdkafka < 2.11.1 stops compressing when it starts above 0
+    assert ranges[API_KEYS["Fetch"]] == (4, 18)
     assert ranges[18] == (0, 4)
     assert all(0 <= low <= high for low, high in ranges.values())
 
@@ -66,10 +66,10 @@ def test_features_name_the_level_of_the_metadata_log(client: Any) -> None:
 @pytest.mark.parametrize(
     ("api_key", "version"),
     [
-        (API_KEYS["Metadata"], 13),
+        (API_KEYS["Metadata"], 14),
         (API_KEYS["Produce"], 2),
         (API_KEYS["Fetch"], 3),
-        (API_KEYS["Fetch"], 13),
+        (API_KEYS["Fetch"], 19),
         (API_KEYS["AlterPartition"], 3),
         (4, 0),
         (999, 0),

@@ -33,7 +33,7 @@ def only_partition(response: Any) -> Any:
     return partition
 
 
-@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("version", range(3, 13))
 def test_what_is_produced_is_fetched_in_every_version(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, version: int
 ) -> None:
@@ -254,13 +254,6 @@ def test_a_fetch_may_wait_for_ever_and_its_client_go(
     partition = only_partition(client.call(fetch_request(topic, {0: 0}), 11))
     assert values_of(partition.records) == [(0, b"not enough")]
     broker._runner.node.loop.call_soon_threadsafe(broker._runner.node.purgatory.answer_all)  # for the other tests
-
-
-def test_sessions_are_declined(client: Any, topic: str, fetch_request: Any) -> None:
-    response = client.call(fetch_request(topic, {0: 0}, session_id=0, session_epoch=0), 11)
-    assert (response.error_code, response.session_id) == (0, 0)
-    response = client.call(fetch_request(topic, {0: 0}, session_id=5, session_epoch=3), 11)
-    assert response.error_code == errors.FetchSessionIdNotFound.code
 
 
 def test_a_client_that_claims_to_be_a_replica_gets_nothing(client: Any, topic: str, fetch_request: Any) -> None:

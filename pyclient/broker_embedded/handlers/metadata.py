@@ -1,8 +1,8 @@
-"""Metadata v0-12: brokers, controller, topics, partition leaders.
+"""Metadata v0-13: brokers, controller, topics, partition leaders.
 
 Null topics (v0: an empty list) are all topics. An unknown topic is made at once where the request and
-auto.create.topics.enable allow it, so its first answer has the partitions already. Ask by topic id from v12.
-Not done: v13 (re-bootstrap), hiding topics from clients without rights.
+auto.create.topics.enable allow it, so its first answer has the partitions already. Ask by topic id from v12. v13's
+error for everything (REBOOTSTRAP_REQUIRED) is never needed. Not done: hiding topics from clients without rights.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 
-@handles(MetadataRequest, versions=(0, 12))
+@handles(MetadataRequest, versions=(0, 13))
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Answer for the topics asked for."""
     node, version = context.node, context.version

@@ -1,0 +1,177 @@
+"""One Fetch at work: reading its partitions as often as need be, until there is enough to answer with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.failures import code_of
+from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.fetch_sessions import Wanted
+    from pyclient.broker_embedded.log.partition_log import LogRead, PartitionLog
+    from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
+
+READ_COMMITTED: Final = 1
+
+Told = list[tuple["Wanted", PartitionData]]
+
+
+class Reading:
+    """A Fetch request and how to answer it; `respond` makes the response of what was read.
+
+    Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
+    limits say. Partitions that are not there are told behind the others.
+    """
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        wanted: Iterable[Wanted],
+        node: BrokerNode,
+        *,
+        by_id: bool,
+        respond: Callable[[Told], FetchResponse],
+    ) -> None:
+        self._wanted = wanted
+        self._node = node
+        self._by_id = by_id
+        self._respond = respond
+        self._replica = max(request.replica_id, request.replica_state.replica_id)
+        self._isolation: Final = "committed" if request.isolation_level == READ_COMMITTED else "uncommitted"
+        self._max_bytes = min(max(request.max_bytes, 0), node.config.integer("fetch.max.bytes"))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._size = 0
+        self._must_answer = False
+        self._found: dict[PartitionLog, tuple[Wanted, int]] = {}
+
+    @property
+    def logs(self) -> Iterable[PartitionLog]:
+        """The logs that more data may come to."""
+        return self._found
+
+    def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
+        """Look at the logs that have grown, not at all of them: a fetch of many partitions is woken often."""
+        if self._min_bytes <= 1:
+            return True
+        for log in grown:
+            wanted, before = self._found[log]
+            request = wanted.request
+            try:
+                read = log.read(request.fetch_offset, request.partition_max_bytes, isolation=self._isolation)
+            except errors.BrokerError:
+                return True  # the attempt will tell the client
+            for part in read.parts:
+                part.release()
+            if read.more:
+                return True
+            self._found[log] = wanted, read.size
+            self._size += read.size - before
+        return self._size >= self._min_bytes
+
+    def attempt(self, last: bool) -> FetchResponse | None:
+        """The response if there is enough to say or this is the `last` attempt."""
+        self._size, self._must_answer = 0, False
+        self._found.clear()
+        told: Told = []
+        missing: Told = []
+        for wanted in self._wanted:
+            log = self._log_of(wanted, missing)
+            if log is not None:
+                told.append((wanted, self._read(log, wanted)))
+        if last or self._must_answer or not self._found or self._size >= self._min_bytes:
+            return self._respond(told + missing)
+        for _wanted, answer in told:
+            if answer.records:
+                answer.records.release()  # the file behind what is not sent after all
+        return None
+
+    def _log_of(self, wanted: Wanted, missing: Told) -> PartitionLog | None:
+        topic = wanted.topic
+        try:
+            if self._by_id:
+                known = self._node.image.topics_by_id.get(wanted.topic_id)
+                if known is None:
+                    raise errors.UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+                topic = known.name
+            if self._replica >= 0:
+                raise errors.NotLeaderOrFollower(f"replica {self._replica} of {topic} is not assigned")
+            return self._node.partitions.leader(topic, wanted.partition, wanted.request.current_leader_epoch)[0]
+        except Exception as error:
+            missing.append((wanted, _failed(topic, wanted.partition, error)))
+            return None
+
+    def _read(self, log: PartitionLog, wanted: Wanted) -> PartitionData:
+        request = wanted.request
+        try:
+            if request.last_fetched_epoch >= 0 and (diverging := _divergence(log, wanted)) is not None:
+                self._must_answer = True
+                return _diverged(wanted.partition, log, diverging)
+            read = log.read(
+                request.fetch_offset,
+                max(0, min(self._max_bytes - self._size, request.partition_max_bytes)),
+                min_one_batch=self._size == 0,
+                isolation=self._isolation,
+            )
+        except Exception as error:
+            self._must_answer = True
+            return _failed(log.topic, wanted.partition, error)
+        if read.more:  # a closed segment ends here: what the client waits for is in the next one
+            self._must_answer = True
+        self._found[log] = wanted, read.size
+        self._size += read.size
+        return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
+
+
+def _divergence(log: PartitionLog, wanted: Wanted) -> EpochEndOffset | None:
+    """Where the client's log and this one part, if they do before its fetch offset (KIP-595)."""
+    request = wanted.request
+    epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch)
+    if end_offset < 0 or request.fetch_offset < log.start_offset:
+        raise errors.OffsetOutOfRange(f"{log.topic}-{log.partition}: epoch {request.last_fetched_epoch} is not known")
+    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _diverged(partition: int, log: PartitionLog, diverging: EpochEndOffset) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _succeeded(partition: int, read: LogRead, *, committed: bool) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=0,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=(
+            [AbortedTransaction(producer_id=pid, first_offset=first) for pid, first in read.aborted or ()]
+            if committed
+            else None
+        ),
+        records=read.parts[0] if read.parts else b"",
+    )
+
+
+def _failed(topic: str, partition: int, error: Exception) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=code_of(error, f"Fetch of {topic}-{partition}"),
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )

@@ -1,0 +1,319 @@
+"""Fetch sessions: what they keep, who gives way, and incremental answers over the wire."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
+from pyclient.protocol.fields import ZERO_UUID
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+READ = 1 << 20
+
+
+def wanted(count: int) -> list[Wanted]:
+    return [
+        Wanted("t", ZERO_UUID, FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=READ))
+        for index in range(count)
+    ]
+
+
+def request(offsets: dict[int, int], *, topic: str = "t", session: tuple[int, int] = (0, 0), **options: Any) -> Any:
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=options.pop("partition_max", READ))
+        for index, offset in offsets.items()
+    ]
+    options = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": READ, **options}
+    topics = [FetchTopic(topic=topic, partitions=partitions)] if partitions else []
+    return FetchRequest(topics=topics, session_id=session[0], session_epoch=session[1], **options)
+
+
+def told(response: Any) -> list[int]:
+    return [partition.partition_index for topic in response.responses for partition in topic.partitions]
+
+
+# The cache
+
+
+def test_a_session_is_resumed_with_its_next_epoch_only() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0)
+    assert session is not None
+    with pytest.raises(errors.InvalidFetchSessionEpoch):
+        sessions.resume(request({}, session=(session.id, 2)), 12, 0)
+    with pytest.raises(errors.FetchSessionTopicIdError):
+        sessions.resume(request({}, session=(session.id, 1)), 13, 0)
+    assert sessions.resume(request({}, session=(session.id, 1)), 12, 0) is session
+    assert session.epoch == 2
+    sessions.close(session.id)
+    with pytest.raises(errors.FetchSessionIdNotFound):
+        sessions.resume(request({}, session=(session.id, 2)), 12, 0)
+
+
+def test_the_epoch_wraps_to_1() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    session = sessions.open(wanted(1), uses_topic_ids=False, now=0)
+    assert session is not None
+    session.epoch = 2**31 - 1
+    assert sessions.resume(request({}, session=(session.id, 2**31 - 1)), 12, 0) is session
+    assert session.epoch == 1
+
+
+def test_a_session_with_nothing_left_is_over() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0)
+    assert session is not None
+    forgotten = [ForgottenTopic(topic="t", partitions=[0, 1, 7])]
+    assert sessions.resume(request({}, session=(session.id, 1), forgotten_topics_data=forgotten), 12, 0) is None
+    assert len(sessions) == 0
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0)
+    assert session is not None
+    forgotten = [ForgottenTopic(topic="t", partitions=[0])]
+    sessions.resume(request({1: 7, 5: 9}, session=(session.id, 1), forgotten_topics_data=forgotten), 12, 0)
+    assert [(each.partition, each.request.fetch_offset) for each in session.partitions.values()] == [(1, 7), (5, 9)]
+
+
+def test_a_full_cache_declines_until_a_session_is_stale() -> None:
+    sessions = FetchSessions(2, random.Random(1))
+    first = sessions.open(wanted(1), uses_topic_ids=False, now=0)
+    second = sessions.open(wanted(1), uses_topic_ids=False, now=1)
+    assert first is not None
+    assert second is not None
+    assert sessions.open(wanted(9), uses_topic_ids=False, now=STALE_SECONDS - 1) is None
+    sessions.resume(request({}, session=(first.id, 1)), 12, STALE_SECONDS)
+    assert sessions.open(wanted(1), uses_topic_ids=False, now=STALE_SECONDS + 2) is not None
+    assert len(sessions) == 2
+    with pytest.raises(errors.FetchSessionIdNotFound):  # the one that was silent for longest went
+        sessions.resume(request({}, session=(second.id, 1)), 12, 0)
+
+
+def test_an_old_session_in_use_gives_way_to_a_larger_one_only() -> None:
+    sessions = FetchSessions(2, random.Random(1))
+    small, large = (sessions.open(wanted(count), uses_topic_ids=False, now=0) for count in (2, 5))
+    assert small is not None
+    assert large is not None
+    for at in (STALE_SECONDS, 2 * STALE_SECONDS):
+        for session in (small, large):
+            assert sessions.resume(request({}, session=(session.id, session.epoch)), 12, at) is session
+    now = 2 * STALE_SECONDS + 1
+    assert sessions.open(wanted(1), uses_topic_ids=False, now=now) is None
+    assert sessions.open(wanted(3), uses_topic_ids=False, now=now) is not None
+    with pytest.raises(errors.FetchSessionIdNotFound):
+        sessions.resume(request({}, session=(small.id, small.epoch)), 12, now)
+
+
+def test_a_cache_without_slots_keeps_nothing() -> None:
+    assert FetchSessions(0, random.Random(1)).open(wanted(1), uses_topic_ids=False, now=0) is None
+
+
+def test_a_partition_named_twice_is_read_once() -> None:
+    twice = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        topics=[
+            FetchTopic(
+                topic="t",
+                partitions=[FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=1) for at in (3, 4)],
+            )
+        ],
+    )
+    assert [each.request.fetch_offset for each in wanted_of(twice)] == [4]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.floats(0, 90)), max_size=40))
+def test_there_are_never_more_sessions_than_slots_and_ids_are_unique(steps: list[tuple[int, int, float]]) -> None:
+    sessions, now, opened = FetchSessions(3, random.Random(7)), 0.0, []
+    for kind, size, passed in steps:
+        now += passed
+        if kind == 0 and opened:
+            sessions.close(opened[size % len(opened)].id)
+        elif kind == 1 and opened:
+            session = opened[size % len(opened)]
+            try:
+                sessions.resume(request({}, session=(session.id, session.epoch)), 12, now)
+            except errors.FetchSessionIdNotFound:
+                opened.remove(session)
+        else:
+            session = sessions.open(wanted(size), uses_topic_ids=False, now=now)
+            if session is not None:
+                opened.append(session)
+        assert len(sessions) <= 3
+        assert all(1 <= session.id < 2**31 for session in opened)
+
+
+# Over the wire
+
+
+@pytest.mark.parametrize("version", [7, 11, 12])
+def test_an_incremental_answer_has_news_only(client: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
+    produce(client, topic, batch(b"a"))
+    first = client.call(request({0: 0, 1: 0}, topic=topic), version)
+    assert first.session_id > 0
+    assert told(first) == [0, 1]
+    session = first.session_id
+    assert told(client.call(request({0: 1}, topic=topic, session=(session, 1)), version)) == []
+    produce(client, topic, batch(b"b"), partition=1)
+    second = client.call(request({}, session=(session, 2)), version)
+    assert (second.session_id, told(second)) == (session, [1])
+    assert told(client.call(request({1: 1}, topic=topic, session=(session, 3)), version)) == []
+    assert told(client.call(request({}, session=(session, 4)), version)) == []
+
+
+def test_a_session_is_closed_and_closed_by_a_new_one(client: Any, topic: str) -> None:
+    first = client.call(request({0: 0}, topic=topic), 12).session_id
+    second = client.call(request({0: 0}, topic=topic, session=(first, 0)), 12).session_id
+    assert first != second
+    response = client.call(request({}, session=(first, 1)), 12)
+    assert (response.error_code, response.session_id) == (errors.FetchSessionIdNotFound.code, 0)
+    assert client.call(request({0: 0}, topic=topic, session=(second, -1)), 12).session_id == 0
+    response = client.call(request({}, session=(second, 1)), 12)
+    assert response.error_code == errors.FetchSessionIdNotFound.code
+
+
+def test_a_wrong_epoch_is_an_error(client: Any, topic: str) -> None:
+    session = client.call(request({0: 0}, topic=topic), 12).session_id
+    response = client.call(request({}, session=(session, 5)), 12)
+    assert response.error_code == errors.InvalidFetchSessionEpoch.code
+    assert client.call(request({}, session=(session, 1)), 12).error_code == 0
+
+
+def test_who_asks_for_no_session_gets_none(client: Any, topic: str) -> None:
+    assert client.call(request({0: 0}, topic=topic, session=(0, -1)), 12).session_id == 0
+
+
+def test_an_error_is_told_every_time(client: Any, topic: str) -> None:
+    first = client.call(request({0: 0, 9: 0}, topic=topic), 12)
+    assert told(first) == [0, 9]
+    for epoch in (1, 2):
+        again = client.call(request({}, session=(first.session_id, epoch)), 12)
+        assert told(again) == [9]
+        assert again.responses[0].partitions[0].error_code == errors.UnknownTopicOrPartition.code
+
+
+def test_partitions_of_a_session_take_turns(client: Any, topic: str, produce: Any, batch: Any) -> None:
+    for partition in (0, 1):
+        for _ in range(3):
+            produce(client, topic, batch(bytes(500)), partition=partition)
+    first = client.call(request({0: 0, 1: 0}, topic=topic, max_bytes=1), 12)
+    counts = []
+    for epoch in range(1, 5):
+        response = client.call(request({}, session=(first.session_id, epoch), max_bytes=1), 12)
+        counts += [
+            each.partition_index for answer in response.responses for each in answer.partitions if len(each.records)
+        ]
+    assert counts == [0, 1, 0, 1]
+
+
+def test_a_waiting_incremental_fetch_is_woken_and_tells_the_news_only(
+    client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any
+) -> None:
+    session = client.call(request({0: 0, 1: 0}, topic=topic), 12).session_id
+    client.send(request({}, session=(session, 1), max_wait_ms=20_000), 12)
+    produce(connect(broker), topic, batch(b"late"), partition=1)
+    assert told(client.receive(FetchRequest, 12)[0]) == [1]
+
+
+def test_a_session_that_another_connection_went_on_with_is_out_of_step(
+    client: Any, connect: Any, broker: Any, topic: str
+) -> None:
+    session = client.call(request({0: 0}, topic=topic), 12).session_id
+    waiting = connect(broker)
+    waiting.send(request({}, session=(session, 1), max_wait_ms=300), 12)
+    node = broker._runner.node
+    while len(node.purgatory) == 0:
+        client.call(request({}), 12)
+    assert client.call(request({}, session=(session, 2)), 12).error_code == 0
+    response = waiting.receive(FetchRequest, 12)[0]
+    assert response.error_code == errors.InvalidFetchSessionEpoch.code
+
+
+def test_the_number_of_sessions_is_limited(connect: Any) -> None:
+    with EmbeddedCluster(config={"max.incremental.fetch.session.cache.slots": 2}) as cluster:
+        client = connect(cluster)
+        sessions = [client.call(request({0: 0}, topic="none"), 12).session_id for _ in range(4)]
+        assert [session > 0 for session in sessions] == [True, True, False, False]
+
+
+# Topic ids
+
+
+def topic_id_of(broker: Any, topic: str) -> uuid.UUID:
+    found: uuid.UUID = broker._runner.node.image.topics[topic].topic_id
+    return found
+
+
+def by_id(topic_id: uuid.UUID, offsets: dict[int, int], **options: Any) -> Any:
+    made = request(offsets, topic="", **options)
+    for each in made.topics:
+        each.topic_id = topic_id
+    return made
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+def test_a_topic_is_read_by_its_id(
+    client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int
+) -> None:
+    produce(client, topic, batch(b"a"))
+    topic_id = topic_id_of(broker, topic)
+    response = client.call(by_id(topic_id, {0: 0}), version)
+    [answer] = response.responses
+    assert answer.topic_id == topic_id
+    assert answer.partitions[0].high_watermark == 1
+    assert told(client.call(by_id(topic_id, {0: 1}, session=(response.session_id, 1)), version)) == []
+
+
+def test_an_unknown_id_is_an_error_of_its_partitions(client: Any, broker: Any, topic: str) -> None:
+    missing = uuid.uuid4()
+    response = client.call(by_id(missing, {0: 0, 1: 0}), 17)
+    [answer] = response.responses
+    assert answer.topic_id == missing
+    assert {each.error_code for each in answer.partitions} == {errors.UnknownTopicId.code}
+
+
+def test_a_session_goes_by_ids_or_by_names_and_never_changes(client: Any, broker: Any, topic: str) -> None:
+    session = client.call(by_id(topic_id_of(broker, topic), {0: 0}), 13).session_id
+    response = client.call(request({0: 0}, topic=topic, session=(session, 1)), 12)
+    assert response.error_code == errors.FetchSessionTopicIdError.code
+
+
+def test_a_session_does_not_follow_a_name_to_another_topic(
+    client: Any, broker: Any, topic: str, produce: Any, batch: Any
+) -> None:
+    from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+    from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    old = topic_id_of(broker, topic)
+    session = client.call(by_id(old, {0: 0}), 17).session_id
+    gone = DeleteTopicState(name=None, topic_id=old)
+    assert client.call(DeleteTopicsRequest(topics=[gone], timeout_ms=1000), 6).responses[0].error_code == 0
+    again = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    assert client.call(CreateTopicsRequest(topics=[again]), 7).topics[0].error_code == 0
+    produce(client, topic, batch(b"of the new topic"))
+    response = client.call(by_id(old, {}, session=(session, 1)), 17)
+    assert response.responses[0].partitions[0].error_code == errors.UnknownTopicId.code
+
+
+def test_records_are_produced_by_topic_id(client: Any, broker: Any, topic: str, batch: Any) -> None:
+    from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+    def produce(topic_id: uuid.UUID) -> Any:
+        data = TopicProduceData(topic_id=topic_id, partition_data=[PartitionProduceData(index=0, records=batch(b"a"))])
+        [answer] = client.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 13).responses
+        assert answer.topic_id == topic_id
+        return answer.partition_responses[0]
+
+    assert produce(topic_id_of(broker, topic)).base_offset == 0
+    assert produce(uuid.uuid4()).error_code == errors.UnknownTopicId.code
+    assert produce(ZERO_UUID).error_code == errors.UnknownTopicId.code
