@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Final
 
 from pyclient.clock import Rng
 from pyclient.producer.batch import ProducerBatch
@@ -14,7 +13,7 @@ from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery, DeliveryDesk
 from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue, TopicQueues
 from pyclient.producer.partitioner import StickyPartitioner
-from pyclient.records import HEADER_SIZE
+from pyclient.records import HEADER_SIZE, TopicLanes
 
 NEVER: Final = float("inf")
 
@@ -35,16 +34,15 @@ class RecordAccumulator:
         linger: float,
         delivery_timeout: float,
         adaptive: bool = True,
-        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
+        self.lanes: dict[str, TopicLanes] = {}  # by topic, for appends that take no lock
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), buffer_memory)
         self.alone = batch_size == 0  # every record in a batch of its own
         self.pool = BufferPool(buffer_memory, self.batch_size)
         self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
         self.stalled_nodes: Callable[[], set[int]] = set
         self._desk = desk
-        self._lock = lock or nullcontext()  # only handed on, for appends where nobody holds it
         self._rng = rng
         self._linger = linger
         self._delivery_timeout = delivery_timeout
@@ -63,7 +61,8 @@ class RecordAccumulator:
         topic = self.topics.get(name)
         if topic is None:
             partitioner = StickyPartitioner(self._rng, self.batch_size, adaptive=self._adaptive)
-            topic = self.topics[name] = TopicQueues(name, partitioner, self._lock)
+            topic = self.topics[name] = TopicQueues(name, partitioner)
+            self.lanes[name] = topic.lanes
             topic.last_used = now
         if topic.topic_id != topic_id:
             if topic.queues:
@@ -78,12 +77,12 @@ class RecordAccumulator:
             self._switch(topic)
         return topic
 
-    def forget_idle(self, before: float) -> list[str]:
+    def forget_idle(self, before: float) -> list[TopicQueues]:
         """Drops topics that nothing was sent to since `before`; says which."""
-        names = [name for name, topic in self.topics.items() if topic.last_used < before and topic.idle]
-        for name in names:
-            del self.topics[name]
-        return names
+        idle = [topic for topic in self.topics.values() if topic.last_used < before and topic.idle]
+        for topic in idle:
+            del self.topics[topic.name], self.lanes[topic.name]
+        return idle
 
     def _move(self, queue: PartitionQueue, leader: int) -> None:
         if queue.leader != leader:

@@ -29,8 +29,8 @@ from pyclient.producer.core import (
 )
 from pyclient.producer.delivery import Delivery, DeliveryFuture, await_done
 from pyclient.producer.forking import tell_after_fork
-from pyclient.producer.partition_queue import TopicQueues
-from pyclient.records import partition_for_key
+from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
+from pyclient.records import RecordAppender
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ logger: Final = logging.getLogger("pyclient.producer")
 _abandoned: set[asyncio.Task[None]] = set()
 
 
-class AsyncProducer:
+class AsyncProducer(RecordAppender):
     """Sends records to Kafka from asyncio: the same options, errors and guarantees as `Producer`, no thread.
 
         async with AsyncProducer("localhost:9092") as producer:
@@ -59,7 +59,7 @@ class AsyncProducer:
         given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
         self._config = resolve(ProducerConfig, given, config)
         self._clock = SYSTEM_CLOCK
-        self._time_ms = self._clock.time_ms
+        self._stamp_with(self._clock)
         self._forked = False
         self._closed = False
         self._core: ProducerCore | None = None
@@ -84,6 +84,8 @@ class AsyncProducer:
             core = ProducerCore(self._config, LoopCallbacks(loop), loop=loop, clock=self._clock)
             self._lock = core.lock
             self._topics = core.topics
+            self._lanes = core.accumulator.lanes
+            self._append_lock = None if ATOMIC_APPEND else self._lock
             self._core = core
             self._starting = loop.create_task(core.start())
         if self._loop is not loop:
@@ -114,20 +116,13 @@ class AsyncProducer:
             key, value, partition = await self._prepare(topic, key, value, partition)
         if headers is not None:
             headers = pairs(headers)
-        if timestamp_ms is None:
-            timestamp_ms = self._time_ms()
-        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+        if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
-        future: DeliveryFuture | None = None
         try:
-            queues = self._topics.get(topic)
-            if queues is not None:
-                if partition is None:
-                    queue = queues.sticky if key is None else queues.queues[partition_for_key(key, queues.count)]
-                    future = queue.append_unlocked(timestamp_ms, key, value, headers)
-                elif 0 <= partition < queues.count:
-                    future = queues.queues[partition].append_unlocked(timestamp_ms, key, value, headers)
+            future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
             if future is None:
+                if timestamp_ms is None:
+                    timestamp_ms = self._clock.time_ms()
                 future = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition) from error
@@ -251,7 +246,7 @@ class AsyncProducer:
         """Delivers what was accepted and ends the producer; see `Producer.close`."""
         if self._forked:
             return
-        self._topics = {}
+        self._topics, self._lanes = {}, {}
         self._closed = True
         core, self._core = self._core, None
         if core is None:
@@ -311,7 +306,7 @@ class AsyncProducer:
     def after_fork(self) -> None:
         """Called in a child made by `fork`; not for users."""
         self._forked = True
-        self._topics = {}
+        self._topics, self._lanes = {}, {}
         self._lock = threading.Lock()
 
     def _check_process(self) -> None:

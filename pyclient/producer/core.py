@@ -75,7 +75,6 @@ class ProducerCore:
             linger=config.linger_ms / 1000,
             delivery_timeout=config.delivery_timeout_ms / 1000,
             adaptive=config.partitioner_adaptive_partitioning_enable,
-            lock=self.lock,
         )
         self.sender = Sender(
             self.accumulator,
@@ -275,6 +274,7 @@ class ProducerCore:
         with self.lock:
             self.closed = True
             self.topics = {}
+            self.accumulator.lanes.clear()
             self.accumulator.pool.wake_all()
 
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:

@@ -15,7 +15,7 @@ from pyclient.clock import Clock
 from pyclient.errors import ForkError, KafkaTimeout
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.failures import Failure, UnobservedFailures
-from pyclient.records import RecordHandle
+from pyclient.records import BatchOutcome, OutcomeHandle
 from pyclient.types import RecordMetadata
 
 E = TypeVar("E", bound=BaseException)
@@ -67,18 +67,18 @@ class DeliveryDesk:
             raise ForkError(f"this record was sent by process {self.pid}: only there its outcome becomes known")
 
 
-class Delivery:
+class Delivery(BatchOutcome):
     """The outcome of one batch's records, and who waits for it.
 
     Only the producer's sender completes it, exactly once; any thread may look and wait.
     """
 
     __slots__ = (
-        "_callbacks", "_waiters", "base_offset", "count", "desk", "error", "failure", "log_append_time_ms",
-        "partition", "parts", "record_errors", "starts", "state", "topic",
+        "_callbacks", "_waiters", "count", "desk", "error", "failure", "parts", "record_errors", "starts", "state",
     )  # fmt: skip
 
     def __init__(self, desk: DeliveryDesk, topic: str, partition: int, count: int = 0) -> None:
+        super().__init__()
         self.desk = desk
         self.topic = topic
         self.partition = partition
@@ -110,6 +110,7 @@ class Delivery:
                 return False
             self.count, self.base_offset, self.log_append_time_ms = count, base_offset, log_append_time_ms
             self.state = State.DELIVERED
+            self.delivered = True
             waiting = self._take()
         self._tell(*waiting)
         return True
@@ -274,7 +275,7 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) 
             raise
 
 
-class DeliveryFuture(RecordHandle):
+class DeliveryFuture(OutcomeHandle):
     """One sent record's outcome: a reference to its batch and its place there, nothing else.
 
     `await future` gives its `RecordMetadata` too, on any event loop. A failure's `maybe_persisted` tells
@@ -293,23 +294,17 @@ class DeliveryFuture(RecordHandle):
         """The record's partition."""
         return self._delivery.partition
 
-    def done(self) -> bool:
-        """Whether the outcome is known."""
+    def _done(self) -> bool:
         return self._delivery.locate(self.index)[0].state is not State.PENDING
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is; waits up to `timeout` seconds (None: no limit).
-
-        Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
-        """
+    def _result(self, timeout: float | None) -> RecordMetadata:
         error = self.exception(timeout)
         if error is not None:
             raise error
         delivery, index = self._delivery.locate(self.index)
         return delivery.metadata_of(index, self.timestamp_ms)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record was not delivered, None if it was; waits like `result`."""
+    def _exception(self, timeout: float | None) -> BaseException | None:
         delivery, index = self._delivery.locate(self.index)
         if delivery.state is State.PENDING:
             wait_until_done(delivery.desk, delivery, index, timeout)

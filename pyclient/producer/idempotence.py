@@ -68,6 +68,18 @@ class ProducerIdentity:
         """InitProducerId was answered."""
         self.producer_id, self.epoch, self.wanted = producer_id, epoch, False
 
+    def begin_after(self, producer_id: int, epoch: int) -> None:
+        """A partition's numbers are forgotten: whatever begins from now on begins behind its epoch.
+
+        Were they begun again under the same one, the broker would take a new batch for the old one of that number.
+        """
+        if self.producer_id != producer_id or epoch < self.epoch:
+            return
+        if epoch < MAX_EPOCH:
+            self.epoch = epoch + 1
+        else:
+            self.used_up(producer_id)
+
     def used_up(self, producer_id: int) -> None:
         """No partition may begin with this producer id any more; a new one is wanted if it is the current one."""
         if self.producer_id == producer_id:

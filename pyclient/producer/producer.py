@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -19,13 +19,13 @@ from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.engine import Engine
 from pyclient.producer.forking import tell_after_fork
-from pyclient.producer.partition_queue import TopicQueues
-from pyclient.records import partition_for_key
+from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
+from pyclient.records import RecordSender
 
 logger: Final = logging.getLogger("pyclient.producer")
 
 
-class Producer:
+class Producer(RecordSender[DeliveryFuture]):
     """Sends records to Kafka; any number of threads may share one.
 
         with Producer("localhost:9092", linger_ms=5) as producer:
@@ -51,56 +51,32 @@ class Producer:
         self._core = self._engine.core
         self._lock = self._core.lock
         self._topics = self._core.topics
-        self._time_ms = self._engine.clock.time_ms
-        self._plain = self._config.partitions_by_key and not self._config.serializes
+        self._plain = self._direct = self._config.partitions_by_key and not self._config.serializes
+        self._stamp_with(self._engine.clock)
+        self._append_lock = None if ATOMIC_APPEND else self._lock
+        self._lanes = self._core.accumulator.lanes
         tell_after_fork(self)
 
     # -- sending
 
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        *,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: Callable[[DeliveryFuture], object] | None = None,
+    def _send(
+        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> DeliveryFuture:
-        """Hands one record over for delivery and returns its future, usually at once.
-
-        It waits up to `max_block_ms` for metadata of a new topic and for buffer space together, and raises
-        `KafkaTimeout` or `BufferExhausted`. `key` and `value` are bytes or None, or what the serializers take;
-        `headers` a mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without
-        `partition` the key decides as in every Kafka client (murmur2), without a key records are spread (KIP-794).
-        `on_delivery(future)` is called on the client's callback thread when the outcome is known.
-
-        Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
-        """
+        """A record that needs more than an open batch with room for it."""
         if not self._plain:
             key, value, partition = self._prepare(topic, key, value, partition)
         if headers is not None:
             headers = pairs(headers)
-        if timestamp_ms is None:
-            timestamp_ms = self._time_ms()
-        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+        if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
-        future: DeliveryFuture | None = None
         try:
-            queues = self._topics.get(topic)
-            if queues is not None:
-                if partition is None:
-                    queue = queues.sticky if key is None else queues.queues[partition_for_key(key, queues.count)]
-                    future = queue.append_unlocked(timestamp_ms, key, value, headers)
-                elif 0 <= partition < queues.count:
-                    future = queues.queues[partition].append_unlocked(timestamp_ms, key, value, headers)
+            future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
             if future is None:
+                if timestamp_ms is None:
+                    timestamp_ms = self._engine.clock.time_ms()
                 future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition) from error
-        if on_delivery is not None:
-            future.add_done_callback(on_delivery)
         return future
 
     def _send_slowly(
@@ -220,7 +196,7 @@ class Producer:
         """
         if self._forked:
             return
-        self._topics = {}
+        self._topics, self._lanes = {}, {}
         self._engine.close(timeout)
 
     def __enter__(self) -> Self:
@@ -270,7 +246,7 @@ class Producer:
     def after_fork(self) -> None:
         """Called in a child made by `fork`; not for users."""
         self._forked = True
-        self._topics = {}
+        self._topics, self._lanes = {}, {}
         self._lock = threading.Lock()  # the parent's may have been held by a thread that is not here
 
     def _check_process(self) -> None:

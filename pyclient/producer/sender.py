@@ -143,6 +143,12 @@ class Sender:
         state.stalled_since = NEVER
         return ProduceWork(node, batches, size)
 
+    def forget_idle(self, before: float) -> None:
+        """Drops topics that nothing was sent to since `before` (monotonic seconds), and their numbers with them."""
+        for topic in self.accumulator.forget_idle(before):
+            for queue in topic.queues:
+                self.identity.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
+
     def stalled(self, node: int, now: float) -> None:
         """A broker has something to be sent and takes nothing."""
         state = self._nodes.setdefault(node, _Node())

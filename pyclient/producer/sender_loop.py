@@ -156,7 +156,7 @@ class SenderLoop:
 
     def _forget_idle_topics(self, now: float) -> None:
         with self._lock:
-            self.sender.accumulator.forget_idle(now - self._config.metadata_max_idle_ms / 1000)
+            self.sender.forget_idle(now - self._config.metadata_max_idle_ms / 1000)
         self.ask_for_topics_in_use()
 
     def ask_for_topics_in_use(self) -> None:

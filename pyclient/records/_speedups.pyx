@@ -14,6 +14,7 @@ from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t,
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from pyclient.clock import SystemClock
 from pyclient.errors import CorruptRecord
 from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
 from pyclient.records.checks import as_bytes, header_pair, rows_outside
@@ -21,6 +22,7 @@ from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED, Compression
 from pyclient.records.payload import open_batch
 from pyclient.records.restore import restore_record
+from pyclient.types import RecordMetadata
 
 IMPLEMENTATION = "cython"
 
@@ -33,3 +35,4 @@ include "_speedups_column_rows.pxi"
 include "_speedups_building.pxi"
 include "_speedups_column_reading.pxi"
 include "_speedups_hashing.pxi"
+include "_speedups_sending.pxi"

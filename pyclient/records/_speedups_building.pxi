@@ -68,6 +68,9 @@ cdef class BatchBuilder:
 
         Raises `TypeError` for anything else.
         """
+        return self.append_one(timestamp_ms, key, value, headers)
+
+    cdef inline object append_one(self, int64_t timestamp_ms, object key, object value, object headers):
         cdef Py_ssize_t number
         if not self.add(timestamp_ms, key, value, headers):
             return None

@@ -11,6 +11,7 @@ from pyclient.records._pure.encoding import record_size_bound
 from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
 from pyclient.records._pure.reading import decode_batch
 from pyclient.records._pure.record import Record, RecordHandle
+from pyclient.records._pure.sending import BatchOutcome, OutcomeHandle, RecordAppender, RecordSender, TopicLanes
 from pyclient.records.varints import decode_varint, encode_varint
 
 IMPLEMENTATION = "pure"
@@ -18,9 +19,14 @@ IMPLEMENTATION = "pure"
 __all__ = [
     "IMPLEMENTATION",
     "BatchBuilder",
+    "BatchOutcome",
     "ColumnsBuilder",
+    "OutcomeHandle",
     "Record",
+    "RecordAppender",
     "RecordHandle",
+    "RecordSender",
+    "TopicLanes",
     "decode_batch",
     "decode_varint",
     "encode_varint",

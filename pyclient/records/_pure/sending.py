@@ -1,0 +1,200 @@
+"""What a producer does per record: find the open batch, append, and look at the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pyclient.clock import Clock
+from pyclient.records._pure.building import BatchBuilder
+from pyclient.records._pure.hashing import partition_for_key
+from pyclient.records._pure.record import RecordHandle
+from pyclient.types import RecordMetadata
+
+H = TypeVar("H")
+
+
+class TopicLanes:
+    """The open batch of each partition of one topic, and which partition takes the records without a key.
+
+    One thread at a time.
+    """
+
+    __slots__ = ("_builders", "_sticky", "_sticky_partition", "count")
+
+    count: int
+
+    def __init__(self) -> None:
+        self._builders: list[BatchBuilder | None] = []
+        self._sticky: BatchBuilder | None = None
+        self._sticky_partition = -1
+        self.count = 0
+
+    def resize(self, count: int) -> None:
+        """The topic has `count` partitions; open batches of others stay where they are, for who has them."""
+        self._builders.extend([None] * (count - len(self._builders)))
+        self.count = count
+
+    def open(self, partition: int, builder: BatchBuilder) -> None:
+        """The partition's records go into `builder` from now on."""
+        self._builders[partition] = builder
+        if partition == self._sticky_partition:
+            self._sticky = builder
+
+    def close(self, partition: int) -> None:
+        """The partition has no open batch."""
+        self._builders[partition] = None
+        if partition == self._sticky_partition:
+            self._sticky = None
+
+    def stick_to(self, partition: int) -> None:
+        """Records without a key go to `partition`."""
+        self._sticky_partition = partition
+        self._sticky = self._builders[partition]
+
+    def append(self, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None) -> Any:
+        """Write a record into the open batch of its partition; None where it does not fit or nothing is open.
+
+        Without `partition` the key's hash decides. Raises like `BatchBuilder.append`.
+        """
+        if partition is None:
+            if key is None:
+                builder = self._sticky
+            elif self.count:
+                builder = self._builders[partition_for_key(key, self.count)]
+            else:
+                builder = None
+        else:
+            builder = self._builders[partition] if type(partition) is int and 0 <= partition < self.count else None
+        return None if builder is None else builder.append(timestamp_ms, key, value, headers)
+
+
+class RecordAppender:
+    """What the producers share: a table of lanes by topic, and the clock that stamps records."""
+
+    _lanes: dict[str, TopicLanes]
+    _append_lock: AbstractContextManager[Any] | None
+    _clock_ms: Callable[[], int]
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        appender = super().__new__(cls)
+        appender._lanes = {}
+        appender._append_lock = None
+        return appender
+
+    def _stamp_with(self, clock: Clock) -> None:
+        """Timestamps come from `clock`."""
+        self._clock_ms = clock.time_ms
+
+    def _append(
+        self, topic: str, timestamp_ms: int | None, key: Any, value: Any, headers: Any, partition: int | None
+    ) -> Any:
+        """Append a record if that takes nothing but an open batch with room; else None, and nothing has happened.
+
+        `timestamp_ms` None is now. Raises what the codec raises for a record that is none.
+        """
+        lanes = self._lanes.get(topic) if type(topic) is str else None
+        if lanes is None:
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = self._clock_ms()
+        if self._append_lock is None:
+            return lanes.append(timestamp_ms, key, value, headers, partition)
+        with self._append_lock:
+            return lanes.append(timestamp_ms, key, value, headers, partition)
+
+
+class RecordSender(RecordAppender, Generic[H]):
+    """`send`, as far as it is the same work for every record; `_send` is the subclass's for everything else."""
+
+    _direct: bool = False  # records need no serializer, partitioner or interceptor
+
+    if TYPE_CHECKING:
+
+        def _send(
+            self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
+        ) -> H: ...
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[H], object] | None = None,
+    ) -> H:
+        """Hands one record over for delivery and returns its future, usually at once.
+
+        It waits up to `max_block_ms` for metadata of a new topic and for buffer space together, and raises
+        `KafkaTimeout` or `BufferExhausted`. `key` and `value` are bytes or None, or what the serializers take;
+        `headers` a mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without
+        `partition` the key decides as in every Kafka client (murmur2), without a key records are spread (KIP-794).
+        `on_delivery(future)` is called on the client's callback thread when the outcome is known.
+
+        Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
+        """
+        handle: Any = None
+        if self._direct and headers is None and timestamp_ms is None:
+            try:
+                handle = self._append(topic, None, key, value, None, partition)
+            except (TypeError, OverflowError):
+                handle = None  # the record is none: `_send` says so in words
+        if handle is None:
+            handle = self._send(topic, value, key, headers, partition, timestamp_ms)
+        if on_delivery is not None:
+            handle.add_done_callback(on_delivery)
+        return handle  # type: ignore[no-any-return]
+
+
+class BatchOutcome:
+    """What became of a batch, as far as its records' futures look at it again and again."""
+
+    __slots__ = ("base_offset", "delivered", "log_append_time_ms", "partition", "topic")
+
+    topic: str
+    partition: int
+    base_offset: int
+    log_append_time_ms: int
+    delivered: bool
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.delivered = False
+
+
+class OutcomeHandle(RecordHandle):
+    """A handle whose `batch` is a `BatchOutcome`; what is not delivered (yet) is the subclass's affair."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _done(self) -> bool: ...
+        def _exception(self, timeout: float | None) -> BaseException | None: ...
+        def _result(self, timeout: float | None) -> RecordMetadata: ...
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return True if self.batch.delivered else self._done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record was not delivered, None if it was; waits up to `timeout` seconds (None: no limit).
+
+        Raises `KafkaTimeout` if the outcome is not known in time.
+        """
+        return None if self.batch.delivered else self._exception(timeout)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record is; waits up to `timeout` seconds (None: no limit).
+
+        Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
+        """
+        outcome: BatchOutcome = self.batch
+        if not outcome.delivered:
+            return self._result(timeout)
+        offset = outcome.base_offset + self.index if outcome.base_offset >= 0 else -1
+        time = self.timestamp_ms if outcome.log_append_time_ms < 0 else outcome.log_append_time_ms
+        return RecordMetadata(outcome.topic, outcome.partition, offset, time)
