@@ -182,7 +182,7 @@ def test_idle_topics_are_forgotten_and_busy_ones_are_not():
     batch = bench.topic.queues[0].waiting[0]
     bench.accumulator.remove(batch)
     bench.accumulator.release(batch)
-    assert bench.accumulator.forget_idle(1000.0) == ["t"] and bench.accumulator.topics == {}
+    assert bench.accumulator.forget_idle(1000.0) == [bench.topic] and bench.accumulator.topics == {}
 
 
 def test_a_removed_batch_takes_nothing_more_and_gives_its_memory_back():

@@ -113,6 +113,23 @@ def test_a_refused_epoch_needs_a_new_producer_id_for_this_partition_only():
     assert other.prepare(0, identity, []) and (other.producer_id, other.epoch) == (7, 1)
 
 
+def test_partitions_begin_behind_the_epoch_of_those_whose_numbers_are_forgotten():
+    sequence, identity = begun(epoch=3)
+    sequence.broke()
+    assert sequence.prepare(0, identity, []) and sequence.epoch == 4
+    identity.begin_after(sequence.producer_id, sequence.epoch)
+    identity.begin_after(99, 1000)  # another producer id's epochs say nothing about this one's
+    identity.begin_after(7, 2)
+    again = PartitionSequence()
+    assert again.prepare(0, identity, []) and (again.producer_id, again.epoch, again.next) == (7, 5, 0)
+
+
+def test_behind_the_last_epoch_partitions_begin_with_a_new_producer_id():
+    sequence, identity = begun(epoch=MAX_EPOCH)
+    identity.begin_after(sequence.producer_id, sequence.epoch)
+    assert identity.wanted and not PartitionSequence().prepare(0, identity, [])
+
+
 def test_sequences_wrap_as_kafkas_do():
     assert add_sequence(2**31 - 3, 2) == 2**31 - 1
     assert add_sequence(2**31 - 3, 3) == 0

@@ -282,6 +282,18 @@ def test_only_topics_in_use_are_asked_about(make, topic):
     assert face.result(face.send(topic, b"")).topic == topic
 
 
+def test_a_topic_that_was_forgotten_takes_records_that_look_like_its_first_ones(make, topic, log):
+    """Its numbers are forgotten with it: begun anew under the same epoch, they would be taken for duplicates."""
+    face = make(linger_ms=0)
+    for number in range(3):
+        assert face.result(face.send(topic, b"%d" % number, partition=0)).offset == number
+        face.core.accumulator.topics[topic].last_used = -10_000
+        face.core.loop._idle_check_at = 0
+        face.result(face.send(f"{topic}-new", b""))
+        assert topic not in face.core.accumulator.topics
+    assert [record.value for record in log()[0]] == [b"0", b"1", b"2"]
+
+
 def test_an_unreachable_cluster_is_named_in_the_error(make):
     face = make("127.0.0.1:1", max_block_ms=200)
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1.*connection refused"):
