@@ -1,0 +1,201 @@
+"""What a producer does per record, over both twins: lanes, the appender, `send`, and handles that know the outcome."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.records import HEADER_SIZE
+from pyclient.testing.clock import ManualClock
+from pyclient.types import RecordMetadata
+
+PARTITIONS = 3
+
+CHANGES = st.one_of(
+    st.tuples(st.just("open"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("close"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(st.just("stick_to"), st.integers(0, PARTITIONS - 1)),
+    st.tuples(
+        st.just("append"),
+        st.one_of(st.none(), st.integers(-1, PARTITIONS)),
+        st.one_of(st.none(), st.binary(max_size=20)),
+    ),
+)
+
+
+def builder(twin: Any, partition: int, room: int = 200) -> Any:
+    return twin.BatchBuilder(bytearray(room), f"batch of {partition}")
+
+
+def lanes_of(twin: Any, *open_partitions: int, sticky: int = 0) -> Any:
+    lanes = twin.module.TopicLanes()
+    lanes.resize(PARTITIONS)
+    lanes.stick_to(sticky)
+    for partition in open_partitions:
+        lanes.open(partition, builder(twin, partition))
+    return lanes
+
+
+def play(twin: Any, changes: list[Any]) -> list[Any]:
+    """Where each record of a run went, as (batch, index), or None."""
+    lanes = lanes_of(twin)
+    seen = []
+    for change, *arguments in changes:
+        if change == "append":
+            partition, key = arguments
+            handle = lanes.append(5, key, b"value", None, partition)
+            seen.append(None if handle is None else (handle.batch, handle.index))
+        elif change == "open":
+            lanes.open(arguments[0], builder(twin, arguments[0]))
+        else:
+            getattr(lanes, change)(arguments[0])
+    return seen
+
+
+@given(changes=st.lists(CHANGES, max_size=40))
+def test_both_twins_put_a_record_into_the_same_batch(twins: tuple[Any, Any], changes: list[Any]) -> None:
+    compiled, pure = (play(twin, changes) for twin in twins)
+    assert compiled == pure
+
+
+def test_a_record_goes_to_its_partition_its_keys_or_the_sticky_one(twin: Any) -> None:
+    lanes = lanes_of(twin, 0, 1, 2, sticky=2)
+    assert lanes.append(1, None, b"v", None, 1).batch == "batch of 1"
+    assert lanes.append(1, None, b"v", None, None).batch == "batch of 2"
+    expected = twin.module.partition_for_key(b"a key", PARTITIONS)
+    assert lanes.append(1, b"a key", b"v", None, None).batch == f"batch of {expected}"
+
+
+def test_nothing_is_written_where_no_batch_is_open_or_no_such_partition_is(twin: Any) -> None:
+    lanes = lanes_of(twin, 1)
+    for partition in (0, 2, PARTITIONS, -1, True, "1"):
+        assert lanes.append(1, None, b"v", None, partition) is None
+    assert lanes.append(1, None, b"v", None, None) is None
+    lanes.close(1)
+    assert lanes.append(1, None, b"v", None, 1) is None
+    assert twin.module.TopicLanes().append(1, b"key", b"v", None, None) is None
+
+
+def sender(twin: Any, clock: Any = SYSTEM_CLOCK, *, direct: bool = True) -> Any:
+    class Sender(twin.module.RecordSender):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.others: list[tuple[Any, ...]] = []
+            self._direct = direct
+            self._stamp_with(clock)
+
+        def _send(self, *record: Any) -> Any:
+            self.others.append(record)
+            return self
+
+        def add_done_callback(self, callback: Any) -> None:
+            callback("told")
+
+    return Sender()
+
+
+def test_send_writes_what_an_open_batch_has_room_for_and_hands_on_the_rest(twin: Any) -> None:
+    one = sender(twin, ManualClock(epoch_ms=1234))
+    one._lanes["orders"] = lanes_of(twin, 0)
+    handle = one.send("orders", b"value")
+    assert (handle.batch, handle.index, handle.timestamp_ms) == ("batch of 0", 0, 1234)
+    others: list[Any] = [
+        (("orders", b"v"), {"partition": 1}, (None, None, 1, None)),
+        (("orders", b"v"), {"headers": [("a", b"")]}, (None, [("a", b"")], None, None)),
+        (("orders", b"v"), {"timestamp_ms": 7}, (None, None, None, 7)),
+        (("unknown", b"v"), {"key": b"k"}, (b"k", None, None, None)),
+        (("orders", "text"), {}, (None, None, None, None)),
+        (("orders", b"v" * 500), {}, (None, None, None, None)),
+        (([], b"v"), {}, (None, None, None, None)),
+    ]
+    for arguments, options, rest in others:
+        assert one.send(*arguments, **options) is one
+        assert one.others.pop() == (*arguments, *rest)
+    assert one.send("orders", b"value").index == 1  # and nothing of those was written
+
+
+def test_send_hands_everything_on_when_records_need_more_than_writing(twin: Any) -> None:
+    one = sender(twin, direct=False)
+    one._lanes["orders"] = lanes_of(twin, 0)
+    told: list[object] = []
+    assert one.send("orders", b"value", on_delivery=told.append) is one
+    assert (len(one.others), told) == (1, ["told"])
+
+
+def test_records_are_stamped_with_the_systems_time(twin: Any) -> None:
+    one = sender(twin)
+    one._lanes["orders"] = lanes_of(twin, 0)
+    before = SYSTEM_CLOCK.time_ms()
+    stamp = one.send("orders", b"value").timestamp_ms
+    assert before <= stamp <= SYSTEM_CLOCK.time_ms()
+
+
+def test_threads_that_send_side_by_side_each_get_a_place_of_their_own(twin: Any) -> None:
+    one = sender(twin)
+    one._append_lock = threading.Lock() if twin.module.IMPLEMENTATION == "pure" else None
+    lanes = lanes_of(twin)
+    lanes.open(0, twin.BatchBuilder(bytearray(HEADER_SIZE + 8_000 * 20), "batch"))
+    one._lanes["orders"] = lanes
+    places: list[list[int]] = [[] for _ in range(8)]
+
+    def work(mine: list[int]) -> None:
+        mine.extend(one.send("orders", b"value").index for _ in range(1000))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(mine,)) for mine in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(place for mine in places for place in mine) == list(range(8000))
+    assert all(mine == sorted(mine) for mine in places)
+
+
+class Asked(Exception):
+    """A handle asked its subclass."""
+
+
+def handle_of(twin: Any) -> tuple[Any, Any]:
+    class Handle(twin.module.OutcomeHandle):  # type: ignore[misc]
+        __slots__ = ()
+
+        def _done(self) -> bool:
+            return False
+
+        def _exception(self, timeout: float | None) -> Any:
+            raise Asked(timeout)
+
+        _result = _exception
+
+    outcome = twin.module.BatchOutcome()
+    outcome.topic, outcome.partition, outcome.base_offset, outcome.log_append_time_ms = "orders", 3, 100, -1
+    return outcome, Handle(outcome, 7, 50)
+
+
+def test_a_handle_of_a_delivered_batch_knows_its_place(twin: Any) -> None:
+    outcome, handle = handle_of(twin)
+    outcome.delivered = True
+    assert handle.done() is True
+    assert handle.exception() is None
+    metadata = handle.result()
+    assert (type(metadata), metadata) == (RecordMetadata, RecordMetadata("orders", 3, 107, 50))
+    outcome.base_offset, outcome.log_append_time_ms = -1, 99
+    assert handle.result(0) == RecordMetadata("orders", 3, -1, 99)
+
+
+def test_a_handle_of_any_other_batch_leaves_the_answer_to_its_subclass(twin: Any) -> None:
+    _, handle = handle_of(twin)
+    assert handle.done() is False
+    for ask in (handle.exception, handle.result):
+        with pytest.raises(Asked) as asked:
+            ask(timeout=3)
+        assert asked.value.args == (3,)
