@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -21,15 +22,23 @@ def fresh_topic(servers: str, partitions: int) -> Iterator[str]:
         admin.delete_topics([name])
 
 
-def brokers(given: str | None) -> Iterator[tuple[str, str]]:
+class Measured(NamedTuple):
+    """A cluster to measure on; `pid` is the broker's process where it is the embedded one."""
+
+    servers: str
+    name: str
+    pid: int | None = None
+
+
+def measured_clusters(given: str | None) -> Iterator[Measured]:
     """The cluster given, or ours in its own process and then a real Kafka where Java and Maven are."""
     if given:
-        yield given, given
+        yield Measured(given, given)
         return
     from pyclient.broker_embedded import EmbeddedCluster
 
     with EmbeddedCluster(processes=True) as cluster:
-        yield cluster.bootstrap_servers, "the embedded broker"
+        yield Measured(cluster.bootstrap_servers, "the embedded broker", cluster.pid)
     from tests.kafka.jars import why_not
     from tests.kafka.runner import RealKafka
 
@@ -38,4 +47,10 @@ def brokers(given: str | None) -> Iterator[tuple[str, str]]:
         Console().print(f"no real Kafka beside it: {reason}")
         return
     with RealKafka() as kafka:
-        yield kafka.bootstrap_servers, f"Apache Kafka {kafka.version}"
+        yield Measured(kafka.bootstrap_servers, f"Apache Kafka {kafka.version}")
+
+
+def brokers(given: str | None) -> Iterator[tuple[str, str]]:
+    """The same as pairs of address and name."""
+    for cluster in measured_clusters(given):
+        yield cluster.servers, cluster.name

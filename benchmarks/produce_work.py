@@ -7,20 +7,39 @@ prints JSON.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, run_one, values
+from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, Figures, arguments, tell, timed, values
+
+Produce = Callable[[int], Figures | None]
+"""Sends so many records and confirms each; may add figures."""
+PrepareProduce = Callable[[str, str, int, str], Produce]
+"""Takes servers, topic, size and codec, connects, and returns what is to be timed."""
 
 
-def produce_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
+    """Does the work that the command line names, and prints what it took as JSON.
+
+    `--warm N` sends so many records first: memory is touched, code is specialised, connections have their buffers.
+    """
+    parser = arguments(clients)
+    parser.add_argument("--warm", type=int, default=0)
+    given = parser.parse_args()
+    produce = clients[given.client](given.servers, given.topic, given.size, given.codec)
+    if given.warm:
+        produce(given.warm)
+    tell(timed(lambda: produce(given.count)))
+
+
+def produce_pyclient(servers: str, topic: str, size: int, codec: str) -> Produce:
     from pyclient import Producer
 
     producer = Producer(servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES)
     producer.send(topic, b"warm up").result(30)
     payload = values(size)
 
-    def run() -> None:
+    def run(count: int) -> None:
         send = producer.send
         futures = [send(topic, payload[n % 1000]) for n in range(count)]
         producer.flush(120)
@@ -31,7 +50,7 @@ def produce_pyclient(servers: str, topic: str, size: int, codec: str, count: int
     return run
 
 
-def produce_confluent(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+def produce_confluent(servers: str, topic: str, size: int, codec: str) -> Produce:
     from confluent_kafka import Producer
 
     confirmed = 0
@@ -57,7 +76,8 @@ def produce_confluent(servers: str, topic: str, size: int, codec: str, count: in
     producer.flush(30)
     payload = values(size)
 
-    def run() -> None:
+    def run(count: int) -> None:
+        before = confirmed
         produce, poll = producer.produce, producer.poll
         for n in range(count):
             while True:
@@ -68,13 +88,13 @@ def produce_confluent(servers: str, topic: str, size: int, codec: str, count: in
                     poll(0.01)
             if n % 1000 == 0:
                 poll(0)
-        if producer.flush(120) or confirmed != count + 1:
-            raise RuntimeError(f"{confirmed - 1} of {count} records confirmed")
+        if producer.flush(120) or confirmed - before != count:
+            raise RuntimeError(f"{confirmed - before} of {count} records confirmed")
 
     return run
 
 
-def produce_kafka_python(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+def produce_kafka_python(servers: str, topic: str, size: int, codec: str) -> Produce:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
@@ -88,7 +108,7 @@ def produce_kafka_python(servers: str, topic: str, size: int, codec: str, count:
     producer.send(topic, b"warm up").get(30)
     payload = values(size)
 
-    def run() -> None:
+    def run(count: int) -> None:
         futures = [producer.send(topic, payload[n % 1000]) for n in range(count)]
         producer.flush(120)
         for future in futures:
@@ -97,7 +117,7 @@ def produce_kafka_python(servers: str, topic: str, size: int, codec: str, count:
     return run
 
 
-def produce_aiokafka(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+def produce_aiokafka(servers: str, topic: str, size: int, codec: str) -> Produce:
     from aiokafka import AIOKafkaProducer
 
     loop = asyncio.new_event_loop()
@@ -118,21 +138,44 @@ def produce_aiokafka(servers: str, topic: str, size: int, codec: str, count: int
     producer = loop.run_until_complete(start())
     payload = values(size)
 
-    async def work() -> None:
+    async def work(count: int) -> None:
         futures = [await producer.send(topic, payload[n % 1000]) for n in range(count)]
         await producer.flush()
         for future in futures:
             future.result()
 
-    return lambda: loop.run_until_complete(work())
+    return lambda count: loop.run_until_complete(work(count))
+
+
+def produce_pyclient_async(servers: str, topic: str, size: int, codec: str) -> Produce:
+    from pyclient import AsyncProducer
+
+    loop = asyncio.new_event_loop()
+    payload = values(size)
+
+    async def start() -> AsyncProducer:
+        producer = AsyncProducer(servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES)
+        await (await producer.send(topic, b"warm up"))
+        return producer
+
+    producer = loop.run_until_complete(start())
+
+    async def work(count: int) -> None:
+        futures = [await producer.send(topic, payload[n % 1000]) for n in range(count)]
+        await producer.flush()
+        for future in futures:
+            future.result(0)
+
+    return lambda count: loop.run_until_complete(work(count))
 
 
 CLIENTS = {
     "pyclient": produce_pyclient,
+    "pyclient async": produce_pyclient_async,
     "confluent-kafka": produce_confluent,
     "kafka-python": produce_kafka_python,
     "aiokafka": produce_aiokafka,
 }
 
 if __name__ == "__main__":
-    run_one(CLIENTS)
+    run_produce(CLIENTS)

@@ -1,6 +1,82 @@
-"""Produce: pyclient beside confluent-kafka, kafka-python and aiokafka. `python -m benchmarks.producer`"""
+"""The producer beside its peers: throughput, CPU, latency, memory, as ratios in one run.
 
-from benchmarks.side_by_side import main
+`python -m benchmarks.producer [--only NAME] [--runs N] [--count N] [--bootstrap-servers HOST:PORT]`
+
+NAME is one of send (one call a record), bulk (`send_many`), pure (without the compiled codec), latency, memory.
+Clients take turns, each in a process of its own that has warmed up, all of a round on the same fresh topic; the first
+round does not count, since a broker's first use of memory is several times slower than any later one.
+Without `--bootstrap-servers` everything runs on the embedded broker in its own process, then on a real Kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.clusters import fresh_topic, measured_clusters
+from benchmarks.produce_cases import BULK, LATENCY, MEMORY, PURE, SEND, Case, Found
+from benchmarks.produce_tables import show_latency, show_memory, show_throughput
+
+CASES = {"send": SEND, "bulk": BULK, "pure": PURE, "latency": LATENCY, "memory": MEMORY}
+SHOW = {"latency": show_latency, "memory": show_memory}
+FROZEN_SECONDS = 0.08  # of every tenth of a second, for a broker that is slower than its producer
+
+
+def run_case(case: Case, servers: str, runs: int, count: int) -> dict[str, Found]:
+    """Interleaved runs of every entry; the first round is not counted."""
+    found = {entry.name: Found(entry) for entry in case.entries}
+    for number in range(runs + 1):
+        with fresh_topic(servers, case.partitions) as topic:
+            for entry in case.entries:
+                found[entry.name].measure(case, servers, topic, count, counts=number > 0)
+    return found
+
+
+@contextmanager
+def slowed_down(pid: int | None) -> Iterator[None]:
+    """A broker process of our own that gets to run a fifth of the time."""
+    if pid is None:
+        yield
+        return
+    over = threading.Event()
+
+    def stop_and_go() -> None:
+        while not over.wait(0.1 - FROZEN_SECONDS):
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(FROZEN_SECONDS)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def main() -> None:
+    """Measure every case, or the one asked for, and print a table for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=sorted(CASES), help="measure this alone")
+    parser.add_argument("--bootstrap-servers", help="measure on this cluster; without it, on an embedded one")
+    parser.add_argument("--count", type=int, default=300_000, help="records of 100 bytes in a run")
+    parser.add_argument("--runs", type=int, default=5, help="interleaved runs; medians are printed")
+    given = parser.parse_args()
+    for servers, name, pid in measured_clusters(given.bootstrap_servers):
+        for kind, cases in CASES.items():
+            if given.only in (None, kind):
+                for case in cases:
+                    if case.slow_broker and pid is None:
+                        continue
+                    with slowed_down(pid if case.slow_broker else None):
+                        found = run_case(case, servers, case.runs or given.runs, given.count)
+                    SHOW.get(kind, show_throughput)(case, found, name)
+
 
 if __name__ == "__main__":
-    main("produce")
+    main()

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 LINGER_MS = 5
 BATCH_BYTES = 131_072
 
-Prepare = Callable[[str, str, int, str, int], Callable[[], None]]
-"""Takes servers, topic, size, codec and count; prepares, and returns what is to be timed."""
+Figures = Mapping[str, float]
+Prepare = Callable[[str, str, int, str, int], Callable[[], Figures | None]]
+"""Takes servers, topic, size, codec and count; prepares, and returns what is to be timed, which may add figures."""
 
 
 def values(size: int) -> list[bytes]:
@@ -24,6 +25,13 @@ def values(size: int) -> list[bytes]:
 
 def run_one(clients: Mapping[str, Prepare]) -> None:
     """Does the work that the command line names, in this process alone, and prints what it took as JSON."""
+    given = arguments(clients).parse_args()
+    run = clients[given.client](given.servers, given.topic, given.size, given.codec, given.count)
+    tell(timed(run))
+
+
+def arguments(clients: Mapping[str, object]) -> argparse.ArgumentParser:
+    """What such a process is told."""
     parser = argparse.ArgumentParser()
     parser.add_argument("client", choices=sorted(clients))
     parser.add_argument("--servers", required=True)
@@ -31,11 +39,19 @@ def run_one(clients: Mapping[str, Prepare]) -> None:
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--codec", required=True)
     parser.add_argument("--count", type=int, required=True)
-    given = parser.parse_args()
-    run = clients[given.client](given.servers, given.topic, given.size, given.codec, given.count)
+    return parser
+
+
+def timed(run: Callable[[], Figures | None]) -> Figures:
+    """Wall and CPU seconds of one run, with the figures it adds."""
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    run()
+    added = run() or {}
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "max_rss_kb": after.ru_maxrss}), flush=True)
-    os._exit(0)  # what was to be measured is over; clients differ in how long they take to close
+    return {"seconds": seconds, "cpu": cpu, "max_rss_kb": after.ru_maxrss, **added}
+
+
+def tell(figures: Figures) -> None:
+    """Prints the figures and ends the process; clients differ in how long they take to close."""
+    print(json.dumps(figures), flush=True)
+    os._exit(0)

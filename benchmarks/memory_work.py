@@ -1,0 +1,125 @@
+"""How much a producer's memory grows when it is handed records faster than they are confirmed, in a process of its own.
+
+The growth is that of the resident set's highest point over what the process has after its first record.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.produce_work import Produce, run_produce
+from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, values
+
+BUFFER_MEMORY = 16 * 1024 * 1024
+PER_CALL = 10_000
+
+
+def futures_held(servers: str, topic: str, size: int, codec: str) -> Produce:
+    producer, payload = _producer(servers, topic, codec), values(size)
+
+    def run(count: int) -> dict[str, float]:
+        idle = restart_peak()
+        futures = [producer.send(topic, payload[n % 1000]) for n in range(count)]
+        producer.flush(120)
+        return {"growth": peak() - idle - sys.getsizeof(futures), "held": len(futures)}
+
+    return run
+
+
+def futures_dropped(servers: str, topic: str, size: int, codec: str) -> Produce:
+    producer, payload = _producer(servers, topic, codec), values(size)
+
+    def run(count: int) -> dict[str, float]:
+        idle = restart_peak()
+        for n in range(count):
+            producer.send(topic, payload[n % 1000])
+        producer.flush(120)
+        return {"growth": peak() - idle, "held": 0}
+
+    return run
+
+
+def columns(servers: str, topic: str, size: int, codec: str) -> Produce:
+    producer, payload = _producer(servers, topic, codec), values(size) * (PER_CALL // 1000)
+
+    def run(count: int) -> dict[str, float]:
+        idle = restart_peak()
+        for _ in range(count // PER_CALL):
+            producer.send_many(topic, payload)
+        producer.flush(120)
+        return {"growth": peak() - idle, "held": 0}
+
+    return run
+
+
+def _producer(servers: str, topic: str, codec: str) -> Any:
+    from pyclient import Producer
+
+    producer = Producer(
+        servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, buffer_memory=BUFFER_MEMORY
+    )
+    producer.send(topic, b"warm up").result(30)
+    return producer
+
+
+def confluent(servers: str, topic: str, size: int, codec: str) -> Produce:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "compression.type": codec,
+            "linger.ms": LINGER_MS,
+            "batch.size": BATCH_BYTES,
+            "acks": "all",
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": BUFFER_MEMORY // 1024,
+        }
+    )
+    producer.produce(topic, b"warm up")
+    producer.flush(30)
+    payload = values(size)
+
+    def run(count: int) -> dict[str, float]:
+        idle = restart_peak()
+        for n in range(count):
+            while True:
+                try:
+                    producer.produce(topic, payload[n % 1000])
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        producer.flush(120)
+        return {"growth": peak() - idle, "held": 0}
+
+    return run
+
+
+def restart_peak() -> int:
+    """Begins a new highest point of the resident set; bytes resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def peak() -> int:
+    """The most bytes that were resident since `restart_peak`."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+CLIENTS = {
+    "pyclient, futures held": futures_held,
+    "pyclient, futures dropped": futures_dropped,
+    "pyclient, send_many": columns,
+    "confluent-kafka": confluent,
+}
+
+if __name__ == "__main__":
+    run_produce(CLIENTS)
