@@ -121,8 +121,10 @@ class BatchFuture:
         failures: dict[int, BaseException] = {}
         for span in self._spans:
             for delivery, index, places in span.settled():
+                if delivery.state is not State.FAILED:  # a look at each record of the others took half of `send_many`
+                    continue
                 for inner, place in enumerate(places, index):
-                    error = delivery.error_of(inner) if delivery.state is State.FAILED else None
+                    error = delivery.error_of(inner)
                     if error is not None:
                         failures[span.positions[place]] = error
         return dict(sorted(failures.items()))
