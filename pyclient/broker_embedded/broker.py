@@ -9,9 +9,9 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.configs import Configs
+from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller
-from pyclient.broker_embedded.controller.image import MetadataImage
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.fetch_sessions import FetchSessions
@@ -20,16 +20,20 @@ from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
 from pyclient.broker_embedded.server import BrokerConnection, Listener
+from pyclient.broker_embedded.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.upkeep import Upkeep
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from uuid import UUID
 
     from pyclient.broker_embedded.config import BrokerConfig
     from pyclient.broker_embedded.controller.image import TopicImage
+    from pyclient.broker_embedded.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
+    from pyclient.broker_embedded.timers import Timer
     from pyclient.clock import Clock, Rng
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -56,16 +60,19 @@ class BrokerNode:
         listener: socket.socket | None = None,
     ) -> None:
         self.config = config
+        self._static_config = config
         self.loop = loop
-        self.clock = clock
+        self.clock = ShiftedClock(clock)
+        self.timers = Timers(loop)
+        self.interceptor: Interceptor | None = None
         self.rng = rng if rng is not None else random.Random()
         self.fs = fs if fs is not None else RealFileSystem(durable=config.profile != "test")
         self.node_id = config.integer("node.id")
         self.host = config.host
         self.port = config.port
         self.image = MetadataImage()
-        self.configs = Configs(config)
-        self.purgatory = FetchPurgatory(loop)
+        self.configs = Configs(config, self.image)
+        self.purgatory = FetchPurgatory(loop, self.schedule)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
@@ -132,6 +139,8 @@ class BrokerNode:
         self._listener = None
         if self._upkeep is not None:
             self._upkeep.close()
+        if self.interceptor is not None:
+            await self.interceptor.close()
         if clean:
             self.purgatory.answer_all()
         if self._groups is not None:
@@ -142,9 +151,14 @@ class BrokerNode:
         await asyncio.sleep(0)
         self._close_logs(clean=clean)
 
-    def schedule(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `callback` on the loop in `delay` seconds."""
-        return self.loop.call_later(delay, callback)
+    def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` on the loop in `delay` seconds of the node's time."""
+        return self.timers.schedule(delay, callback)
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic with an id, if there is one."""
+        topic = self.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
         """(node id, host, port, rack) of the brokers, as the client on `connection` can reach them."""
@@ -175,17 +189,18 @@ class BrokerNode:
     def forget_connection(self, connection: BrokerConnection) -> None:
         """The connection is closed."""
         self.connections.pop(connection.number, None)
+        if self.interceptor is not None:
+            self.interceptor.forget(connection)
 
     def _open_logs(self) -> None:
         config = self.config
-        defaults = config.log_defaults()
         self._logs = LogManager(
             config.data_dir,
             fs=self.fs,
             clock=self.clock,
             node_id=self.node_id,
             cluster_id=None,
-            defaults=defaults,
+            defaults=config.log_defaults(),
             rng=self.rng,
         )
         self._logs.open()
@@ -199,13 +214,25 @@ class BrokerNode:
             self.rng,
             self.logs.directory_id,
             on_topic_removed=self._remove_topic,
+            on_configs_changed=self._configs_changed,
         )
         self.controller.register(self.host, self.port)
-        self.partitions = Partitions(self.node_id, self.image, self.logs, defaults)
+        self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
+        self._configs_changed(BROKER_RESOURCE, CLUSTER)
         if not self.logs.was_clean:
             self.partitions.remove_strays()
         self.controller.elect(after_crash=not self.logs.was_clean)
         self._load_groups()
+
+    def _configs_changed(self, resource_type: int, name: str) -> None:
+        """Options were set at run time: what depends on them is told."""
+        if resource_type == TOPIC_RESOURCE:
+            self.partitions.reconfigure(name)
+        elif resource_type == BROKER_RESOURCE:
+            layers = (self.image.configs.get((BROKER_RESOURCE, each), {}) for each in (CLUSTER, str(self.node_id)))
+            self.config = self._static_config.with_dynamic(*layers)
+            self.partitions.defaults = self.config.log_defaults()
+            self.partitions.reconfigure()
 
     def _close_logs(self, *, clean: bool) -> None:
         if self._metadata is not None:

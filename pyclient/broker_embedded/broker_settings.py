@@ -11,6 +11,8 @@ from pyclient.broker_embedded.settings import BOOLEAN, INT, INT_MAX, LIST, LONG,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_ASSIGNORS: Final = ("uniform", "range")
+
 _OWN: Final = (
     Setting("auto.create.topics.enable", BOOLEAN, True, "whether asking for an unknown topic creates it"),
     Setting("broker.rack", STRING, None, "the rack of this broker"),
@@ -18,6 +20,18 @@ _OWN: Final = (
     Setting("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
     Setting("delete.topic.enable", BOOLEAN, True, "whether topics may be deleted"),
     Setting("fetch.max.bytes", INT, 55 << 20, "the largest answer to a Fetch", 1024),
+    Setting("group.consumer.assignment.interval.ms", INT, 1_000, "how often a consumer group may be assigned anew", 0),
+    Setting("group.consumer.assignors", LIST, "uniform,range", "the assignors that are served", choices=_ASSIGNORS),
+    Setting("group.consumer.heartbeat.interval.ms", INT, 5_000, "how often members of consumer groups report", 1),
+    Setting("group.consumer.max.size", INT, INT_MAX, "the most members of a consumer group", 1),
+    Setting(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        "whether groups change between the protocols",
+        choices=("bidirectional", "disabled", "downgrade", "upgrade"),
+    ),
+    Setting("group.consumer.session.timeout.ms", INT, 45_000, "when a silent member of a consumer group is gone", 1),
     Setting("group.initial.rebalance.delay.ms", INT, 3_000, "how long a new group waits for members", 0),
     Setting("group.max.session.timeout.ms", INT, 1_800_000, "the longest session a member may ask for", 1),
     Setting("group.max.size", INT, INT_MAX, "the most members of a group", 1),
@@ -28,6 +42,10 @@ _OWN: Final = (
     Setting("log.retention.check.interval.ms", LONG, 300_000, "how often retention is applied", 1),
     Setting("max.incremental.fetch.session.cache.slots", INT, 1000, "the most fetch sessions that are kept", 0),
     Setting("max.connections", INT, INT_MAX, "the most connections at one time", 0),
+    Setting("max.connections.per.ip", INT, INT_MAX, "the most connections of one address at one time", 0),
+    Setting(
+        "max.connections.per.ip.overrides", STRING, "", "limits of some addresses, as in 10.0.0.1:5,10.0.0.2:9"
+    ),
     Setting("node.id", INT, 1, "the id of this broker", 0),
     Setting("num.partitions", INT, 1, "partitions of a topic that is created without a number", 1),
     Setting("offset.metadata.max.bytes", INT, 4_096, "the largest metadata of a committed offset", 0),
@@ -62,9 +80,23 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting for setting in sorted((*_OWN, *_topic_defaults()), key=lambda setting: setting.name)
 }
 
+DYNAMIC: Final = frozenset(
+    {
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "producer.id.expiration.ms",
+        *(key.broker_names[0][0] for key in TOPIC_CONFIGS.values()),
+    }
+)
+"""The options that may be changed while the broker runs (KIP-226). Of several units of a topic's default, the finest."""
+
 PROFILES: Final[dict[str, dict[str, str]]] = {
     "kafka": {},
     "test": {
+        "group.consumer.assignment.interval.ms": "0",
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.consumer.session.timeout.ms": "10000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",
         "offsets.topic.num.partitions": "4",

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES, WITHOUT_EFFECT
+from pyclient.broker_embedded.broker_settings import (
+    BROKER_SETTINGS,
+    DYNAMIC,
+    NOT_SERVED,
+    PROFILES,
+    WITHOUT_EFFECT,
+)
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.settings import Value, nearest, render
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,22 @@ class BrokerConfig:
         directory = self.data_dir if data_dir is None else data_dir
         values = {**self.values, "log.dirs": directory}
         return replace(self, data_dir=directory, port=self.port if port is None else port, values=values)
+
+    def with_dynamic(self, *layers: Mapping[str, str]) -> BrokerConfig:
+        """The same configuration under what was set at run time, the strongest layer last.
+
+        A value that makes no sense (any longer) is left out, with a line in the log.
+        """
+        explicit, values = dict(self.explicit), dict(self.values)
+        for layer in layers:
+            for name in layer.keys() & DYNAMIC:
+                try:
+                    values[name] = BROKER_SETTINGS[name].parse(layer[name])
+                except ValueError as error:
+                    log.error("a dynamic option is ignored: %s", error)
+                else:
+                    explicit[name] = layer[name]
+        return replace(self, explicit=explicit, values=values)
 
     def integer(self, name: str) -> int:
         """The value of a whole-number option."""

@@ -58,9 +58,14 @@ SERVED: Final[dict[str, Served]] = {
     "InitProducerId": Served("init_producer_id", 0, 4),
     "OffsetForLeaderEpoch": Served("offset_for_leader_epoch", 2, 4),
     "DescribeConfigs": Served("describe_configs", 1, 4),
+    "AlterConfigs": Served("alter_configs", 0, 2),
+    "IncrementalAlterConfigs": Served("incremental_alter_configs", 0, 1),
+    "ListConfigResources": Served("list_config_resources", 0, 1),
     "CreatePartitions": Served("create_partitions", 0, 3),
     "DeleteGroups": Served("delete_groups", 0, 2),
     "OffsetDelete": Served("offset_delete", 0, 0),
+    "ConsumerGroupHeartbeat": Served("consumer_group_heartbeat", 0, 1),
+    "ConsumerGroupDescribe": Served("consumer_group_describe", 0, 1),
     "DescribeCluster": Served("describe_cluster", 0, 1),
 }
 """Everything that is served. A handler's module is imported when its API is first asked for."""

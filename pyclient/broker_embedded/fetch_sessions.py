@@ -142,6 +142,11 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _LARGEST_ID else session.epoch + 1
         return session
 
+    def partitions_of(self, session_id: int, epoch: int) -> list[Wanted]:
+        """What a request of this id and epoch reads beside what it names; nothing if there is no such session."""
+        session = self._sessions.get(session_id)
+        return [] if session is None or epoch in (FIRST_EPOCH, FINAL_EPOCH) else list(session.partitions.values())
+
     def close(self, session_id: int) -> None:
         """End a session, if it is there."""
         self._sessions.pop(session_id, None)

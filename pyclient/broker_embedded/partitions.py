@@ -20,7 +20,7 @@ class Partitions:
         self._node_id = node_id
         self._image = image
         self._logs = logs
-        self._defaults = defaults
+        self.defaults = defaults
         logs.config_for = self.configure
 
     def leader(self, topic: str, index: int, epoch: int = -1) -> tuple[PartitionLog, int]:
@@ -55,7 +55,14 @@ class Partitions:
 
     def configure(self, topic: str) -> LogConfig:
         """What the topic's options make of the broker's defaults."""
-        return LogConfig.from_topic(self._image.topic_configs(topic), self._defaults)
+        return LogConfig.from_topic(self._image.topic_configs(topic), self.defaults)
+
+    def reconfigure(self, topic: str | None = None) -> None:
+        """The options of a topic, or (None) the broker's defaults, have changed: tell the logs that are open."""
+        self._logs.defaults = self.defaults
+        for opened in self._logs.opened:
+            if topic is None or opened.topic == topic:
+                opened.config = self.configure(opened.topic)
 
     def _create(self, topic: str, index: int) -> PartitionLog:
         return self._logs.create(topic, self._image.topics[topic].topic_id, index, self.configure(topic))

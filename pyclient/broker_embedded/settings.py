@@ -27,9 +27,11 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = SettingType
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, _CLASS, _PASSWORD = SettingType
 
 _WHOLE_LIMITS: Final = {INT: INT_MAX, SHORT: 2**15 - 1, LONG: LONG_MAX}
 

@@ -83,7 +83,9 @@ def test_options_of_the_broker_are_told(client: Any, broker: Any) -> None:
     assert configs["num.partitions"].config_source == 5
     assert configs["log.dirs"].value == broker.data_dir
     assert configs["log.retention.ms"].value is None
-    assert all(config.read_only for config in configs.values())
+    assert configs["node.id"].read_only
+    assert not configs["log.retention.ms"].read_only
+    assert configs["log.retention.hours"].read_only
 
 
 def test_the_cluster_has_no_dynamic_defaults(client: Any) -> None:

@@ -12,7 +12,7 @@ from pyclient.broker_embedded.controller.topics import Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
     from pyclient.broker_embedded.config import BrokerConfig
@@ -39,7 +39,8 @@ class NewTopic:
 class Controller:
     """Every change of metadata goes through here: checked, appended to the metadata log, applied.
 
-    `on_topic_removed` is called with the image of a topic after it has gone.
+    `on_topic_removed` is called with the image of a topic after it has gone, `on_configs_changed` with the type and the
+    name of a resource whose options have changed.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Controller:
         rng: Random,
         directory_id: UUID = ZERO_UUID,
         on_topic_removed: Callable[[TopicImage], None] = lambda topic: None,
+        on_configs_changed: Callable[[int, str], None] = lambda resource_type, name: None,
     ) -> None:
         self._config = config
         self._image = image
@@ -57,6 +59,7 @@ class Controller:
         self._rng = rng
         self._directory_id = directory_id
         self._on_topic_removed = on_topic_removed
+        self._on_configs_changed = on_configs_changed
         self._next_producer_id = 0
         self._end_of_block = 0
 
@@ -152,6 +155,20 @@ class Controller:
         if not validate_only:
             first = len(topic.partitions)
             self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, self._directory_id))
+
+    def alter_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Write down changed options of a resource (None removes one); they were checked before."""
+        if not changes:
+            return
+        from pyclient.protocol.messages.metadata_log import ConfigRecord
+
+        self._log.append(
+            [
+                ConfigRecord(resource_type=resource_type, resource_name=name, name=option, value=value)
+                for option, value in changes.items()
+            ]
+        )
+        self._on_configs_changed(resource_type, name)
 
     def next_producer_id(self) -> int:
         """A producer id that nobody has had. Ids come in blocks that are written down before they are used."""

@@ -1,7 +1,8 @@
 """DescribeConfigs v1-4: the options of topics and of this broker, with who set them.
 
-No list of names, or an empty one, asks for all options. Broker "" asks for the cluster's dynamic defaults, of which
-there are none yet. Not done: loggers, client metrics, groups.
+No list of names, or an empty one, asks for all options. Broker "" asks for what was set for all brokers at run time.
+Options that this broker does not know are told without their values, as they may be secrets. Not done: loggers, client
+metrics, groups.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.controller.configs import CLUSTER
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.dispatch import handles
@@ -39,7 +41,7 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Describe
     for resource in request.resources:
         try:
             configs = [
-                _render(entry, resource.resource_type, request)
+                _render(entry, request)
                 for entry in _entries(context.node, resource)
                 if not resource.configuration_keys or entry.name in resource.configuration_keys
             ]
@@ -66,8 +68,8 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
         return node.configs.of_topic(node.image.topic_configs(name))
     if resource.resource_type == BROKER_RESOURCE:
-        if not name:
-            return ()
+        if name == CLUSTER:
+            return node.configs.of_cluster()
         if name != str(node.node_id):
             raise errors.InvalidRequest(f"this is broker {node.node_id}: ask broker {name!r} itself")
         return node.configs.of_broker()
@@ -75,13 +77,13 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
     raise errors.InvalidRequest(f"this broker has no configuration of {kind}")
 
 
-def _render(entry: Entry, resource_type: int, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _render(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
-        read_only=resource_type == BROKER_RESOURCE,
+        read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=name, value=value, source=source)
             for name, value, source in (entry.synonyms if request.include_synonyms else ())

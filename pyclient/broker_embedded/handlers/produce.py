@@ -21,8 +21,6 @@ from pyclient.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
 
@@ -38,7 +36,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     responses = []
     failures = 0
     for topic in request.topic_data:
-        name = topic.name or _name_of(node, topic.topic_id)
+        name = topic.name or node.topic_name(topic.topic_id)
         answers = [_append(node, name, partition, request) for partition in topic.partition_data]
         failures += sum(answer.error_code != 0 for answer in answers)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
@@ -47,11 +45,6 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     if failures:
         raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
     return None
-
-
-def _name_of(node: BrokerNode, topic_id: UUID) -> str | None:
-    topic = node.image.topics_by_id.get(topic_id)
-    return None if topic is None else topic.name
 
 
 def _append(

@@ -84,6 +84,11 @@ class LogManager:
                 log.error("%s", error)
         return list(self._logs.values())
 
+    @property
+    def opened(self) -> list[PartitionLog]:
+        """The logs that are in use: those that were opened."""
+        return list(self._logs.values())
+
     def topic_ids(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
         """Every partition with files here, and the topic id they were written for, without opening any log."""
         for at, opened in list(self._logs.items()):

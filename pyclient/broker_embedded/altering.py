@@ -1,0 +1,94 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: finding a resource, checking its new options, writing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyclient import errors
+from pyclient.broker_embedded.controller import config_changes
+from pyclient.broker_embedded.controller.configs import CLUSTER
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.topics import check_name
+from pyclient.broker_embedded.failures import code_of, message_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.config_changes import Changes
+    from pyclient.broker_embedded.settings import SettingType
+
+OTHER_KINDS: Final = {8: "broker loggers", 16: "client metrics", 32: "groups"}
+
+
+class Resource(NamedTuple):
+    """A resource whose options may be changed, with those that are set on it."""
+
+    kind: int
+    name: str
+    current: Mapping[str, str]
+    type_of: Callable[[str], SettingType | None]
+    default_of: Callable[[str], str | None]
+
+
+class Outcome(NamedTuple):
+    """What became of one resource's change; code 0 is success."""
+
+    code: int
+    message: str | None
+    kind: int
+    name: str
+
+
+def alter(
+    node: BrokerNode,
+    asked: Iterable[tuple[int, str, Callable[[Resource], Changes]]],
+    *,
+    validate_only: bool,
+) -> list[Outcome]:
+    """Change the resources (type, name, what is to change), each by itself; one that comes twice is an error."""
+    wanted = list(asked)
+    keys = [(kind, name) for kind, name, _plan in wanted]
+    outcomes = []
+    for kind, name, plan in wanted:
+        try:
+            if keys.count((kind, name)) > 1:
+                raise errors.InvalidRequest("a resource may be in a request once")
+            resource = _find(node, kind, name)
+            changes = plan(resource)
+            _check(node, resource, changes)
+            if not validate_only:
+                node.controller.alter_configs(kind, name, changes)
+        except Exception as error:
+            outcomes.append(Outcome(code_of(error, f"changing options of {name!r}"), message_of(error), kind, name))
+        else:
+            outcomes.append(Outcome(0, None, kind, name))
+    return outcomes
+
+
+def _find(node: BrokerNode, kind: int, name: str) -> Resource:
+    current = node.image.configs.get((kind, name), {})
+    if kind == TOPIC_RESOURCE:
+        if not name:
+            raise errors.InvalidRequest("a topic's options are changed under its name: this one is empty")
+        check_name(name)
+        if name not in node.image.topics:
+            raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+        effective = {entry.name: entry.value for entry in node.configs.of_topic(current)}
+        return Resource(kind, name, current, config_changes.topic_type, effective.get)
+    if kind == BROKER_RESOURCE:
+        if name not in (CLUSTER, str(node.node_id)):
+            raise errors.InvalidRequest(f"this is broker {node.node_id}, options of broker {name!r} are not here")
+        effective = {entry.name: entry.value for entry in node.configs.of_broker()}
+        return Resource(kind, name, current, config_changes.broker_type, effective.get)
+    what = OTHER_KINDS.get(kind, f"resources of type {kind}")
+    raise errors.InvalidRequest(f"this broker has no configuration of {what}")
+
+
+def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
+    if resource.kind == BROKER_RESOURCE:
+        config_changes.check_broker(changes)
+        return
+    result = {**resource.current, **changes}
+    kept = {name: value for name, value in result.items() if value is not None}
+    config_changes.check_topic(kept, node.partitions.defaults)

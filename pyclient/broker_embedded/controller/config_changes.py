@@ -1,0 +1,135 @@
+"""Changing options at run time: what a request makes of those that are set, and whether that is allowed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, NOT_SERVED
+from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
+from pyclient.broker_embedded.settings import LIST, SettingType, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Changes = dict[str, "str | None"]
+"""The new value of each option that changes; None removes it."""
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs may do to an option."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One option of an IncrementalAlterConfigs request, its operation still a number."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def incremental(
+    alterations: Sequence[Alteration],
+    current: Mapping[str, str],
+    type_of: Callable[[str], SettingType | None],
+    default_of: Callable[[str], str | None],
+) -> Changes:
+    """What the operations change in `current`. `default_of` is what a list grows from that is not set.
+
+    Raises `InvalidRequest` for an operation, a missing value or a name given twice, `InvalidConfig` for one that needs
+    a list.
+    """
+    _check_names([each.name for each in alterations])
+    changes: Changes = {}
+    for each in alterations:
+        try:
+            operation = Operation(each.operation)
+        except ValueError:
+            raise errors.InvalidRequest(f"{each.name}: there is no operation {each.operation}") from None
+        if operation is Operation.DELETE:
+            changes[each.name] = None
+            continue
+        if each.value is None:
+            raise errors.InvalidRequest(f"{each.name}: {operation.name} needs a value, this one is null")
+        if operation is Operation.SET:
+            changes[each.name] = each.value
+            continue
+        if type_of(each.name) is not LIST:
+            raise errors.InvalidConfig(f"{each.name}: {operation.name} is for lists, which this option is not")
+        before = _items(current.get(each.name) or default_of(each.name) or "")
+        given = _items(each.value)
+        if operation is Operation.APPEND:
+            after = [*before, *(item for item in given if item not in before)]
+        else:
+            after = [item for item in before if item not in given]
+        changes[each.name] = ",".join(after)
+    return _real(changes, current)
+
+
+def replaced(given: Sequence[tuple[str, str | None]], current: Mapping[str, str]) -> Changes:
+    """What AlterConfigs changes: what is not given goes. Raises `InvalidRequest`."""
+    _check_names([name for name, _value in given])
+    changes: Changes = dict.fromkeys(current)
+    for name, value in given:
+        if value is None:
+            raise errors.InvalidRequest(f"{name}: an option needs a value, this one is null")
+        changes[name] = value
+    return _real(changes, current)
+
+
+def check_topic(result: Mapping[str, str], defaults: LogConfig) -> None:
+    """Raise `InvalidConfig` unless a topic may have these options."""
+    for name in result:
+        if name not in TOPIC_CONFIGS:
+            raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_CONFIGS)}")
+    LogConfig.from_topic(result, defaults)
+
+
+def check_broker(changes: Changes) -> None:
+    """Raise `InvalidRequest` unless these options of a broker may be changed while it runs."""
+    fixed = [name for name in changes if name in BROKER_SETTINGS and name not in DYNAMIC]
+    if fixed:
+        raise errors.InvalidRequest(f"these options cannot be changed while the broker runs: {', '.join(fixed)}")
+    for name, value in changes.items():
+        for refused, reason in NOT_SERVED.items():
+            if name == refused or (refused.endswith(".") and name.startswith(refused)):
+                raise errors.InvalidRequest(f"{name}: not supported by the embedded broker: {reason}")
+        if value is not None and name in BROKER_SETTINGS:
+            try:
+                BROKER_SETTINGS[name].parse(value)
+            except ValueError as error:
+                raise errors.InvalidRequest(str(error)) from None
+
+
+def topic_type(name: str) -> SettingType | None:
+    """The type of a topic's option, None if there is no such option."""
+    key = TOPIC_CONFIGS.get(name)
+    return None if key is None else SettingType[key.type.upper()]
+
+
+def broker_type(name: str) -> SettingType | None:
+    """The type of a broker's option, None if this broker does not know it."""
+    setting = BROKER_SETTINGS.get(name)
+    return None if setting is None else setting.type
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        raise errors.InvalidRequest("an option is named more than once for one resource")
+
+
+def _items(text: str) -> list[str]:
+    return [item for item in (part.strip() for part in text.split(",")) if item]
+
+
+def _real(changes: Changes, current: Mapping[str, str]) -> Changes:
+    """Without what is so already."""
+    return {name: value for name, value in changes.items() if current.get(name) != value}

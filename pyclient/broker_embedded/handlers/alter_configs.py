@@ -1,0 +1,43 @@
+"""AlterConfigs v0-2: give topics and this broker a new set of options; those that are not named go.
+
+Each resource succeeds or fails by itself. Only options that take effect at once may be set on a broker (KIP-226). Not
+done: loggers, client metrics, groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.altering import Resource, alter
+from pyclient.broker_embedded.controller.config_changes import replaced
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.controller.config_changes import Changes
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(AlterConfigsRequest, versions=(0, 2))
+def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Answer every resource."""
+    asked = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
+    outcomes = alter(context.node, asked, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=[
+            AlterConfigsResourceResponse(error_code=code, error_message=text, resource_type=kind, resource_name=name)
+            for code, text, kind, name in outcomes
+        ],
+    )
+
+
+def _plan(wanted: AlterConfigsResource) -> Callable[[Resource], Changes]:
+    return lambda resource: replaced([(each.name, each.value) for each in wanted.configs], resource.current)

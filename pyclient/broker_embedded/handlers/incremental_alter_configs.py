@@ -1,0 +1,44 @@
+"""IncrementalAlterConfigs v0-1: set and remove single options of topics and of this broker, or change their lists.
+
+Each resource succeeds or fails by itself. APPEND and SUBTRACT start from the value in effect. Only options that take
+effect at once may be set on a broker (KIP-226). Not done: loggers, client metrics, groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.altering import Resource, alter
+from pyclient.broker_embedded.controller.config_changes import Alteration, incremental
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.controller.config_changes import Changes
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(IncrementalAlterConfigsRequest, versions=(0, 1))
+def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+    """Answer every resource."""
+    asked = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
+    outcomes = alter(context.node, asked, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=[
+            AlterConfigsResourceResponse(error_code=code, error_message=text, resource_type=kind, resource_name=name)
+            for code, text, kind, name in outcomes
+        ],
+    )
+
+
+def _plan(wanted: AlterConfigsResource) -> Callable[[Resource], Changes]:
+    alterations = [Alteration(each.name, each.config_operation, each.value) for each in wanted.configs]
+    return lambda resource: incremental(alterations, resource.current, resource.type_of, resource.default_of)

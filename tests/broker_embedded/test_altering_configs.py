@@ -1,0 +1,287 @@
+"""AlterConfigs and IncrementalAlterConfigs: what they change, what they refuse, and that it takes effect and stays."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.controller import config_changes
+from pyclient.broker_embedded.controller.config_changes import Alteration, incremental, replaced
+from pyclient.protocol.messages import alter_configs, incremental_alter_configs
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def change(
+    client: Any,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    kind: int = TOPIC,
+    version: int = 1,
+    validate_only: bool = False,
+) -> Any:
+    configs = [
+        incremental_alter_configs.AlterableConfig(name=option, config_operation=operation, value=value)
+        for option, operation, value in changes
+    ]
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=[resource], validate_only=validate_only
+    )
+    [outcome] = client.call(request, version).responses
+    assert (outcome.resource_type, outcome.resource_name) == (kind, name)
+    return outcome
+
+
+def replace(client: Any, name: str, options: dict[str, str | None], *, kind: int = TOPIC, version: int = 2) -> Any:
+    configs = [alter_configs.AlterableConfig(name=option, value=value) for option, value in options.items()]
+    resource = alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    [outcome] = client.call(
+        alter_configs.AlterConfigsRequest(resources=[resource], validate_only=False), version
+    ).responses
+    return outcome
+
+
+def told(client: Any, name: str, *keys: str, kind: int = TOPIC) -> dict[str, tuple[str | None, int]]:
+    """The values and sources of options."""
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
+    [result] = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
+    assert result.error_code == 0, result
+    return {config.name: (config.value, config.config_source) for config in result.configs}
+
+
+# Deciding
+
+
+def decide(current: dict[str, str], *alterations: tuple[str, int, str | None]) -> Any:
+    return incremental(
+        [Alteration(*each) for each in alterations],
+        current,
+        config_changes.topic_type,
+        {"cleanup.policy": "delete"}.get,
+    )
+
+
+def test_what_is_so_already_is_no_change() -> None:
+    assert decide({"retention.ms": "5"}, ("retention.ms", SET, "5")) == {}
+    assert decide({}, ("retention.ms", DELETE, None)) == {}
+    assert replaced([("a", "1")], {"a": "1"}) == {}
+
+
+def test_lists_grow_and_shrink_from_the_value_in_effect() -> None:
+    assert decide({}, ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert decide({}, ("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "delete"}
+    both = {"cleanup.policy": "delete,compact"}
+    assert decide(both, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
+    assert decide(both, ("cleanup.policy", SUBTRACT, "nothing")) == {}
+
+
+def test_a_replacement_removes_what_it_does_not_name() -> None:
+    assert replaced([("a", "1"), ("b", "2")], {"b": "1", "c": "3"}) == {"a": "1", "b": "2", "c": None}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.text(max_size=3)),
+    st.dictionaries(st.sampled_from("abc"), st.text(max_size=3)),
+)
+def test_a_replacement_makes_exactly_what_was_given(current: dict[str, str], given_: dict[str, str]) -> None:
+    after = {**current, **replaced(list(given_.items()), current)}
+    assert {name: value for name, value in after.items() if value is not None} == given_
+
+
+# Over the wire
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_option_is_set_and_removed(client: Any, topic: str, version: int) -> None:
+    assert change(client, topic, ("retention.ms", SET, "77"), version=version).error_code == 0
+    assert told(client, topic, "retention.ms") == {"retention.ms": ("77", 1)}
+    assert change(client, topic, ("retention.ms", DELETE, None), version=version).error_code == 0
+    assert told(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_whole_set_of_options_is_replaced(client: Any, topic: str, version: int) -> None:
+    assert change(client, topic, ("retention.ms", SET, "77")).error_code == 0
+    assert replace(client, topic, {"segment.ms": "5"}, version=version).error_code == 0
+    assert told(client, topic, "retention.ms", "segment.ms") == {
+        "retention.ms": ("604800000", 5),
+        "segment.ms": ("5", 1),
+    }
+
+
+def test_validate_only_changes_nothing(client: Any, topic: str) -> None:
+    assert change(client, topic, ("retention.ms", SET, "77"), validate_only=True).error_code == 0
+    assert change(client, topic, ("retention.ms", SET, "x"), validate_only=True).error_code != 0
+    assert told(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([("no.such.option", SET, "1")], errors.InvalidConfig),
+        ([("retention.ms", SET, "abc")], errors.InvalidConfig),
+        ([("retention.ms", SET, "-5")], errors.InvalidConfig),
+        ([("cleanup.policy", SET, "burn")], errors.InvalidConfig),
+        ([("compression.type", SET, "rar")], errors.InvalidConfig),
+        ([("retention.ms", APPEND, "1")], errors.InvalidConfig),
+        ([("no.such.option", SUBTRACT, "1")], errors.InvalidConfig),
+        ([("retention.ms", SET, None)], errors.InvalidRequest),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], errors.InvalidRequest),
+        ([("retention.ms", 9, "1")], errors.InvalidRequest),
+        ([("retention.ms", -1, "1")], errors.InvalidRequest),
+    ],
+)
+def test_an_impossible_change_is_refused_as_a_whole(client: Any, topic: str, changes: Any, error: Any) -> None:
+    outcome = change(client, topic, ("segment.ms", SET, "5"), *changes)
+    assert outcome.error_code == error.code
+    assert outcome.error_message
+    assert told(client, topic, "segment.ms") == {"segment.ms": ("604800000", 5)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "nowhere", errors.UnknownTopicOrPartition),
+        (TOPIC, "", errors.InvalidRequest),
+        (TOPIC, "a/b", errors.InvalidTopic),
+        (BROKER, "7", errors.InvalidRequest),
+        (BROKER, "x", errors.InvalidRequest),
+        (LOGGER, "1", errors.InvalidRequest),
+        (METRICS, "m", errors.InvalidRequest),
+        (99, "x", errors.InvalidRequest),
+        (0, "x", errors.InvalidRequest),
+    ],
+)
+def test_what_has_no_options_to_change_is_refused(client: Any, kind: int, name: str, error: Any) -> None:
+    assert change(client, name, ("retention.ms", SET, "1"), kind=kind).error_code == error.code
+    assert replace(client, name, {"retention.ms": "1"}, kind=kind).error_code == error.code
+
+
+def test_a_resource_that_comes_twice_is_refused_twice(client: Any, topic: str) -> None:
+    resources = [
+        alter_configs.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name=topic,
+            configs=[alter_configs.AlterableConfig(name="retention.ms", value=value)],
+        )
+        for value in "12"
+    ]
+    answer = client.call(alter_configs.AlterConfigsRequest(resources=resources, validate_only=False), 1)
+    assert [each.error_code for each in answer.responses] == [errors.InvalidRequest.code] * 2
+    assert told(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
+
+
+def test_a_topic_s_new_limit_holds_at_once(client: Any, topic: str, produce: Any, batch: Any) -> None:
+    assert produce(client, topic, batch(bytes(2000))).error_code == 0
+    assert change(client, topic, ("max.message.bytes", SET, "1000")).error_code == 0
+    assert produce(client, topic, batch(bytes(2000))).error_code == errors.MessageTooLarge.code
+    assert change(client, topic, ("max.message.bytes", DELETE, None)).error_code == 0
+    assert produce(client, topic, batch(bytes(2000))).error_code == 0
+
+
+def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
+    client: Any, broker: Any, topic: str, produce: Any, batch: Any
+) -> None:
+    own = f"own-{uuid.uuid4().hex}"
+    wanted = CreatableTopic(name=own, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+    assert change(client, own, ("max.message.bytes", SET, "1000000")).error_code == 0
+    assert produce(client, topic, batch(bytes(2000))).error_code == 0
+    try:
+        assert change(client, "", ("message.max.bytes", SET, "1000"), kind=BROKER).error_code == 0
+        assert produce(client, topic, batch(bytes(2000))).error_code == errors.MessageTooLarge.code
+        assert produce(client, own, batch(bytes(2000))).error_code == 0
+        assert told(client, topic, "max.message.bytes") == {"max.message.bytes": ("1000", 3)}
+        assert change(client, "1", ("message.max.bytes", SET, "5000"), kind=BROKER).error_code == 0
+        assert told(client, topic, "max.message.bytes") == {"max.message.bytes": ("5000", 2)}
+        assert told(client, "1", "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("5000", 2)}
+        assert told(client, "", kind=BROKER) == {"message.max.bytes": ("1000", 3)}
+        assert produce(client, topic, batch(bytes(2000))).error_code == 0
+    finally:
+        for resource in ("", "1"):
+            assert change(client, resource, ("message.max.bytes", DELETE, None), kind=BROKER).error_code == 0
+    assert told(client, topic, "max.message.bytes") == {"max.message.bytes": ("1048588", 5)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("node.id", "3"),
+        ("num.partitions", "3"),
+        ("log.retention.hours", "3"),
+        ("log.retention.ms", "abc"),
+        ("max.connections", "-1"),
+        ("listeners", "PLAINTEXT://:1"),
+        ("ssl.keystore.password", "secret"),
+        ("listener.name.internal.ssl.keystore.password", "secret"),
+    ],
+)
+def test_a_broker_s_option_that_is_fixed_or_wrong_is_refused(client: Any, name: str, value: str) -> None:
+    outcome = change(client, "1", (name, SET, value), kind=BROKER)
+    assert outcome.error_code == errors.InvalidRequest.code
+    assert name in outcome.error_message
+    assert "secret" not in outcome.error_message
+
+
+def test_an_option_that_the_broker_does_not_know_is_kept_and_never_told(client: Any) -> None:
+    assert change(client, "1", ("plugin.password", SET, "hunter2"), kind=BROKER).error_code == 0
+    resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["plugin.password"])
+    [result] = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
+    [config] = result.configs
+    assert (config.value, config.is_sensitive, config.config_source, config.config_type) == (None, True, 2, 9)
+    assert [synonym.value for synonym in config.synonyms] == [None]
+    assert change(client, "1", ("plugin.password", DELETE, None), kind=BROKER).error_code == 0
+
+
+def test_options_of_kafka_s_own_machinery_are_taken_and_told(client: Any) -> None:
+    assert change(client, "", ("log.cleaner.threads", SET, "2"), kind=BROKER).error_code == 0
+    for resource in ("", "1"):
+        assert told(client, resource, "log.cleaner.threads", kind=BROKER) == {"log.cleaner.threads": ("2", 3)}
+    assert change(client, "", ("log.cleaner.threads", DELETE, None), kind=BROKER).error_code == 0
+
+
+def test_options_set_at_run_time_outlive_a_restart(connect: Any, data_dir: str) -> None:
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        client.call(CreateTopicsRequest(topics=[wanted]), 7)
+        assert change(client, "t", ("segment.bytes", SET, "2000000")).error_code == 0
+        assert change(client, "", ("log.retention.ms", SET, "123"), kind=BROKER).error_code == 0
+        cluster.restart()
+        client = connect(cluster)
+        assert told(client, "t", "segment.bytes", "retention.ms") == {
+            "segment.bytes": ("2000000", 1),
+            "retention.ms": ("123", 3),
+        }
+        assert cluster._runner.node.logs.defaults.retention_ms == 123  # type: ignore[union-attr]
+
+
+def test_the_number_of_connections_is_limited_at_run_time(connect: Any) -> None:
+    with EmbeddedCluster() as cluster:
+        client = connect(cluster)
+        assert change(client, "", ("max.connections", SET, "1"), kind=BROKER).error_code == 0
+        assert connect(cluster).is_closed()
+        assert change(client, "", ("max.connections", DELETE, None), kind=BROKER).error_code == 0
+        assert change(connect(cluster), "", kind=BROKER).error_code == 0
+
+
+def test_resources_with_options_are_listed(client: Any, topic: str) -> None:
+    def listed(version: int, *kinds: int) -> Any:
+        return client.call(ListConfigResourcesRequest(resource_types=list(kinds)), version)
+
+    everything = {(each.resource_type, each.resource_name) for each in listed(1).config_resources}
+    assert {(TOPIC, topic), (BROKER, "1")} <= everything
+    assert {each.resource_type for each in listed(1, TOPIC, TOPIC).config_resources} == {TOPIC}
+    assert listed(0).config_resources == []
+    assert listed(1, 99).error_code == errors.UnsupportedVersion.code
