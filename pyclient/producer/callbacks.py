@@ -6,7 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 logger: Final = logging.getLogger("pyclient.producer")
@@ -18,8 +18,8 @@ Call = tuple[Callback, Any]
 class CallbackRunner(Protocol):
     """Takes callbacks in completion order and runs them, later and somewhere else."""
 
-    def submit(self, calls: Iterable[Call]) -> None:
-        """Runs these soon; returns at once."""
+    def submit(self, calls: list[Call]) -> None:
+        """Runs these soon; returns at once. The list is the runner's from now on."""
         ...
 
 
@@ -31,27 +31,32 @@ def run_callback(callback: Callback, argument: Any) -> None:
         logger.exception("the delivery callback %r raised", callback)
 
 
+def run_in_order(calls: list[Call]) -> None:
+    """Runs the callbacks and empties the list: a future must be able to die once its own has run."""
+    calls.reverse()
+    while calls:
+        run_callback(*calls.pop())
+
+
 class CallbackThread:
     """One daemon thread, started by the first callback. A slow callback delays only those behind it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[list[Call]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def submit(self, calls: Iterable[Call]) -> None:
+    def submit(self, calls: list[Call]) -> None:
         """Runs these after everything submitted before; once stopped, at once in the calling thread."""
         with self._lock:
             stopped = self._stopped
-            if not stopped:
+            if calls and not stopped:  # an empty list is the end
                 self._start()
-                for call in calls:
-                    self._calls.put(call)
+                self._calls.put(calls)
         if stopped:
-            for callback, argument in calls:
-                run_callback(callback, argument)
+            run_in_order(calls)
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until what was submitted before has run; `timeout` in seconds. False if it has not.
@@ -62,7 +67,7 @@ class CallbackThread:
             if self._thread is None or self._stopped or threading.current_thread() is self._thread:
                 return True
             reached = threading.Event()
-            self._calls.put((lambda _: reached.set(), None))
+            self._calls.put([(lambda _: reached.set(), None)])
         return reached.wait(timeout)
 
     def stop(self, timeout: float | None) -> bool:
@@ -71,7 +76,7 @@ class CallbackThread:
             thread, self._stopped = self._thread, True
             if thread is None:
                 return True
-            self._calls.put(None)
+            self._calls.put([])
         if thread is threading.current_thread():
             return True
         thread.join(timeout)
@@ -83,9 +88,8 @@ class CallbackThread:
             self._thread.start()
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            run_callback(*call)
-            del call  # a future must be able to die while the thread waits for the next
+        while calls := self._calls.get():
+            run_in_order(calls)
 
 
 class LoopCallbacks:
@@ -94,7 +98,7 @@ class LoopCallbacks:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def submit(self, calls: Iterable[Call]) -> None:
+    def submit(self, calls: list[Call]) -> None:
         """Runs these in the loop's next turns; may be called from any thread."""
         on_loop = asyncio._get_running_loop() is self._loop
         schedule = self._loop.call_soon if on_loop else self._loop.call_soon_threadsafe

@@ -22,7 +22,6 @@ E = TypeVar("E", bound=BaseException)
 
 Wake = Callable[[], object]
 _Waiter = tuple[int, Wake]
-_Registered = tuple[int, Callable[[Any], object], Any]  # index in the batch, callback, its argument
 
 
 class State(Enum):
@@ -74,7 +73,7 @@ class Delivery(BatchOutcome):
     """
 
     __slots__ = (
-        "_callbacks", "_waiters", "count", "desk", "error", "failure", "parts", "record_errors", "starts", "state",
+        "_waiters", "count", "desk", "error", "failure", "parts", "record_errors", "starts", "state",
     )  # fmt: skip
 
     def __init__(self, desk: DeliveryDesk, topic: str, partition: int, count: int = 0) -> None:
@@ -92,7 +91,6 @@ class Delivery(BatchOutcome):
         self.parts: Sequence[Delivery] = ()
         self.starts: Sequence[int] = ()
         self._waiters: list[_Waiter] | None = None
-        self._callbacks: list[_Registered] | None = None
 
     def __del__(self) -> None:
         if self.failure is not None:
@@ -137,18 +135,18 @@ class Delivery(BatchOutcome):
         for index, wake in waiters:
             part, inner = self.locate(index)
             part.when_done(inner, wake)
-        for index, callback, future in callbacks:
+        for index, callback, future in zip(callbacks[::3], callbacks[1::3], callbacks[2::3], strict=True):
             part, inner = self.locate(index)
             part.add_callback(inner, callback, future)
 
-    def _take(self) -> tuple[list[_Waiter], list[_Registered]]:
-        waiters, callbacks = self._waiters or [], self._callbacks or []
-        self._waiters = self._callbacks = None
+    def _take(self) -> tuple[list[_Waiter], list[Any]]:
+        waiters, callbacks = self._waiters or [], self.callbacks or []
+        self._waiters = self.callbacks = None
         return waiters, callbacks
 
-    def _tell(self, waiters: list[_Waiter], callbacks: list[_Registered]) -> None:
+    def _tell(self, waiters: list[_Waiter], callbacks: list[Any]) -> None:
         if callbacks:
-            self.desk.callbacks.submit([(callback, future) for _, callback, future in callbacks])
+            self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
         for _, wake in waiters:
             wake()
 
@@ -194,8 +192,8 @@ class Delivery(BatchOutcome):
         """Calls `callback(future)` where the producer's callbacks run, once the record's outcome is known."""
         with self.desk.lock:
             if self.state is State.PENDING:
-                self._callbacks = self._callbacks or []
-                self._callbacks.append((index, callback, future))
+                self.callbacks = self.callbacks or []
+                self.callbacks += (index, callback, future)
                 return
         if self.state is State.SPLIT:
             part, inner = self.locate(index)
@@ -311,8 +309,7 @@ class DeliveryFuture(OutcomeHandle):
             delivery, index = self._delivery.locate(self.index)
         return delivery.error_of(index)
 
-    def add_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> None:
-        """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
+    def _add_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> None:
         self._delivery.add_callback(self.index, callback, self)
 
     def to_concurrent(self) -> concurrent.futures.Future[RecordMetadata]:

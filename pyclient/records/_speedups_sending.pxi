@@ -139,10 +139,13 @@ cdef class RecordSender(RecordAppender):
         Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
         """
         cdef object handle = None
-        if self._direct and headers is None and timestamp_ms is None:
+        if self._direct and (timestamp_ms is None or type(timestamp_ms) is int and timestamp_ms >= 0):
+            if type(headers) is dict:
+                headers = list(headers.items())
             try:
-                handle = self.try_append(topic, None, key, value, None, partition)
-            except (TypeError, OverflowError):
+                if headers is None or type(headers) is list or type(headers) is tuple:
+                    handle = self.try_append(topic, timestamp_ms, key, value, headers, partition)
+            except (TypeError, UnicodeEncodeError, OverflowError):
                 pass  # the record is none: `_send` says so in words
         if handle is None:
             handle = self._send(topic, value, key, headers, partition, timestamp_ms)
@@ -159,6 +162,7 @@ cdef class BatchOutcome:
     cdef public int64_t base_offset
     cdef public int64_t log_append_time_ms
     cdef public bint delivered
+    cdef public list callbacks  # for each one its record's index, itself, and its argument; None once they were taken
 
 
 cdef class OutcomeHandle(RecordHandle):
@@ -174,6 +178,18 @@ cdef class OutcomeHandle(RecordHandle):
         Raises `KafkaTimeout` if the outcome is not known in time.
         """
         return None if (<BatchOutcome?>self.batch).delivered else self._exception(timeout)
+
+    def add_done_callback(self, callback):
+        """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
+        cdef list callbacks = (<BatchOutcome?>self.batch).callbacks
+        if callbacks is None:
+            self._add_done_callback(callback)
+            return
+        # At one moment under the interpreter's lock: who takes the list sees all three or none (`with lock`: 220 ns).
+        number = self.index
+        callbacks.append(number)
+        callbacks.append(callback)
+        callbacks.append(self)
 
     def result(self, timeout=None):
         """Where the record is; waits up to `timeout` seconds (None: no limit).

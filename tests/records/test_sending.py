@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -106,8 +107,10 @@ def test_send_writes_what_an_open_batch_has_room_for_and_hands_on_the_rest(twin:
     assert (handle.batch, handle.index, handle.timestamp_ms) == ("batch of 0", 0, 1234)
     others: list[Any] = [
         (("orders", b"v"), {"partition": 1}, (None, None, 1, None)),
-        (("orders", b"v"), {"headers": [("a", b"")]}, (None, [("a", b"")], None, None)),
-        (("orders", b"v"), {"timestamp_ms": 7}, (None, None, None, 7)),
+        (("orders", b"v"), {"headers": MappingProxyType({"a": b""})}, (None, {"a": b""}, None, None)),
+        (("orders", b"v"), {"headers": [("a", 5)]}, (None, [("a", 5)], None, None)),
+        (("orders", b"v"), {"timestamp_ms": -7}, (None, None, None, -7)),
+        (("orders", b"v"), {"timestamp_ms": True}, (None, None, None, True)),
         (("unknown", b"v"), {"key": b"k"}, (b"k", None, None, None)),
         (("orders", "text"), {}, (None, None, None, None)),
         (("orders", b"v" * 500), {}, (None, None, None, None)),
@@ -117,6 +120,17 @@ def test_send_writes_what_an_open_batch_has_room_for_and_hands_on_the_rest(twin:
         assert one.send(*arguments, **options) is one
         assert one.others.pop() == (*arguments, *rest)
     assert one.send("orders", b"value").index == 1  # and nothing of those was written
+
+
+@pytest.mark.parametrize("headers", [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (("a", b"1"), ("b", None))])
+def test_headers_and_a_timestamp_are_written_as_given(twin: Any, headers: Any) -> None:
+    one = sender(twin)
+    lanes = one._lanes["orders"] = twin.module.TopicLanes()
+    lanes.resize(1)
+    batch = builder(twin, 0)
+    lanes.open(0, batch)
+    assert one.send("orders", b"value", partition=0, headers=headers, timestamp_ms=77).timestamp_ms == 77
+    assert twin.rows(batch.seal()) == [(77, None, b"value", (("a", b"1"), ("b", None)))]
 
 
 def test_send_hands_everything_on_when_records_need_more_than_writing(twin: Any) -> None:
@@ -174,7 +188,7 @@ def handle_of(twin: Any) -> tuple[Any, Any]:
         def _exception(self, timeout: float | None) -> Any:
             raise Asked(timeout)
 
-        _result = _exception
+        _result = _add_done_callback = _exception
 
     outcome = twin.module.BatchOutcome()
     outcome.topic, outcome.partition, outcome.base_offset, outcome.log_append_time_ms = "orders", 3, 100, -1
@@ -195,7 +209,14 @@ def test_a_handle_of_a_delivered_batch_knows_its_place(twin: Any) -> None:
 def test_a_handle_of_any_other_batch_leaves_the_answer_to_its_subclass(twin: Any) -> None:
     _, handle = handle_of(twin)
     assert handle.done() is False
-    for ask in (handle.exception, handle.result):
+    for ask in (handle.exception, handle.result, handle.add_done_callback):
         with pytest.raises(Asked) as asked:
-            ask(timeout=3)
+            ask(3)
         assert asked.value.args == (3,)
+
+
+def test_a_callback_joins_those_that_the_batch_has_already(twins: tuple[Any, Any]) -> None:
+    outcome, handle = handle_of(twins[0])
+    outcome.callbacks = [1, print, None]
+    handle.add_done_callback(repr)
+    assert outcome.callbacks == [1, print, None, 7, repr, handle]

@@ -138,10 +138,13 @@ class RecordSender(RecordAppender, Generic[H]):
         Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
         """
         handle: Any = None
-        if self._direct and headers is None and timestamp_ms is None:
+        if self._direct and (timestamp_ms is None or (type(timestamp_ms) is int and timestamp_ms >= 0)):
+            if type(headers) is dict:
+                headers = list(headers.items())
             try:
-                handle = self._append(topic, None, key, value, None, partition)
-            except (TypeError, OverflowError):
+                if headers is None or type(headers) is list or type(headers) is tuple:
+                    handle = self._append(topic, timestamp_ms, key, value, headers, partition)
+            except (TypeError, UnicodeEncodeError, OverflowError):
                 handle = None  # the record is none: `_send` says so in words
         if handle is None:
             handle = self._send(topic, value, key, headers, partition, timestamp_ms)
@@ -153,16 +156,18 @@ class RecordSender(RecordAppender, Generic[H]):
 class BatchOutcome:
     """What became of a batch, as far as its records' futures look at it again and again."""
 
-    __slots__ = ("base_offset", "delivered", "log_append_time_ms", "partition", "topic")
+    __slots__ = ("base_offset", "callbacks", "delivered", "log_append_time_ms", "partition", "topic")
 
     topic: str
     partition: int
     base_offset: int
     log_append_time_ms: int
     delivered: bool
+    callbacks: list[Any] | None  # for each one its record's index, itself, and its argument; None once they were taken
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.delivered = False
+        self.callbacks = None
 
 
 class OutcomeHandle(RecordHandle):
@@ -175,6 +180,7 @@ class OutcomeHandle(RecordHandle):
         def _done(self) -> bool: ...
         def _exception(self, timeout: float | None) -> BaseException | None: ...
         def _result(self, timeout: float | None) -> RecordMetadata: ...
+        def _add_done_callback(self, callback: Callable[[Any], object]) -> None: ...
 
     def done(self) -> bool:
         """Whether the outcome is known."""
@@ -186,6 +192,10 @@ class OutcomeHandle(RecordHandle):
         Raises `KafkaTimeout` if the outcome is not known in time.
         """
         return None if self.batch.delivered else self._exception(timeout)
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
+        self._add_done_callback(callback)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record is; waits up to `timeout` seconds (None: no limit).
