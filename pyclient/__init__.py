@@ -13,7 +13,7 @@ from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata
 
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
-    from pyclient.consumer import AsyncConsumer, Consumer, Records
+    from pyclient.consumer import AsyncConsumer, Consumer, Records, SubscriptionPattern
     from pyclient.producer import AsyncProducer, BatchFuture, DeliveryFuture, Producer
     from pyclient.records import Record
 
@@ -34,6 +34,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "Records",
+    "SubscriptionPattern",
     "TopicPartition",
     "errors",
 ]
@@ -50,6 +51,7 @@ _HOMES = {
     "Producer": "pyclient.producer",
     "Record": "pyclient.records",
     "Records": "pyclient.consumer",
+    "SubscriptionPattern": "pyclient.consumer",
 }
 
 

@@ -898,6 +898,7 @@ class StaleMemberEpoch(BrokerError):
     """The member's epoch is behind; try again with the new one."""
 
     code = 113
+    retriable = True
 
 
 class MismatchedEndpointType(BrokerError):

@@ -5,5 +5,14 @@ from pyclient.consumer.config import ConsumerConfig, ConsumerOptions
 from pyclient.consumer.consumer import Consumer
 from pyclient.consumer.listener import RebalanceListener
 from pyclient.consumer.records import Records
+from pyclient.consumer.subscription import SubscriptionPattern
 
-__all__ = ["AsyncConsumer", "Consumer", "ConsumerConfig", "ConsumerOptions", "RebalanceListener", "Records"]
+__all__ = [
+    "AsyncConsumer",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerOptions",
+    "RebalanceListener",
+    "Records",
+    "SubscriptionPattern",
+]

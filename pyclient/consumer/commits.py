@@ -19,12 +19,15 @@ from pyclient.errors import (
     CommitFailed,
     ConfigError,
     FencedInstanceId,
+    FencedMemberEpoch,
     IllegalGeneration,
     KafkaError,
     MalformedMessage,
     RebalanceInProgress,
+    StaleMemberEpoch,
     UnknownMemberId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     from_code,
 )
 from pyclient.protocol.messages.offset_commit import (
@@ -53,6 +56,7 @@ log = logging.getLogger(__name__)
 _BY_GROUP: Final = 8  # from this version on OffsetFetch takes several groups
 _STABLE: Final = 7  # from this version on it can be told to wait for transactions
 _ANYBODY: Final = (-1, "")
+_MEMBER_GONE: Final = (UnknownMemberId, IllegalGeneration, FencedMemberEpoch, FencedInstanceId)
 
 
 class Committer:
@@ -153,7 +157,7 @@ class Committer:
             raise MalformedMessage("OffsetCommitResponse speaks of other partitions than it was asked for")
         refused = {partition: code for partition, code in codes.items() if code}
         if refused:
-            error = self._refusal(refused, group, generation, member_id)
+            error = self._refusal(refused, generation, member_id)
             if isinstance(error, UnknownTopicOrPartition):
                 await self._check_existence(refused, error)
             raise error
@@ -167,12 +171,13 @@ class Committer:
         if gone:
             raise CommitFailed(f"{error}: topic {', '.join(gone)} does not exist (any more)") from error
 
-    def _refusal(self, codes: Mapping[TopicPartition, int], group: str, generation: int, member_id: str) -> KafkaError:
+    def _refusal(self, codes: Mapping[TopicPartition, int], generation: int, member_id: str) -> KafkaError:
         """One error for all partitions: one that cannot be retried, if there is any."""
-        who = f"group {group!r}, {member_id or 'no member'}, generation {generation}"
+        counted = "member epoch" if self._config.group_protocol == "consumer" else "generation"
+        who = f"group {self._config.group_id!r}, {member_id or 'no member'}, {counted} {generation}"
         found = [from_code(code, f"{who}: {partition} was not committed") for partition, code in codes.items()]
         error = next((error for error in found if not error.retriable), found[0])
-        if isinstance(error, (UnknownMemberId, IllegalGeneration, FencedInstanceId)):
+        if isinstance(error, _MEMBER_GONE):
             failed = CommitFailed(
                 f"{error}, because the group has gone on without this member and its partitions are others' now "
                 f"({type(error).__name__}). Call poll() to join again; poll more often if this happens often"
@@ -183,9 +188,22 @@ class Committer:
             return RebalanceInProgress(
                 f"{error}: the group is rebalancing. Call poll() to take part, then commit again"
             )
+        if isinstance(error, UnsupportedVersion):
+            return UnsupportedVersion(
+                f"{error}: this broker is too old to commit for a group in the consumer protocol (KIP-848)"
+            )
         return error
 
     # ---- OffsetFetch
+
+    def _reader(self) -> tuple[int, str]:
+        """Who asks for committed offsets. A member of the consumer protocol says so, which keeps fenced ones out."""
+        if self._identity is None or self._config.group_protocol != "consumer":
+            return _ANYBODY
+        try:
+            return self._identity(())
+        except CommitFailed:
+            return _ANYBODY
 
     async def _fetch_once(
         self, group: str, partitions: Sequence[TopicPartition]
@@ -193,7 +211,9 @@ class Committer:
         node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
         connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetFetchRequest)
-        response = await connection.request(_fetch_request(group, partitions, version), version=version)
+        epoch, member_id = self._reader()
+        request = _fetch_request(group, partitions, version, epoch, member_id)
+        response = await connection.request(request, version=version)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for partition, answer in _answers(group, response, version):
             if answer.error_code:
@@ -219,11 +239,14 @@ def _entry(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartiti
     )
 
 
-def _fetch_request(group: str, partitions: Sequence[TopicPartition], version: int) -> OffsetFetchRequest:
+def _fetch_request(
+    group: str, partitions: Sequence[TopicPartition], version: int, epoch: int, member_id: str
+) -> OffsetFetchRequest:
     by_topic = split_by_topic(partitions).items()
     if version >= _BY_GROUP:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=numbers) for topic, numbers in by_topic]
-        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
+        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id or None, member_epoch=epoch, topics=topics)
+        return OffsetFetchRequest(groups=[asked], require_stable=True)
     return OffsetFetchRequest(
         group_id=group,
         topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic],
@@ -250,4 +273,6 @@ def _answers(
 
 def _check(error_code: int, group: str) -> None:
     if error_code:
-        raise from_code(error_code, f"reading committed offsets of group {group!r}")
+        error = from_code(error_code, f"reading committed offsets of group {group!r}")
+        # a member that is not one any more finds out by its heartbeat, and asks again in its new role
+        raise StaleMemberEpoch(str(error)) if isinstance(error, _MEMBER_GONE) else error

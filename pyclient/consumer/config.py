@@ -23,6 +23,16 @@ _JAVA_ASSIGNORS: Final[Mapping[str, str]] = {
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?", re.ASCII
 )
+_CLASSIC_DEFAULTS: Final[Mapping[str, Any]] = {
+    "partition_assignment_strategy": (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"]),
+    "session_timeout_ms": 45_000,
+    "heartbeat_interval_ms": 3_000,
+}
+_DECIDED_BY_BROKER: Final[Mapping[str, str]] = {
+    "partition_assignment_strategy": "the broker assigns, by group_remote_assignor",
+    "session_timeout_ms": "the broker decides (group.consumer.session.timeout.ms)",
+    "heartbeat_interval_ms": "the broker decides (group.consumer.heartbeat.interval.ms)",
+}
 _BY_CALLABLE: Final = "give a callable as keyword argument, for example pyclient.serialization.string.deserialize"
 
 
@@ -83,14 +93,6 @@ def _assignor(item: Any) -> Assignor:
     return ASSIGNORS[name]
 
 
-def _group_protocol(value: Any) -> str:
-    if isinstance(value, str) and value.casefold() == "consumer":
-        raise ValueError("KIP-848, group_protocol='consumer', is not supported yet")
-    if not isinstance(value, str) or value.casefold() != "classic":
-        raise ValueError("unknown protocol")
-    return "classic"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """Options of `Consumer` and `AsyncConsumer`. Names, units and defaults are Kafka's, with `_` for `.`."""
@@ -100,7 +102,6 @@ class ConsumerConfig(ClientConfig):
             **ClientConfig.not_supported,
             "key_deserializer": _BY_CALLABLE,
             "value_deserializer": _BY_CALLABLE,
-            "group_remote_assignor": "it belongs to KIP-848, group_protocol='consumer', which is not supported yet",
         }
     )
 
@@ -111,12 +112,22 @@ class ConsumerConfig(ClientConfig):
         "moves no partitions.",
     )
     group_protocol: str = option(
-        "classic", doc="How the group is run; only 'classic' so far.", convert=_group_protocol, allowed="'classic'"
+        "classic",
+        doc="How the group is run: by its members ('classic'), or by the broker ('consumer', KIP-848; Kafka 4.0 or "
+        "later). A group changes over while it runs, one member after the other.",
+        choices=("classic", "consumer"),
+        allowed="'classic' or 'consumer'",
     )
-    partition_assignment_strategy: tuple[Assignor, ...] = option(
-        (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"]),
-        doc="Assignors this member supports, best first: 'range', 'roundrobin', 'cooperative-sticky', or an `Assignor` "
-        "of your own. If all of them are cooperative, rebalances are.",
+    group_remote_assignor: str | None = option(
+        None,
+        doc="group_protocol='consumer' only: the broker's assignor for this group, 'uniform' or 'range' unless it has "
+        "others; by default the broker chooses.",
+    )
+    partition_assignment_strategy: tuple[Assignor, ...] | None = option(
+        None,
+        doc="group_protocol='classic' only: assignors this member supports, best first: 'range', 'roundrobin', "
+        "'sticky', 'cooperative-sticky', or an `Assignor` of your own. If all of them are cooperative, rebalances are. "
+        "By default 'range', then 'cooperative-sticky'.",
         convert=_assignors,
         allowed=f"names of assignors ({', '.join(ASSIGNORS)}), or pyclient.assignment.Assignor values",
         aliases=("partition_assignment_strategies",),
@@ -134,11 +145,17 @@ class ConsumerConfig(ClientConfig):
         "By default True with a group_id, False without.",
     )
     auto_commit_interval_ms: int = option(5_000, doc="How often auto-commit commits, at most.", minimum=0)
-    session_timeout_ms: int = option(
-        45_000, doc="Without a heartbeat for so long, the group gives this member's partitions to others.", minimum=1
+    session_timeout_ms: int | None = option(
+        None,
+        doc="group_protocol='classic' only: without a heartbeat for so long, the group gives this member's partitions "
+        "to others. By default 45,000; with 'consumer' the broker decides.",
+        minimum=1,
     )
-    heartbeat_interval_ms: int = option(
-        3_000, doc="How often to send a heartbeat to the group's coordinator.", minimum=1
+    heartbeat_interval_ms: int | None = option(
+        None,
+        doc="group_protocol='classic' only: how often to send a heartbeat to the group's coordinator. By default "
+        "3,000; with 'consumer' the broker decides.",
+        minimum=1,
     )
     max_poll_interval_ms: int = option(
         300_000,
@@ -185,15 +202,39 @@ class ConsumerConfig(ClientConfig):
             object.__setattr__(self, "enable_auto_commit", self.group_id is not None)
         if self.group_id is None:
             self._check_without_group()
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not possible: it must be smaller than "
-                f"session_timeout_ms={self.session_timeout_ms}, usually a third of it"
-            )
+        if self.group_protocol == "consumer":
+            self._check_consumer_protocol()
+        else:
+            self._check_classic_protocol()
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms} is not possible: it must be smaller than "
                 f"request_timeout_ms={self.request_timeout_ms}, or every idle fetch times out"
+            )
+
+    def _check_consumer_protocol(self) -> None:
+        for name in ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms"):
+            if getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name} does not go with group_protocol='consumer': {_DECIDED_BY_BROKER[name]}. Leave it out, or "
+                    "set group_protocol='classic'"
+                )
+
+    def _check_classic_protocol(self) -> None:
+        if self.group_remote_assignor is not None:
+            raise ConfigError(
+                "group_remote_assignor needs group_protocol='consumer'; with 'classic' the members assign, by "
+                "partition_assignment_strategy"
+            )
+        for name, default in _CLASSIC_DEFAULTS.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        assert self.heartbeat_interval_ms is not None
+        assert self.session_timeout_ms is not None
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not possible: it must be smaller than "
+                f"session_timeout_ms={self.session_timeout_ms}, usually a third of it"
             )
 
     def _check_without_group(self) -> None:
@@ -210,7 +251,7 @@ class ConsumerConfig(ClientConfig):
     @property
     def cooperative(self) -> bool:
         """Whether members keep their partitions while they join (KIP-429): only if every assignor allows it."""
-        return all(assignor.cooperative for assignor in self.partition_assignment_strategy)
+        return all(assignor.cooperative for assignor in self.partition_assignment_strategy or ())
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -218,6 +259,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
     group_instance_id: str | None
     group_protocol: str
+    group_remote_assignor: str | None
     partition_assignment_strategy: str | Assignor | Sequence[str | Assignor]
     auto_offset_reset: str
     enable_auto_commit: bool | None

@@ -25,7 +25,7 @@ from pyclient.consumer.group_events import Adopt, Event, Polled, Subscribed
 from pyclient.consumer.list_offsets import OffsetFinder
 from pyclient.consumer.offsets import PositionFinder
 from pyclient.consumer.rebalance import Rebalances
-from pyclient.consumer.subscription import Mode, SubscriptionState
+from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
 from pyclient.consumer.waiting import Waiting
 from pyclient.errors import (
     ClosedError,
@@ -259,15 +259,19 @@ class ConsumerCore:
 
     # ---- subscription, in the polling thread
 
-    def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern) -> None:
         """Replaces the subscription; the loop follows."""
         with self.lock:
-            if isinstance(topics, re.Pattern):
+            if isinstance(topics, SubscriptionPattern):
+                self.subscription.subscribe_remote_pattern(topics)
+            elif isinstance(topics, re.Pattern):
                 self.subscription.subscribe_pattern(topics)
             else:
                 self.subscription.subscribe(topics)
         self.call(self._follow)
-        if self.subscription.mode is Mode.TOPICS:
+        if isinstance(topics, SubscriptionPattern):
+            self.feed(Subscribed((), topics.pattern))
+        elif self.subscription.mode is Mode.TOPICS:
             self.feed(Subscribed(self.subscription.topics))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:

@@ -16,7 +16,7 @@ from pyclient.consumer.core import ConsumerCore
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import RebalanceListener
 from pyclient.consumer.records import Deserializer, Deserializers
-from pyclient.consumer.subscription import Mode
+from pyclient.consumer.subscription import Mode, SubscriptionPattern
 from pyclient.consumer.typevars import K, V
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, ForkError, InvalidTopic
 from pyclient.types import OffsetAndMetadata, TopicPartition
@@ -87,16 +87,23 @@ class ConsumerFace(Generic[K, V]):
     # ---- what to read
 
     def subscribe(
-        self, topics: str | Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        *,
+        listener: RebalanceListener | None = None,
     ) -> None:
         """Reads these topics; with a `group_id` as a member of that group, which shares them out.
 
-        A compiled pattern means every topic whose whole name it matches, also those created later. Replaces the
+        A compiled pattern means every topic whose whole name it matches, also those created later; a
+        `SubscriptionPattern` is matched by the broker, with `group_protocol="consumer"` only. Replaces the
         subscription before. `listener` is told when partitions come and go; see `RebalanceListener`. Without a
         `group_id` all partitions of the topics are this consumer's. Raises `ConfigError` after `assign()`.
         """
         with self._use():
-            if isinstance(topics, re.Pattern):
+            if isinstance(topics, SubscriptionPattern):
+                self._check_remote_pattern(topics)
+                self._core.subscribe(topics)
+            elif isinstance(topics, re.Pattern):
                 self._core.subscribe(topics)
             else:
                 self._core.subscribe(_topic_names([topics] if isinstance(topics, str) else topics))
@@ -272,6 +279,13 @@ class ConsumerFace(Generic[K, V]):
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets to commit are a mapping, partition to offset, not {offsets!r}")
         return {as_partition(partition): as_offset(offset) for partition, offset in offsets.items()}
+
+    def _check_remote_pattern(self, pattern: SubscriptionPattern) -> None:
+        if self._config.group_id is None or self._config.group_protocol != "consumer":
+            raise ConfigError(
+                f"{pattern!r} is matched by the broker, for which it takes a group_id and group_protocol='consumer'; "
+                f"re.compile({pattern.pattern!r}) is matched in this client"
+            )
 
     def _check_callback(self) -> None:
         if self._in_callback:

@@ -1,7 +1,8 @@
-"""What happens to a group member, and what it wants done: the vocabulary of `group.py`."""
+"""What happens to a group member, and what it wants done: the vocabulary of both protocols' state machines."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from pyclient.errors import KafkaError
 from pyclient.types import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
+IdPartitions = tuple[tuple[uuid.UUID, int], ...]
+"""Partitions by their topic's id, as KIP-848 has them."""
 
 
 # ---- events
@@ -17,9 +20,13 @@ Partitions = tuple[TopicPartition, ...]
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The user subscribed to these topics; the member joins, or joins again if they changed."""
+    """The user subscribed to these topics; the member joins, or joins again if they changed.
+
+    `pattern` is a regular expression that the coordinator matches (KIP-848); empty for none.
+    """
 
     topics: tuple[str, ...]
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,25 @@ class HeartbeatAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatAnswered:
+    """ConsumerGroupHeartbeat was answered: the member's epoch, when to speak next (`interval`, seconds), and if it is
+    told now, what the member is to have."""
+
+    attempt: int
+    epoch: int
+    interval: float
+    assigned: IdPartitions | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsResolved:
+    """The names of topic ids, as far as the cluster knows them."""
+
+    attempt: int
+    names: Mapping[uuid.UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A request was refused, or had no answer. `member_id` is the one MEMBER_ID_REQUIRED hands out (KIP-394)."""
 
@@ -132,6 +158,8 @@ Event = (
     | Planned
     | Synced
     | HeartbeatAnswered
+    | ConsumerHeartbeatAnswered
+    | TopicsResolved
     | Refused
     | Released
     | Adopted
@@ -194,8 +222,33 @@ class SendHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class SendConsumerHeartbeat:
+    """ConsumerGroupHeartbeat; then `ConsumerHeartbeatAnswered` or `Refused`.
+
+    `epoch` 0 joins. What is None has not changed since the coordinator last heard it; a `complete` one says everything.
+    """
+
+    attempt: int
+    node: int
+    member_id: str
+    epoch: int
+    complete: bool
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    owned: IdPartitions | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveTopics:
+    """Find the names of these topic ids; then `TopicsResolved` or `Refused`."""
+
+    attempt: int
+    topic_ids: tuple[uuid.UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SendLeave:
-    """LeaveGroup; nobody waits for its answer."""
+    """LeaveGroup, or the heartbeat that says goodbye; nobody waits for its answer."""
 
     node: int
     member_id: str
@@ -239,6 +292,7 @@ class Fail:
     error: KafkaError
 
 
-Action = (
-    FindCoordinator | SendJoin | PlanAssignment | SendSync | SendHeartbeat | SendLeave | Revoke | Adopt | Lose | Fail
-)
+Request = FindCoordinator | SendJoin | PlanAssignment | SendSync | SendHeartbeat | SendConsumerHeartbeat | ResolveTopics
+"""Actions that end in an event: an answer, or `Refused`."""
+
+Action = Request | SendLeave | Revoke | Adopt | Lose | Fail

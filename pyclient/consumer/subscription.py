@@ -22,7 +22,24 @@ class Mode(Enum):
     NONE = "none"
     TOPICS = "topics"
     PATTERN = "pattern"
+    REMOTE_PATTERN = "pattern for the broker"
     MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A regular expression in the syntax of RE2 that the broker matches with whole topic names (KIP-848).
+
+    For `subscribe()` with `group_protocol="consumer"`; this client then never has to know of all topics. Raises
+    `ValueError` for an empty one.
+    """
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked here; the syntax is the broker's to judge."""
+        if not isinstance(self.pattern, str) or not self.pattern:
+            raise ValueError(f"{self.pattern!r} is no pattern: give a regular expression as a string")
 
 
 class Phase(Enum):
@@ -168,6 +185,12 @@ class SubscriptionState:
         self._refuse_mixing(Mode.PATTERN)
         self.mode, self.topics, self.pattern = Mode.PATTERN, (), pattern
 
+    def subscribe_remote_pattern(self, pattern: SubscriptionPattern) -> None:
+        """Replaces the subscription by all topics that the broker finds; the assignment tells which."""
+        self._refuse_mixing(Mode.REMOTE_PATTERN)
+        self.mode, self.topics, self.pattern = Mode.REMOTE_PATTERN, (), None
+        self._note_topics()
+
     def match(self, names: Iterable[str]) -> bool:
         """Takes the topics among `names` that the pattern matches; whether that changed the subscription."""
         if self.pattern is None:
@@ -195,6 +218,11 @@ class SubscriptionState:
             partition: before[partition] if partition in before else AssignedPartition(partition, self._first_phase)
             for partition in partitions
         }
+        self._note_topics()
+
+    def _note_topics(self) -> None:
+        if self.mode is Mode.REMOTE_PATTERN:
+            self.topics = tuple(sorted({partition.topic for partition in self._assigned}))
 
     def _refuse_mixing(self, mode: Mode) -> None:
         by_hand = Mode.MANUAL in (mode, self.mode)

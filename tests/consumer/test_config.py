@@ -57,6 +57,14 @@ def test_a_kafka_dictionary_works_as_it_is() -> None:
     assert made.cooperative
 
 
+def test_each_protocol_has_its_own_options() -> None:
+    classic = config()
+    assert (classic.session_timeout_ms, classic.heartbeat_interval_ms) == (45_000, 3_000)
+    assert classic.partition_assignment_strategy == (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"])
+    made = config(group_id="g", group_protocol="CONSUMER", group_remote_assignor="range")
+    assert (made.group_protocol, made.group_remote_assignor, made.session_timeout_ms) == ("consumer", "range", None)
+
+
 def test_an_assignor_of_ones_own_is_taken() -> None:
     own = Assignor("mine", assign_range)
     assert config(partition_assignment_strategy=own).partition_assignment_strategy == (own,)
@@ -77,7 +85,11 @@ def test_an_assignor_of_ones_own_is_taken() -> None:
         ({"group_id": ""}, "group_id=''"),
         ({"enable_auto_commit": True}, "needs a group_id"),
         ({"group_instance_id": "a"}, "needs a group_id"),
-        ({"group_id": "g", "group_protocol": "consumer"}, "not supported yet"),
+        ({"group_protocol": "newest"}, "'classic' or 'consumer'"),
+        ({"group_protocol": "consumer", "session_timeout_ms": 45_000}, "group.consumer.session.timeout.ms"),
+        ({"group_protocol": "consumer", "heartbeat_interval_ms": 3_000}, "group.consumer.heartbeat.interval.ms"),
+        ({"group_protocol": "consumer", "partition_assignment_strategy": "range"}, "group_remote_assignor"),
+        ({"group_remote_assignor": "uniform"}, "group_protocol='consumer'"),
         ({"heartbeat_interval_ms": 45_000}, "session_timeout_ms=45000"),
         ({"fetch_max_wait_ms": 30_000}, "request_timeout_ms=30000"),
         ({"max_poll_records": 0}, "at least 1"),

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyclient import errors
 from pyclient.assignment import MemberSubscription
-from pyclient.consumer.group import GroupMember, MemberOptions, State
+from pyclient.consumer.group import MemberOptions, State
+from pyclient.consumer.group_classic import ClassicMember
 from pyclient.consumer.group_events import (
     Action,
     Adopt,
@@ -83,7 +84,7 @@ class Script:
     """A member with hand-made time; answers refer to the last request unless told otherwise."""
 
     def __init__(self, *, cooperative: bool = False, instance_id: str | None = None) -> None:
-        self.member = GroupMember(
+        self.member = ClassicMember(
             MemberOptions("g", 3.0, 300.0, lambda failures: 0.1 * 2**failures, instance_id, cooperative)
         )
         self.now = 0.0
@@ -500,7 +501,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.member = GroupMember(MemberOptions("g", 3.0, 300.0, lambda failures: 0.1, None, self.cooperative))
+        self.member = ClassicMember(MemberOptions("g", 3.0, 300.0, lambda failures: 0.1, None, self.cooperative))
         self.requests: list[Any] = []
         self.thread: list[Any] = []
         self.held: set[TopicPartition] = set()

@@ -1,0 +1,176 @@
+"""The requests of a member in the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from pyclient.cluster.client import ClusterClient
+from pyclient.cluster.metadata import ClusterMetadata
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.group import State
+from pyclient.consumer.group_classic import ClassicMember
+from pyclient.consumer.group_events import (
+    Event,
+    HeartbeatAnswered,
+    Joined,
+    PlanAssignment,
+    Planned,
+    Refused,
+    Request,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Synced,
+)
+from pyclient.consumer.group_requests import GroupRequests
+from pyclient.consumer.membership import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_members,
+    encode_assignment,
+    encode_subscription,
+    plan,
+)
+from pyclient.errors import ClientError, KafkaError, KafkaTimeout
+from pyclient.protocol.messages.heartbeat import HeartbeatRequest
+from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+log = logging.getLogger(__name__)
+
+_JOIN_GRACE: Final = 5.0
+_MANY_MEMBERS: Final = 3  # from this version on LeaveGroup names members in a list
+
+
+class ClassicRequests(GroupRequests):
+    """See `GroupRequests`."""
+
+    member: ClassicMember
+
+    def __init__(self, cluster: ClusterClient, config: ConsumerConfig, member: ClassicMember) -> None:
+        super().__init__(cluster, config, member)
+        assert config.session_timeout_ms is not None
+        assert config.partition_assignment_strategy is not None
+        self._assignors = config.partition_assignment_strategy
+        self._session_timeout_ms = config.session_timeout_ms
+        self._join_patience = max(config.request_timeout_ms, config.max_poll_interval_ms) / 1000 + _JOIN_GRACE
+        self._planned: dict[str, int | None] = {}
+
+    async def answer(self, action: Request) -> Event:
+        """See `GroupRequests.answer`."""
+        match action:
+            case SendJoin():
+                return await self._join(action)
+            case PlanAssignment():
+                return Planned(action.attempt, await self._plan(action))
+            case SendSync():
+                return await self._sync(action)
+            case SendHeartbeat():
+                return await self._heartbeat(action)
+            case _:
+                raise TypeError(f"{action!r} is no request of the classic protocol")
+
+    def changed(self, metadata: ClusterMetadata) -> str | None:
+        """The leader has the group rebalance when partitions of its topics appear or vanish."""
+        if not self.member.leader or self.member.state is not State.STABLE:
+            return None
+        for topic, count in self._planned.items():
+            now = metadata.partition_count(topic)
+            if now != count:
+                return f"topic {topic!r} has {now or 0} partitions now, not {count or 0}"
+        return None
+
+    async def _join(self, join: SendJoin) -> Event:
+        config = self._config
+        metadata = encode_subscription(join, config.client_rack)
+        request = JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=join.member_id,
+            group_instance_id=config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=assignor.name, metadata=metadata) for assignor in self._assignors],
+            reason=join.reason[:255],
+        )
+        response = await self._ask(join.node, request, self._join_patience)
+        if response.error_code:
+            return Refused(join.attempt, self._refusal(response.error_code, "JoinGroup"), response.member_id)
+        leader = response.leader == response.member_id
+        members = decode_members(response.members) if leader else {}
+        return Joined(
+            join.attempt,
+            response.member_id,
+            response.generation_id,
+            response.protocol_name or "",
+            leader,
+            members,
+            response.skip_assignment,
+        )
+
+    async def _plan(self, action: PlanAssignment) -> dict[str, tuple[Any, ...]]:
+        topics = {topic for member in action.members.values() for topic in member.topics}
+        self._cluster.add_topics(topics)
+        try:
+            metadata = await self._cluster.wait_metadata(
+                lambda metadata: topics <= metadata.topics.keys(), self._config.request_timeout_ms / 1000
+            )
+        except KafkaTimeout as error:
+            log.warning("%s: assigns what is known: %s", self.member.describe(), error)
+            metadata = self._cluster.metadata
+        self._planned = {topic: metadata.partition_count(topic) for topic in topics}
+        counts = {topic: count for topic, count in self._planned.items() if count}
+        try:
+            return plan(action.protocol, self._assignors, counts, action.members)
+        except KafkaError:
+            raise
+        except Exception as error:  # an assignor of the user's own
+            log.exception("%s: assigning partitions failed", self.member.describe())
+            raise ClientError(f"{self.member.describe()}: assigning partitions failed: {error!r}") from error
+
+    async def _sync(self, sync: SendSync) -> Event:
+        request = SyncGroupRequest(
+            group_id=self._group_id,
+            generation_id=sync.generation,
+            member_id=sync.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=sync.protocol,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
+                for member, partitions in sync.assignments.items()
+            ],
+        )
+        response = await self._ask(sync.node, request, self._join_patience)
+        if response.error_code:
+            return Refused(sync.attempt, self._refusal(response.error_code, "SyncGroup"))
+        return Synced(sync.attempt, decode_assignment(response.assignment))
+
+    async def _heartbeat(self, heartbeat: SendHeartbeat) -> Event:
+        request = HeartbeatRequest(
+            group_id=self._group_id,
+            generation_id=heartbeat.generation,
+            member_id=heartbeat.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        patience = min(self._config.request_timeout_ms, self._session_timeout_ms) / 1000
+        response = await self._ask(heartbeat.node, request, patience)
+        if response.error_code:
+            return Refused(heartbeat.attempt, self._refusal(response.error_code, "Heartbeat"))
+        return HeartbeatAnswered(heartbeat.attempt)
+
+    async def leave(self, leave: SendLeave) -> None:
+        """See `GroupRequests.leave`; on the ordinary connection: the group's own may be parked in a JoinGroup."""
+        connection = await self._cluster.connection(leave.node)
+        version = connection.version_for(LeaveGroupRequest)
+        if version >= _MANY_MEMBERS:
+            who = MemberIdentity(member_id=leave.member_id, reason=leave.reason[:255])
+            request = LeaveGroupRequest(group_id=self._group_id, members=[who])
+        else:
+            request = LeaveGroupRequest(group_id=self._group_id, member_id=leave.member_id)
+        response = await connection.request(request, version=version)
+        if response.error_code:
+            raise self._refusal(response.error_code, "LeaveGroup")

@@ -1,0 +1,269 @@
+"""A member in the consumer protocol (KIP-848): the coordinator assigns, heartbeats carry everything."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyclient.consumer.group import AT_REST, COORDINATOR_GONE, HEARTBEATING, Member, MemberOptions, State
+from pyclient.consumer.group_events import (
+    Action,
+    Adopt,
+    Adopted,
+    ConsumerHeartbeatAnswered,
+    Event,
+    IdPartitions,
+    Refused,
+    ResolveTopics,
+    SendConsumerHeartbeat,
+    Subscribed,
+    TopicsResolved,
+)
+from pyclient.errors import CoordinatorLoadInProgress, FencedInstanceId, FencedMemberEpoch, KafkaError, UnknownMemberId
+from pyclient.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the coordinator knows of this member."""
+
+    topics: tuple[str, ...]
+    pattern: str
+    owned: IdPartitions
+
+
+class ConsumerMember(Member):
+    """A state machine, see `Member`. Its moves:
+
+    IDLE          -> SEEKING | JOINING                   subscribed
+    SEEKING       -> JOINING                             the coordinator was found
+    JOINING       -> RECONCILING | STABLE | WAITING      the heartbeat with epoch 0 was answered
+    STABLE        -> RECONCILING                         the coordinator wants partitions back, or has free ones
+    RECONCILING   -> ACKNOWLEDGING | STABLE              the polling thread gave up and took over what was wanted
+    ACKNOWLEDGING -> STABLE | RECONCILING                a heartbeat said so
+    those four    -> WAITING                             lost: fenced or forgotten by the coordinator; joins again
+    those four    -> OVERDUE                             max_poll_interval_ms passed; the next poll joins again
+    WAITING       -> SEEKING | JOINING                   the backoff is over
+    any           -> FAILED                              an error only the user can solve; the next poll tries again
+    any           -> FENCED                              another consumer has the same group_instance_id; for good
+    any           -> IDLE                                unsubscribed, closed
+
+    The member keeps its id, which is its own choice (KIP-1082), for life. While the polling thread reconciles,
+    heartbeats go on, and a newer assignment waits for it to finish.
+    """
+
+    def __init__(self, options: MemberOptions, member_id: str) -> None:
+        super().__init__(options)
+        self.member_id = member_id
+        self.pattern = ""
+        self._interval = options.heartbeat_interval
+        self._told: _Told | None = None
+        self._telling = _Told((), "", ())
+        self._target: IdPartitions | None = None
+        self._owned_ids: IdPartitions = ()
+        self._adopting_ids: IdPartitions = ()
+        self._has_adopted = False
+        self._names: dict[uuid.UUID, str] = {}
+        self._resolving: int | None = None
+        self._resolve_at = 0.0
+        self._resolve_failures = 0
+
+    def deadline(self) -> float | None:
+        """See `Member.deadline`; topics whose names are not known yet are asked for again, too."""
+        due = super().deadline()
+        if due is None or self._resolving is not None or not self._unresolved():
+            return due
+        return min(due, self._resolve_at)
+
+    def describe(self) -> str:
+        """In words, who this is."""
+        return f"group {self.options.group_id!r}, {self.member_id}, member epoch {self.generation}, {self.state.value}"
+
+    # ---- steps
+
+    def _protocol_step(self, event: Event, now: float) -> list[Action]:
+        match event:
+            case Subscribed(topics, pattern):
+                return self._subscribed(topics, pattern, now)
+            case ConsumerHeartbeatAnswered() if event.attempt == self._heartbeat_sent:
+                return self._answered(event, now)
+            case TopicsResolved(attempt, names) if attempt == self._resolving:
+                return self._resolved(names, now)
+            case Refused(attempt, error):
+                return self._refused(attempt, error, now)
+            case Adopted(number):
+                return self._adopted(number, now)
+            case _:
+                return []
+
+    def _ticked(self, now: float) -> list[Action]:
+        actions = super()._ticked(now)
+        if self.state in HEARTBEATING and self._unresolved():
+            actions += self._reconcile(now)
+        return actions
+
+    def _subscribed(self, topics: tuple[str, ...], pattern: str, now: float) -> list[Action]:
+        self.topics, self.pattern = topics, pattern
+        if self.state is State.IDLE:
+            self.polled_at = now
+        if self.state in AT_REST:
+            return self._begin("subscribed")
+        return self._speak(now)
+
+    # ---- heartbeats
+
+    def _prepare_join(self) -> list[Action]:
+        self.state = State.JOINING
+        assert self.coordinator is not None
+        return [self._say_news(self.coordinator)]
+
+    def _heartbeat(self, node: int, now: float) -> SendConsumerHeartbeat:
+        self._heartbeat_due = now + self._interval
+        return self._say_news(node)
+
+    def _say_news(self, node: int) -> SendConsumerHeartbeat:
+        told, tells = self._told, _Told(self.topics, self.pattern, self._owned_ids)
+        self._telling = tells
+        self._heartbeat_sent = self._next_attempt()
+        return SendConsumerHeartbeat(
+            attempt=self._heartbeat_sent,
+            node=node,
+            member_id=self.member_id,
+            epoch=max(0, self.generation),
+            complete=told is None,
+            topics=tells.topics if told is None or tells.topics != told.topics else None,
+            pattern=tells.pattern if tells.pattern != (told.pattern if told is not None else "") else None,
+            owned=tells.owned if told is None or tells.owned != told.owned else None,
+        )
+
+    def _speak(self, now: float) -> list[Action]:
+        """A heartbeat at once, if there is something to say and none is on its way."""
+        if self.state not in HEARTBEATING or self.coordinator is None or self._heartbeat_sent is not None:
+            return []
+        news = self._told is not None and self._told != _Told(self.topics, self.pattern, self._owned_ids)
+        return [self._heartbeat(self.coordinator, now)] if news else []
+
+    def _answered(self, event: ConsumerHeartbeatAnswered, now: float) -> list[Action]:
+        self._heartbeat_sent = None
+        self._failures = 0
+        self._told = self._telling
+        self._interval = event.interval
+        self._heartbeat_due = now + event.interval
+        self.generation = event.epoch
+        if event.assigned is not None:
+            self._target = event.assigned
+        elif self.state is State.JOINING:
+            self._target = ()
+        self._rest()
+        if self._is_overdue(now):
+            return self._overdue(now)
+        return [*self._reconcile(now), *self._speak(now)]
+
+    def _refused(self, attempt: int, error: KafkaError, now: float) -> list[Action]:
+        if attempt == self._search_sent:
+            return self._search_refused(error, now)
+        if attempt == self._resolving:
+            return self._resolved({}, now)
+        if attempt != self._heartbeat_sent:
+            return []
+        self._heartbeat_sent = None
+        self._told = None  # whatever it was that got lost, the next heartbeat says everything
+        match error:
+            case FencedMemberEpoch() | UnknownMemberId():
+                self._reason = "the coordinator had given this member up"
+                return [*self._lose(keep_id=True), *self._retry(now)]
+            case FencedInstanceId():
+                return self._fence(error)
+            case CoordinatorLoadInProgress():
+                return self._again_later(now)
+            case _ if isinstance(error, COORDINATOR_GONE):
+                if self.state is not State.JOINING:
+                    return self._seek_again()
+                self.coordinator = None
+                return self._retry(now)
+            case _:
+                return [*self._lose(keep_id=True), *self._fail(error, now)]
+
+    def _again_later(self, now: float) -> list[Action]:
+        if self.state is State.JOINING:
+            return self._retry(now)
+        self._heartbeat_due = now + self.options.backoff(self._failures)
+        self._failures += 1
+        return []
+
+    def _rest(self) -> None:
+        """The state while the group goes on."""
+        if self._adopting is not None:
+            self.state = State.RECONCILING
+        elif self._told is None or self._told.owned != self._owned_ids:
+            self.state = State.ACKNOWLEDGING
+        else:
+            self.state = State.STABLE
+
+    # ---- reconciling
+
+    def _unresolved(self) -> tuple[uuid.UUID, ...]:
+        return tuple(dict.fromkeys(topic for topic, _ in self._target or () if topic not in self._names))
+
+    def _reconcile(self, now: float) -> list[Action]:
+        """On to what the coordinator wants this member to have, as far as the names of its topics are known."""
+        if self._adopting is not None or self._target is None or self._resolving is not None:
+            return []
+        unresolved = self._unresolved()
+        if unresolved and now >= self._resolve_at:
+            self._resolving = self._next_attempt()
+            return [ResolveTopics(self._resolving, unresolved)]
+        return self._adopt(self._target)
+
+    def _resolved(self, names: Mapping[uuid.UUID, str], now: float) -> list[Action]:
+        """What is still unknown was deleted, or is too new for the node that was asked: it is asked for again."""
+        self._resolving = None
+        wanted = {topic for topic, _ in (*(self._target or ()), *self._owned_ids)}
+        self._names = {topic: name for topic, name in {**self._names, **names}.items() if topic in wanted}
+        if self._unresolved():
+            self._resolve_at = now + self.options.backoff(self._resolve_failures)
+            self._resolve_failures += 1
+        else:
+            self._resolve_failures = 0
+        return [*self._reconcile(now), *self._speak(now)] if self.state in HEARTBEATING else []
+
+    def _adopt(self, target: IdPartitions) -> list[Action]:
+        wanted = tuple(sorted((topic, number) for topic, number in target if topic in self._names))
+        assigned = tuple(dict.fromkeys(TopicPartition(self._names[topic], number) for topic, number in wanted))
+        held, kept = set(self.owned), set(assigned)
+        added = tuple(partition for partition in assigned if partition not in held)
+        revoked = tuple(partition for partition in self.owned if partition not in kept)
+        if not added and not revoked and self._has_adopted:
+            self._owned_ids = wanted  # a topic made anew has another id; its partitions find that out by themselves
+            return []
+        self._adopting = Adopt(self._next_attempt(), assigned, added, revoked)
+        self._adopting_ids = wanted
+        self.state = State.RECONCILING
+        return [self._adopting]
+
+    def _adopted(self, number: int, now: float) -> list[Action]:
+        adopt = self._adopting
+        if adopt is None or adopt.number != number:
+            return []
+        self.owned, self._owned_ids, self._adopting = adopt.assigned, self._adopting_ids, None
+        self._has_adopted = True
+        self._rest()
+        return [*self._speak(now), *self._reconcile(now)]
+
+    # ---- leaving
+
+    def _goodbye(self, reason: str) -> list[Action]:
+        is_member = self.generation > 0 or self._heartbeat_sent is not None
+        return self._leave(reason) if is_member else []
+
+    def _depart(self, reason: str) -> list[Action]:
+        actions = super()._depart(reason)
+        self.pattern = ""
+        return actions
+
+    def _forget_membership(self, *, keep_id: bool) -> None:
+        super()._forget_membership(keep_id=True)
+        self._told = self._target = self._resolving = None
+        self._owned_ids = self._adopting_ids = ()
+        self._has_adopted = False
