@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.timers import Timer
     from pyclient.clock import Clock
 
 _READ_BYTES: Final = 4 << 20
@@ -43,7 +44,7 @@ class NodeSeams:
         """The coordinator's options."""
         return self._config
 
-    def schedule(self, delay: float, callback: Callable[[], None]) -> TimerHandle:
+    def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` in `delay` seconds."""
         return self._node.schedule(delay, callback)
 

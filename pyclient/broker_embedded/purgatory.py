@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.log.partition_log import PartitionLog
     from pyclient.broker_embedded.server import BrokerConnection
+    from pyclient.broker_embedded.timers import Timer
 
 
 class Reading(Protocol):
@@ -36,14 +37,17 @@ class ParkedFetch:
         self.logs = tuple(reading.logs)
         self.future = future
         self.grown: set[PartitionLog] = set()
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Timer | None = None
 
 
 class FetchPurgatory:
     """The waiting fetches by the logs they wait for. All of it runs on the node's loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, schedule: Callable[[float, Callable[[], None]], Timer]
+    ) -> None:
         self._loop = loop
+        self._schedule = schedule
         self._waiting: dict[PartitionLog, dict[ParkedFetch, None]] = {}
         self._watched: set[PartitionLog] = set()
 
@@ -56,7 +60,7 @@ class FetchPurgatory:
         for log in fetch.logs:
             self._watch(log)
             self._waiting.setdefault(log, {})[fetch] = None
-        fetch.timer = self._loop.call_later(wait, self._try, fetch, True)
+        fetch.timer = self._schedule(wait, lambda: self._try(fetch, True))
         connection.on_abandoned = lambda: self._forget(fetch)
         fetch.future.add_done_callback(lambda _done: setattr(connection, "on_abandoned", None))
         return fetch.future

@@ -125,7 +125,11 @@ class BrokerConnection:
             return
         context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
         try:
-            answer = route.handler(request, context)
+            interceptor = self.node.interceptor
+            if interceptor is None:
+                answer = route.handler(request, context)
+            else:  # a test has faults or a request log
+                answer = interceptor.serve(route, request, context, header.correlation_id)
         except Exception as error:
             self._fail(error, route, header.api_version)
             return

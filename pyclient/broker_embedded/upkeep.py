@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -24,7 +25,7 @@ class Upkeep:
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
-        self._timers: dict[str, TimerHandle] = {}
+        self._timers: dict[str, Timer] = {}
         self._running = True
         config = node.config
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)

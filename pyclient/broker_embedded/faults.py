@@ -1,0 +1,217 @@
+"""Faults at one node: the next requests that match are failed, delayed, dropped, cut off or held."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.faults_request import FaultyRequest, is_about
+from pyclient.broker_embedded.faults_spec import TIMINGS
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext, Route
+    from pyclient.broker_embedded.faults_spec import FaultSpec
+    from pyclient.broker_embedded.request_log import LoggedRequest, RequestLog
+    from pyclient.broker_embedded.server import BrokerConnection
+    from pyclient.protocol.fields import Request
+
+_REMEMBERED: Final = 1000  # faults that are over and can still be asked for their hits
+
+
+class LiveFault:
+    """A fault at a node: its specification, how many requests it has met, and those that it holds."""
+
+    def __init__(self, number: int, spec: FaultSpec, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        self.spec = spec
+        self.hits = 0
+        self.over = False
+        self._seen = 0
+        self._released = False
+        self._loop = loop
+        self._held: set[asyncio.Future[None]] = set()
+        self._watching: dict[asyncio.Future[None], int] = {}
+
+    def __repr__(self) -> str:
+        return f"<fault {self.number}: {self.spec.describe()}, {self.hits} hits{', over' if self.over else ''}>"
+
+    @property
+    def held(self) -> int:
+        """How many requests wait for `release`."""
+        return len(self._held)
+
+    def describe(self) -> dict[str, Any]:
+        """The fault as JSON has it."""
+        return {"id": self.number, **self.spec.as_json(), "hits": self.hits, "held": self.held, "over": self.over}
+
+    def takes(self, name: str, request: Request[Any], context: RequestContext) -> bool:
+        """Whether the fault is for this request; it counts as one then."""
+        if not self.spec.names(name, context.client_id):
+            return False
+        if self.spec.limited and not is_about(name, request, context, self.spec.selection):
+            return False
+        self._seen += 1
+        if self._seen <= self.spec.skip:
+            return False
+        self.hits += 1
+        if self.spec.times is not None and self.hits >= self.spec.times:
+            self.over = True
+        for waiter, count in list(self._watching.items()):
+            if self.hits >= count and not waiter.done():
+                waiter.set_result(None)
+        return True
+
+    async def reached(self, count: int) -> None:
+        """Return when `count` requests were met."""
+        if self.hits >= count:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._watching[waiter] = count
+        try:
+            await waiter
+        finally:
+            del self._watching[waiter]
+
+    async def hold(self) -> None:
+        """Return when the fault is released."""
+        if self._released:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._held.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._held.discard(waiter)
+
+    def release(self) -> None:
+        """End the fault, and let go of the requests it holds."""
+        self.over = self._released = True
+        for waiter in self._held:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Interceptor:
+    """What stands between a node's connections and its handlers while there are faults or a request log.
+
+    A request meets at most one fault that decides its outcome (fail, drop, disconnect) and one that decides its time
+    (delay, hold), in each case the oldest that matches.
+    """
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._numbers = itertools.count(1)
+        self._faults: dict[int, LiveFault] = {}
+        self._live: list[LiveFault] = []
+        self._tasks: dict[BrokerConnection, set[asyncio.Task[Any]]] = {}
+        self.log: RequestLog | None = None
+
+    @property
+    def faults(self) -> list[LiveFault]:
+        """The faults that were not cancelled, the oldest first."""
+        return list(self._faults.values())
+
+    def get(self, number: int) -> LiveFault | None:
+        """A fault that was not cancelled."""
+        return self._faults.get(number)
+
+    def add(self, spec: FaultSpec) -> LiveFault:
+        """Begin a fault."""
+        fault = LiveFault(next(self._numbers), spec, self._node.loop)
+        over = [each for each in self._faults.values() if each.over and not each.held]
+        for old in over[: max(0, len(over) - _REMEMBERED)]:
+            del self._faults[old.number]
+        self._faults[fault.number] = fault
+        self._live.append(fault)
+        self.attach()
+        return fault
+
+    def end(self, fault: LiveFault) -> None:
+        """End a fault; what it holds goes on. Its hits can still be asked for."""
+        fault.release()
+        self._live = [each for each in self._live if not each.over]
+        self.attach()
+
+    def cancel(self, fault: LiveFault) -> None:
+        """End a fault and forget it."""
+        self.end(fault)
+        self._faults.pop(fault.number, None)
+
+    def clear(self) -> int:
+        """Cancel every fault; how many there were."""
+        faults = self.faults
+        for fault in faults:
+            self.cancel(fault)
+        return len(faults)
+
+    def attach(self) -> None:
+        """Stand in the way of requests only as long as there is a reason: it costs a request a microsecond or two."""
+        self._node.interceptor = self if self._live or self._tasks or self.log is not None else None
+
+    def serve(self, route: Route, request: Request[Any], context: RequestContext, correlation_id: int) -> Any:
+        """The answer to a request: the handler's own, or a task that makes one."""
+        entry = None if self.log is None else self.log.begin(route.name, request, context, correlation_id)
+        outcome, timing = self._match(route.name, request, context)
+        if outcome is None and timing is None:
+            answer = route.handler(request, context)
+            if entry is None:
+                return answer
+            if isinstance(answer, route.response) or answer is None:
+                entry.answered(answer)
+                return answer
+            work = _resolved(answer)
+        else:
+            work = FaultyRequest(route, request, context, correlation_id, outcome=outcome, timing=timing).run()
+        task = self._node.loop.create_task(work)
+        if entry is not None:
+            task.add_done_callback(lambda done: self._note(entry, done))
+        tasks = self._tasks.setdefault(context.connection, set())
+        tasks.add(task)
+        task.add_done_callback(lambda done: self._forget(context.connection, done))
+        return task
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """The connection is closed: nobody waits for what is held, delayed or dropped."""
+        for task in self._tasks.get(connection, ()):
+            task.cancel()
+
+    async def close(self) -> None:
+        """The node stops: end what waits."""
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _match(
+        self, name: str, request: Request[Any], context: RequestContext
+    ) -> tuple[LiveFault | None, LiveFault | None]:
+        outcome: LiveFault | None = None
+        timing: LiveFault | None = None
+        for fault in self._live:
+            taken = timing if fault.spec.kind in TIMINGS else outcome
+            if taken is None and fault.takes(name, request, context):
+                if fault.spec.kind in TIMINGS:
+                    timing = fault
+                else:
+                    outcome = fault
+        if any(fault is not None and fault.over for fault in (outcome, timing)):
+            self._live = [each for each in self._live if not each.over]
+        return outcome, timing
+
+    def _note(self, entry: LoggedRequest, done: asyncio.Task[Any]) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        entry.answered(None if failed else done.result(), lost=failed)
+
+    def _forget(self, connection: BrokerConnection, task: asyncio.Task[Any]) -> None:
+        tasks = self._tasks.get(connection, set())
+        tasks.discard(task)
+        if not tasks:
+            self._tasks.pop(connection, None)
+        self.attach()
+
+
+async def _resolved(answer: Awaitable[Any]) -> Any:
+    return await answer

@@ -1,0 +1,209 @@
+"""What clients asked a node, and what became of it: bounded, and off unless somebody asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.faults_items import Item, fits, items_of, top_roles
+from pyclient.broker_embedded.faults_shapes import error_codes, shape_of
+from pyclient.broker_embedded.faults_spec import api_name, error_code, error_name
+from pyclient.broker_embedded.settings import nearest
+from pyclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.protocol.fields import Request
+
+DEFAULT_LIMIT: Final = 10_000
+"""Requests that are kept; the oldest go first."""
+
+FILTERS: Final = {
+    "api": "an API by name or key",
+    "client": "a client id; a * stands for any text",
+    "topic": "a topic that the request is about; a * stands for any text",
+    "partition": "a partition that the request is about",
+    "group": "the group that the request is about; a * stands for any text",
+    "error": "an error in the answer, by name or code",
+    "answered": "true: only those that were answered, false: only those that were not (yet)",
+}
+
+
+class LoggedRequest:
+    """One request. `duration_ms` is None until it was answered; `errors` are the codes in the answer."""
+
+    __slots__ = (
+        "_log",
+        "_started",
+        "api",
+        "client_host",
+        "client_id",
+        "correlation_id",
+        "duration_ms",
+        "errors",
+        "groups",
+        "lost",
+        "number",
+        "time_ms",
+        "topics",
+        "version",
+    )
+
+    def __init__(
+        self, log: RequestLog, number: int, api: str, request: Request[Any], context: RequestContext, correlation: int
+    ) -> None:
+        clock = context.node.clock
+        self.number = number
+        self.api = api
+        self.version = context.version
+        self.client_id = context.client_id
+        self.client_host = context.client_host
+        self.correlation_id = correlation
+        self.time_ms = clock.time_ms()
+        self.duration_ms: float | None = None
+        self.errors: list[int] = []
+        self.lost = False
+        self.topics: dict[str, list[int]] = {}
+        self.groups: list[str] = []
+        self._log = log
+        self._started = clock.monotonic()
+        shape = shape_of(api, context.version)
+        self._learn(top_roles(shape, request))
+        for item in items_of(shape, request, context.node.topic_name) or ():
+            self._learn_item(item)
+
+    def answered(self, answer: Any, *, lost: bool = False) -> None:
+        """The answer is made; None for none. `lost`: the client did not get it."""
+        self.duration_ms = round((self._log.node.clock.monotonic() - self._started) * 1000, 3)
+        self.lost = lost
+        if answer is not None:
+            self.errors = error_codes(self.api, self.version, answer)
+        self._log.changed()
+
+    def as_json(self) -> dict[str, Any]:
+        """The request as JSON has it; times in milliseconds."""
+        return {
+            "number": self.number,
+            "api": self.api,
+            "version": self.version,
+            "client_id": self.client_id,
+            "client_host": self.client_host.removeprefix("/"),
+            "correlation_id": self.correlation_id,
+            "time_ms": self.time_ms,
+            "duration_ms": self.duration_ms,
+            "answered": self.duration_ms is not None and not self.lost,
+            "topics": self.topics,
+            "groups": self.groups,
+            "errors": [error_name(code) for code in self.errors],
+        }
+
+    def _learn_item(self, item: Item) -> None:
+        self._learn(item.roles)
+        for child in item.children or ():
+            self._learn_item(child)
+
+    def _learn(self, roles: Mapping[str, Any]) -> None:
+        topic, partition, group = roles.get("topic"), roles.get("partition"), roles.get("group")
+        if topic is not None:
+            partitions = self.topics.setdefault(topic, [])
+            if partition is not None and partition not in partitions:
+                partitions.append(partition)
+        if group is not None and group not in self.groups:
+            self.groups.append(group)
+
+
+class RequestFilter:
+    """Which requests are meant, by the names of `FILTERS`; raises `ConfigError` for others."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        for name in given:
+            if name not in FILTERS:
+                raise ConfigError(f"{name}: requests are not filtered by that{nearest(name, FILTERS)}")
+        self._given = {name: value for name, value in given.items() if value is not None}
+        self._api = api_name(given["api"]) if given.get("api") is not None else None
+        self._error = error_code(_number(given["error"])) if given.get("error") is not None else None
+        self._partition = _number(given.get("partition"))
+        self._answered = {"true": True, "false": False}.get(str(given.get("answered")).lower())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self._given.items()) or "any request"
+
+    def fits(self, request: LoggedRequest) -> bool:
+        """Whether the request is one of them."""
+        given = self._given
+        return (
+            (self._api is None or request.api == self._api)
+            and fits(given.get("client"), request.client_id)
+            and ("group" not in given or any(fits(given["group"], group) for group in request.groups))
+            and self._fits_topics(request.topics)
+            and (self._error is None or self._error in request.errors)
+            and (self._answered is None or (request.duration_ms is not None and not request.lost) == self._answered)
+        )
+
+    def _fits_topics(self, topics: Mapping[str, list[int]]) -> bool:
+        pattern = self._given.get("topic")
+        if pattern is None and self._partition is None:
+            return True
+        return any(
+            fits(pattern, topic) and (self._partition is None or self._partition in partitions)
+            for topic, partitions in topics.items()
+        )
+
+
+class RequestLog:
+    """The last requests of a node."""
+
+    def __init__(self, node: BrokerNode, limit: int = DEFAULT_LIMIT) -> None:
+        self.node = node
+        self.limit = limit
+        self._requests: deque[LoggedRequest] = deque(maxlen=limit)
+        self._numbers = itertools.count(1)
+        self._changes: set[asyncio.Future[None]] = set()
+
+    def begin(self, api: str, request: Request[Any], context: RequestContext, correlation_id: int) -> LoggedRequest:
+        """A request has come."""
+        entry = LoggedRequest(self, next(self._numbers), api, request, context, correlation_id)
+        self._requests.append(entry)
+        self.changed()
+        return entry
+
+    def changed(self) -> None:
+        """A request has come or was answered: who waits for one looks again."""
+        for waiter in self._changes:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def find(self, wanted: RequestFilter) -> list[LoggedRequest]:
+        """The requests of a kind, the oldest first."""
+        return [request for request in self._requests if wanted.fits(request)]
+
+    def clear(self) -> None:
+        """Forget what was logged."""
+        self._requests.clear()
+
+    async def reached(self, wanted: RequestFilter, count: int) -> list[LoggedRequest]:
+        """The requests of a kind, as soon as there are `count`."""
+        while len(found := self.find(wanted)) < count:
+            change: asyncio.Future[None] = self.node.loop.create_future()
+            self._changes.add(change)
+            try:
+                await change
+            finally:
+                self._changes.discard(change)
+        return found
+
+
+def _number(value: Any) -> Any:
+    """A number that came as a text, as it does in a query."""
+    if isinstance(value, str) and value.lstrip("-").isdigit():
+        return int(value)
+    return value
+
+
+def names_of(requests: Iterable[LoggedRequest]) -> list[dict[str, Any]]:
+    """Requests as JSON has them."""
+    return [request.as_json() for request in requests]
