@@ -6,18 +6,47 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.groups.config import GroupConfig
+from pyclient.broker_embedded.groups.consumer.topics import TopicInfo
 from pyclient.records import decode_key_values, iter_batches
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
     from collections.abc import Callable, Iterator
     from random import Random
+    from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.image import MetadataImage
+    from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.broker_embedded.timers import Timer
     from pyclient.clock import Clock
 
 _READ_BYTES: Final = 4 << 20
+
+
+class ImageTopics:
+    """The topics of a metadata image, as consumer groups see them."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of the metadata."""
+        return self._image.version
+
+    def find(self, name: str) -> TopicInfo | None:
+        """The topic of that name, if it exists."""
+        topic = self._image.topics.get(name)
+        return None if topic is None else TopicInfo(topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The name of the topic with that id, if it exists."""
+        topic = self._image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterator[str]:
+        """All topics, those of the brokers among them: Kafka matches patterns against them, too."""
+        return iter(self._image.topics)
 
 
 class NodeSeams:
@@ -43,6 +72,11 @@ class NodeSeams:
     def group_config(self) -> GroupConfig:
         """The coordinator's options."""
         return self._config
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the cluster."""
+        return ImageTopics(self._node.image)
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` in `delay` seconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,12 @@ class GroupConfig:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignors: str = "uniform,range"
+    group_consumer_migration_policy: str = "bidirectional"
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -25,4 +31,7 @@ class GroupConfig:
     def from_mapping(cls, options: Mapping[str, str | int]) -> GroupConfig:
         """Take the coordinator's options (Kafka's dotted names) out of a broker's; the others are left."""
         dotted = {field.name.replace("_", "."): field.name for field in fields(cls)}
-        return cls(**{dotted[name]: int(value) for name, value in options.items() if name in dotted})
+        texts = {field.name for field in fields(cls) if field.type == "str"}
+        given = {dotted[name]: value for name, value in options.items() if name in dotted}
+        taken: dict[str, Any] = {name: str(value) if name in texts else int(value) for name, value in given.items()}
+        return cls(**taken)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.groups.classic import next_deadline, step
+from pyclient.broker_embedded.groups.consumer_groups import ConsumerGroups
 from pyclient.broker_embedded.groups.events import (
     Heartbeat,
     HeartbeatResult,
@@ -25,11 +26,12 @@ from pyclient.broker_embedded.groups.events import (
 from pyclient.broker_embedded.groups.leaving import disband
 from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
 from pyclient.broker_embedded.groups.offset_keeper import OffsetKeeper
-from pyclient.broker_embedded.groups.registry import GroupEntry, GroupRegistry
-from pyclient.broker_embedded.groups.state import EMPTY
+from pyclient.broker_embedded.groups.registry import GroupEntry, GroupRegistry, group_tombstones, is_empty
+from pyclient.broker_embedded.groups.state import ClassicGroup
 from pyclient.errors import (
     BrokerError,
     GroupIdNotFound,
+    InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -40,6 +42,7 @@ from pyclient.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, ConsumerHeartbeat
     from pyclient.broker_embedded.groups.events import Action, Event
     from pyclient.broker_embedded.groups.seams import GroupSeams, TimerHandle
 
@@ -53,6 +56,7 @@ class GroupCoordinator:
         self._seams = seams
         self.groups = GroupRegistry(seams)
         self.offsets = OffsetKeeper(self.groups)
+        self.consumers = ConsumerGroups(self.groups)
         self._cleaner: TimerHandle | None = None
         self._closed = False
 
@@ -70,7 +74,8 @@ class GroupCoordinator:
     def unload(self, partition: int) -> None:
         """Give a partition up; requests that wait for its groups are answered with NOT_COORDINATOR."""
         for entry in self.groups.unload(partition):
-            self._perform(entry, disband(entry.classic, NotCoordinator.code))
+            if entry.classic is not None:
+                self._perform(entry, disband(entry.classic, NotCoordinator.code))
 
     def close(self) -> None:
         """End all timers and answer whoever still waits; what the groups were is in the log."""
@@ -136,28 +141,48 @@ class GroupCoordinator:
             entry = self.groups.find(group_id)
             if entry is None:
                 return GroupIdNotFound.code
-            if entry.classic.state is not EMPTY:
+            if not is_empty(entry):
                 return NonEmptyGroup.code
             self.groups.write_tombstones(entry, list(entry.offsets), group=True)
         except BrokerError as error:
             return error.code
-        self._perform(entry, disband(entry.classic, NotCoordinator.code))
+        if entry.classic is not None:
+            self._perform(entry, disband(entry.classic, NotCoordinator.code))
         return 0
 
     def _member_group(self, group_id: str, *, create: bool = False) -> GroupEntry:
         if not group_id:
             raise InvalidGroupId("a group has a name")
-        if create:
-            return self.groups.find_or_create(group_id)
-        entry = self.groups.find(group_id)
+        entry = self.groups.find_or_create(group_id) if create else self.groups.find(group_id)
         if entry is None:
             raise UnknownMemberId(f"there is no group {group_id!r}")
+        if entry.consumer is not None:
+            self._to_classic(entry, create=create)
         return entry
 
+    def _to_classic(self, entry: GroupEntry, *, create: bool) -> None:
+        """A consumer group without members becomes a classic one when a classic member comes."""
+        if not create:
+            raise UnknownMemberId(f"group {entry.group_id!r} has no classic members")
+        if not is_empty(entry):
+            raise InconsistentGroupProtocol(f"group {entry.group_id!r} has members of the consumer protocol")
+        self.groups.write(entry.partition, group_tombstones(entry.group))
+        entry.stop_timer()
+        entry.group = self.groups.new_classic(entry.group_id)
+        entry.in_log = False
+
+    def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat, *, makes_own_id: bool) -> ConsumerAnswer:
+        """ConsumerGroupHeartbeat; raises the `BrokerError` that the member is told."""
+        entry, answer = self.consumers.heartbeat(group_id, event, makes_own_id=makes_own_id)
+        self._arm(entry)
+        return answer
+
     def _step(self, entry: GroupEntry, event: Event) -> None:
-        before = entry.classic.state
-        actions = step(entry.classic, event, self._seams.clock.monotonic())
-        if entry.classic.state is not before:
+        group = entry.classic
+        assert group is not None, f"{entry.group_id} is no classic group"
+        before = group.state
+        actions = step(group, event, self._seams.clock.monotonic())
+        if group.state is not before:
             entry.state_ms = self._seams.clock.time_ms()
         self._perform(entry, actions)
         if not isinstance(event, Heartbeat):  # which only puts deadlines off
@@ -185,7 +210,8 @@ class GroupCoordinator:
 
     def _arm(self, entry: GroupEntry) -> None:
         """See that a tick comes no later than the group's next deadline; one that comes too early does no harm."""
-        deadline = next_deadline(entry.classic)
+        group = entry.group
+        deadline = next_deadline(group) if isinstance(group, ClassicGroup) else group.next_deadline()
         if deadline is None:
             entry.stop_timer()
             return
@@ -199,7 +225,11 @@ class GroupCoordinator:
 
     def _tick(self, entry: GroupEntry) -> None:
         entry.timer = None
-        self._step(entry, Tick())
+        if entry.consumer is None:
+            self._step(entry, Tick())
+        else:
+            self.consumers.tick(entry, entry.consumer)
+            self._arm(entry)
 
     def _schedule_cleaning(self) -> None:
         interval = self._seams.group_config.offsets_retention_check_interval_ms / 1000

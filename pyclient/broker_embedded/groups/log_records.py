@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyclient.broker_embedded.groups.consumer.log_format import ConsumerGroupRecord
+from pyclient.broker_embedded.groups.consumer.log_format import decode as decode_consumer
 from pyclient.broker_embedded.groups.events import GroupSnapshot, MemberSnapshot
 from pyclient.protocol import codec
 from pyclient.protocol.messages.group_log import (
@@ -104,8 +106,12 @@ def encode_group(record: GroupRecord) -> KeyValue:
     return key, codec.encode_versioned(value, _GROUP_VERSION)
 
 
-def decode(key: Buffer, value: Buffer | None) -> OffsetRecord | GroupRecord | None:
-    """What a record says; None for a kind of record that is not ours to read (the protocol of KIP-848).
+LogRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
+"""Everything that is read from the log."""
+
+
+def decode(key: Buffer, value: Buffer | None) -> LogRecord | None:
+    """What a record says; None for a kind of record that is not ours to read (share and streams groups).
 
     Raises `ProtocolError` for bytes that are no such record, `UnsupportedVersion` for a value newer than we know.
     """
@@ -118,7 +124,7 @@ def decode(key: Buffer, value: Buffer | None) -> OffsetRecord | GroupRecord | No
     if kind == LegacyOffsetCommitKey.api_key:
         legacy = codec.decode_versioned(LegacyOffsetCommitKey, key)
         return _decode_offset(legacy.group, TopicPartition(legacy.topic, legacy.partition), value)
-    return None
+    return decode_consumer(kind, key, value)
 
 
 def _decode_offset(group_id: str, partition: TopicPartition, value: Buffer | None) -> OffsetRecord:

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyclient.broker_embedded.groups.consumer import commits as consumer_commits
+from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.events import NONE
 from pyclient.broker_embedded.groups.log_records import CommittedOffset, OffsetRecord, encode_offset
 from pyclient.broker_embedded.groups.offsets import check_commit, expired, is_subscribed, subscribed_topics
@@ -83,7 +85,11 @@ class OffsetKeeper:
                 return self._groups.find_or_create(group_id)
             missing = GroupIdNotFound if commit.version >= 9 else IllegalGeneration
             raise missing(f"there is no group {group_id!r}")
+        if entry.consumer is not None:
+            self._check_consumer(entry.consumer, commit)
+            return entry
         group = entry.classic
+        assert group is not None
         code = check_commit(group, commit.member_id, commit.instance_id, commit.generation)
         if code:
             raise from_code(code, f"commit to group {group_id!r}")
@@ -91,6 +97,12 @@ class OffsetKeeper:
         if member is not None:
             group.refresh(member, self._seams.clock.monotonic())
         return entry
+
+    def _check_consumer(self, group: ConsumerGroup, commit: Commit) -> None:
+        topics = self._seams.topics
+        found = ((topics.find(name.topic), name.partition) for name in commit.positions)
+        partitions = [(info.topic_id, number) for info, number in found if info is not None]
+        consumer_commits.check_commit(group, commit.member_id, commit.generation, partitions, version=commit.version)
 
     def _stamped(self, commit: Commit, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         now = self._seams.clock.time_ms()
@@ -114,10 +126,20 @@ class OffsetKeeper:
         return NONE
 
     def fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What is committed for these partitions (None: for all that have something); raises as the registry does."""
+        """What is committed for these partitions (None: for all that have something); raises as the registry does.
+
+        A member of a consumer group that names itself has to be there, at that epoch.
+        """
         entry = self._groups.find(group_id)
+        if entry is not None and entry.consumer is not None:
+            consumer_commits.check_fetch(entry.consumer, member_id, member_epoch)
         offsets = entry.offsets if entry is not None else {}
         if partitions is None:
             return dict(offsets)
@@ -126,16 +148,10 @@ class OffsetKeeper:
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """OffsetDelete: an error code for each; topics that members read keep their offsets. Raises for the group."""
         entry = self._groups.find(group_id)
-        if entry is None or entry.classic.state is DEAD:
+        if entry is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
-        group = entry.classic
-        if group.state is not EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise NonEmptyGroup(f"group {group_id!r} has members")
-        topics = subscribed_topics(group)
-        codes = {
-            partition: GroupSubscribedToTopic.code if is_subscribed(group, topics, partition.topic) else NONE
-            for partition in partitions
-        }
+        reads = _topics_read(entry)
+        codes = {partition: GroupSubscribedToTopic.code if reads(partition.topic) else NONE for partition in partitions}
         gone = [partition for partition, code in codes.items() if code == NONE and partition in entry.offsets]
         self._groups.write_tombstones(entry, gone, group=False)
         return codes
@@ -147,8 +163,11 @@ class OffsetKeeper:
         now_ms = self._seams.clock.time_ms()
 
         def is_over(entry: GroupEntry) -> list[TopicPartition]:
+            group = entry.group
+            if isinstance(group, ConsumerGroup):
+                return list(consumer_commits.expired(group, entry.offsets, now_ms=now_ms, retention_ms=retention_ms))
             return list(
-                expired(entry.classic, entry.offsets, now_ms=now_ms, retention_ms=retention_ms, state_ms=entry.state_ms)
+                expired(group, entry.offsets, now_ms=now_ms, retention_ms=retention_ms, state_ms=entry.state_ms)
             )
 
         return self._drop(is_over, idle_groups=True)
@@ -170,3 +189,17 @@ class OffsetKeeper:
                 continue
             dropped += len(gone)
         return dropped
+
+
+def _topics_read(entry: GroupEntry) -> Callable[[str], bool]:
+    """Whether members of the group may be reading a topic; raises for a group whose members do who knows what."""
+    group = entry.group
+    if isinstance(group, ConsumerGroup):
+        read = group.subscribed_topics()
+        return lambda topic: topic in read
+    if group.state is DEAD:
+        raise GroupIdNotFound(f"there is no group {group.group_id!r}")
+    if group.state is not EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise NonEmptyGroup(f"group {group.group_id!r} has members")
+    topics = subscribed_topics(group)
+    return lambda topic: is_subscribed(group, topics, topic)

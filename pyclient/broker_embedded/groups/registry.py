@@ -6,15 +6,20 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.groups.consumer.log_format import encode as encode_consumer
+from pyclient.broker_embedded.groups.consumer.model import EpochRecord, RegexRecord, TargetEpochRecord
+from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.log_records import (
     GroupRecord,
     KeyValue,
+    LogRecord,
     OffsetRecord,
     decode,
     encode_group,
     encode_offset,
 )
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from pyclient.broker_embedded.groups.replay import Replay
 from pyclient.broker_embedded.groups.state import EMPTY, ClassicGroup
 from pyclient.errors import (
     BrokerError,
@@ -38,6 +43,7 @@ from pyclient.records import build_batch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pyclient.broker_embedded.groups.consumer.model import Record
     from pyclient.broker_embedded.groups.log_records import CommittedOffset
     from pyclient.broker_embedded.groups.seams import GroupSeams, TimerHandle
     from pyclient.types import TopicPartition
@@ -61,7 +67,7 @@ _AS_COORDINATOR: Final[dict[type[BrokerError], type[BrokerError]]] = {
 class GroupEntry:
     """A group with its committed offsets, its timer, and the time (epoch ms) of its last change of state."""
 
-    classic: ClassicGroup
+    group: ClassicGroup | ConsumerGroup
     partition: int
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     state_ms: int = -1
@@ -72,7 +78,17 @@ class GroupEntry:
     @property
     def group_id(self) -> str:
         """The group's id."""
-        return self.classic.group_id
+        return self.group.group_id
+
+    @property
+    def classic(self) -> ClassicGroup | None:
+        """The group, if it is a classic one."""
+        return self.group if isinstance(self.group, ClassicGroup) else None
+
+    @property
+    def consumer(self) -> ConsumerGroup | None:
+        """The group, if it is a consumer group of KIP-848."""
+        return self.group if isinstance(self.group, ConsumerGroup) else None
 
     def stop_timer(self) -> None:
         """Take the timer back, if there is one."""
@@ -111,10 +127,17 @@ class GroupRegistry:
         self._require(partition)
         entry = self._entries.get(group_id)
         if entry is None:
-            config = self.seams.group_config
-            classic = ClassicGroup(group_id, config.group_initial_rebalance_delay_ms, config.group_max_size)
-            entry = self._entries[group_id] = GroupEntry(classic, partition)
+            entry = self._entries[group_id] = GroupEntry(self.new_classic(group_id), partition)
         return entry
+
+    def new_classic(self, group_id: str) -> ClassicGroup:
+        """An empty classic group; the registry does not know it yet."""
+        config = self.seams.group_config
+        return ClassicGroup(group_id, config.group_initial_rebalance_delay_ms, config.group_max_size)
+
+    def add(self, entry: GroupEntry) -> None:
+        """Know a group from here on."""
+        self._entries[entry.group_id] = entry
 
     def _require(self, partition: int) -> None:
         if partition in self._loaded:
@@ -155,30 +178,25 @@ class GroupRegistry:
         return frozenset(self._loaded)
 
     def _replay(self, partition: int) -> list[GroupEntry]:
-        groups: dict[str, GroupRecord] = {}
-        offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        replay = Replay()
         for key, value in self.seams.read_partition(partition):
             record = _decode_or_skip(partition, key, value)
-            if isinstance(record, OffsetRecord):
-                if record.committed is None:
-                    offsets.get(record.group_id, {}).pop(record.partition, None)
-                else:
-                    offsets.setdefault(record.group_id, {})[record.partition] = record.committed
-            elif isinstance(record, GroupRecord):
-                groups.pop(record.group_id, None)
-                if record.snapshot is not None:
-                    groups[record.group_id] = record
-        names = [*groups, *(name for name, kept in offsets.items() if kept and name not in groups)]
-        return [self._restored(name, partition, groups.get(name), offsets.get(name, {})) for name in names]
+            if record is not None:
+                replay.apply(record)
+        return [self._restored(name, partition, replay) for name in replay.names()]
 
-    def _restored(
-        self, group_id: str, partition: int, record: GroupRecord | None, offsets: dict[TopicPartition, CommittedOffset]
-    ) -> GroupEntry:
+    def _restored(self, group_id: str, partition: int, replay: Replay) -> GroupEntry:
+        offsets = replay.offsets.get(group_id, {})
+        consumer = replay.consumer.get(group_id)
+        now = self.seams.clock.monotonic()
+        if consumer is not None:
+            consumer.start_timers(now, self.seams.group_config.group_consumer_session_timeout_ms / 1000)
+            return GroupEntry(consumer, partition, offsets, in_log=True)
+        record = replay.classic.get(group_id)
+        if record is None or record.snapshot is None:
+            return GroupEntry(self.new_classic(group_id), partition, offsets)
         config = self.seams.group_config
         delay, size = config.group_initial_rebalance_delay_ms, config.group_max_size
-        if record is None or record.snapshot is None:
-            return GroupEntry(ClassicGroup(group_id, delay, size), partition, offsets)
-        now = self.seams.clock.monotonic()
         classic = ClassicGroup.restored(group_id, record.snapshot, now, initial_delay_ms=delay, max_size=size)
         return GroupEntry(classic, partition, offsets, record.state_ms, in_log=True)
 
@@ -198,7 +216,7 @@ class GroupRegistry:
         gone = list(partitions)
         records = [encode_offset(OffsetRecord(entry.group_id, partition, None)) for partition in gone]
         if group and entry.in_log:
-            records.append(encode_group(GroupRecord(entry.group_id, None)))
+            records += group_tombstones(entry.group)
         if records:
             self.write(entry.partition, records)
         for partition in gone:
@@ -207,12 +225,26 @@ class GroupRegistry:
             self.forget(entry)
 
 
+def group_tombstones(group: ClassicGroup | ConsumerGroup) -> list[KeyValue]:
+    """What deletes a group without members from the log; its offsets stay."""
+    if isinstance(group, ClassicGroup):
+        return [encode_group(GroupRecord(group.group_id, None))]
+    records: list[Record] = [RegexRecord(regex, None) for regex in group.regexes]
+    records += [TargetEpochRecord(None), EpochRecord(None)]
+    return [encode_consumer(group.group_id, record) for record in records]
+
+
+def is_empty(entry: GroupEntry) -> bool:
+    """Whether the group has no members."""
+    return not entry.group.members if entry.classic is None else entry.classic.state is EMPTY
+
+
 def is_deserted(entry: GroupEntry) -> bool:
     """Whether nobody is in the group, or about to join."""
-    return entry.classic.state is EMPTY and not entry.classic.pending
+    return is_empty(entry) and not (entry.classic is not None and entry.classic.pending)
 
 
-def _decode_or_skip(partition: int, key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
+def _decode_or_skip(partition: int, key: bytes | None, value: bytes | None) -> LogRecord | None:
     """One unreadable record costs its own group's state, never the partition's."""
     if key is None:
         _log.error("__consumer_offsets-%d: skipped a record without a key", partition)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from pyclient.broker_embedded.groups.config import GroupConfig
+    from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.clock import Clock
 
 
@@ -33,6 +34,10 @@ class GroupSeams(Protocol):
     @property
     def group_config(self) -> GroupConfig:
         """The options in force now."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the cluster as they are now."""
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` on the node's loop in `delay` seconds."""

@@ -38,9 +38,9 @@ def _describe(group_id: str, operations: int, context: RequestContext) -> Descri
         entry = context.node.groups.groups.find(group_id)
     except BrokerError as error:
         return _described(group_id, "", _NOT_ASKED, error_code=error.code)
-    if entry is None:
+    group = None if entry is None else entry.classic
+    if group is None:
         return _described(group_id, DEAD.value, operations)
-    group = entry.classic
     stable = group.state is STABLE
     return _described(
         group_id,

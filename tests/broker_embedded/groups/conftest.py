@@ -11,6 +11,7 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded.groups.classic import next_deadline, step
 from pyclient.broker_embedded.groups.config import GroupConfig
+from pyclient.broker_embedded.groups.consumer.topics import KnownTopics
 from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
 from pyclient.broker_embedded.groups.events import (
     Answer,
@@ -183,6 +184,7 @@ class Node:
         self.group_config = GroupConfig(**{"group_initial_rebalance_delay_ms": 0, **config})
         self.log: list[list] = [[], [], []]
         self.failure: errors.BrokerError | None = None
+        self.topics = KnownTopics({})
         self.timers: list = []
         self.order = itertools.count()
         self.restart()

@@ -121,7 +121,7 @@ def test_groups_of_every_version_are_read(version):
 
 
 def test_other_kinds_of_records_are_left_alone():
-    assert decode(b"\0\x03\0\x01g", b"\0\0\0\0\0\x01\0") is None
+    assert decode(b"\0\x0b\0\x01g", b"\0\0\0\0\0\x01\0") is None
     assert decode(b"\x7f\xff", None) is None
 
 

@@ -35,7 +35,7 @@ def stable_group(script, node, topics=("t",)):
     subscription = codec.encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), 0)
     script.stable("a")
     entry = node.groups.groups.find_or_create("g")
-    entry.classic = script.group
+    entry.group = script.group
     entry.classic.group_id = "g"
     member = script.group.members["id-1"]
     script.group.set_protocols(member, tuple(type(p)(p.name, subscription) for p in member.protocols))

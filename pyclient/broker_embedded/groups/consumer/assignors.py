@@ -1,0 +1,68 @@
+"""The server's assignors, `uniform` and `range`: who should have which partition, from members and topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from pyclient.assignment import MemberSubscription, assign_range, assign_sticky
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from uuid import UUID
+
+    from pyclient.assignment import Assignment, Members, PartitionCounts
+    from pyclient.broker_embedded.groups.consumer.model import MemberMetadata, Target
+    from pyclient.broker_embedded.groups.consumer.topics import TopicInfo, Topics
+
+ASSIGNORS: Final[Mapping[str, Callable[[PartitionCounts, Members], Assignment]]] = {
+    "uniform": assign_sticky,
+    "range": assign_range,
+}
+"""By name. `uniform` deals out as evenly as the subscriptions allow and moves as few partitions as that takes; `range`
+gives neighbouring partitions of each topic. Neither looks at racks, as Kafka's own do not from 4.0 on."""
+
+
+def preferred(members: Iterable[MemberMetadata], available: tuple[str, ...]) -> str:
+    """The assignor that most members ask for; the first of those configured, if none asks."""
+    votes = Counter(member.assignor for member in members if member.assignor is not None)
+    return max(sorted(votes), key=lambda name: votes[name]) if votes else available[0]
+
+
+def assign(
+    assignor: str,
+    members: Mapping[str, tuple[MemberMetadata, frozenset[str], Target]],
+    topics: Topics,
+) -> dict[str, Target]:
+    """A target assignment for every member, given by its metadata, the topics it reads, and its last target."""
+    known: dict[str, TopicInfo] = {}
+    for _, names, _ in members.values():
+        known.update((name, info) for name in names - known.keys() if (info := topics.find(name)) is not None)
+    by_id = {info.topic_id: name for name, info in known.items()}
+    subscriptions = {
+        member_id: MemberSubscription(
+            topics=tuple(sorted(names & known.keys())),
+            owned=tuple(_named(last, by_id)),
+            instance_id=metadata.instance_id,
+            rack=metadata.rack_id,
+        )
+        for member_id, (metadata, names, last) in sorted(members.items())
+    }
+    counts = {name: info.partitions for name, info in known.items()}
+    dealt = ASSIGNORS[assignor](counts, subscriptions)
+    return {member_id: _by_id(partitions, known) for member_id, partitions in dealt.items()}
+
+
+def _named(target: Target, by_id: Mapping[UUID, str]) -> Iterable[TopicPartition]:
+    for topic_id, partitions in target.items():
+        name = by_id.get(topic_id)
+        if name is not None:
+            yield from (TopicPartition(name, partition) for partition in sorted(partitions))
+
+
+def _by_id(partitions: Iterable[TopicPartition], known: Mapping[str, TopicInfo]) -> Target:
+    target: dict[UUID, set[int]] = {}
+    for name, partition in partitions:
+        target.setdefault(known[name].topic_id, set()).add(partition)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in target.items()}

@@ -1,0 +1,56 @@
+"""ConsumerGroupHeartbeat of a member that stays: join or go on, a new target if one is due, the member's next step.
+
+Nothing is changed here: the answer comes with the records that change the group once they are in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, Decision
+from pyclient.broker_embedded.groups.consumer.membership import admit
+from pyclient.broker_embedded.groups.consumer.model import JOINING, owned
+from pyclient.broker_embedded.groups.consumer.planning import Plan
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat, Limits
+    from pyclient.broker_embedded.groups.consumer.model import MemberMetadata, Record
+    from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+    from pyclient.broker_embedded.groups.consumer.topics import Topics
+
+
+def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, limits: Limits, now_ms: int) -> Decision:
+    """Take one heartbeat in. Raises the `BrokerError` that the member is told instead."""
+    records: list[Record] = []
+    before = admit(group, event, limits, records)
+    member = replace(before, metadata=updated(before.metadata, event))
+    plan = Plan(group, before, member, topics, limits, now_ms, records)
+    plan.subscribe()
+    plan.retarget()
+    current = plan.follow(event.owned)
+    assignment = None
+    if event.member_epoch == JOINING or event.is_full or owned(current.assigned) != owned(before.current.assigned):
+        assignment = owned(current.assigned)
+    return Decision(ConsumerAnswer(member.member_id, current.epoch, assignment), records)
+
+
+def updated(metadata: MemberMetadata, event: ConsumerHeartbeat) -> MemberMetadata:
+    """What is known of the member after this heartbeat. One that sends it speaks the new protocol from here on."""
+    topics = metadata.topics if event.topics is None else tuple(sorted(set(event.topics)))
+    return replace(
+        metadata,
+        instance_id=metadata.instance_id if event.instance_id is None else event.instance_id,
+        rack_id=metadata.rack_id if event.rack_id is None else event.rack_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        topics=topics,
+        regex=metadata.regex if event.regex is None else event.regex,
+        rebalance_timeout_ms=_given(event.rebalance_timeout_ms, metadata.rebalance_timeout_ms),
+        assignor=metadata.assignor if event.assignor is None else event.assignor,
+        classic=None,
+    )
+
+
+def _given(value: int, otherwise: int) -> int:
+    return otherwise if value == -1 else value

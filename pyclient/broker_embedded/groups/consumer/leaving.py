@@ -1,0 +1,73 @@
+"""How members go: they leave, they leave for a short while (static members), or they are given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, Decision
+from pyclient.broker_embedded.groups.consumer.membership import known_static
+from pyclient.broker_embedded.groups.consumer.model import (
+    LEAVING_STATIC,
+    CurrentRecord,
+    EpochRecord,
+    MemberRecord,
+    MemberState,
+    RegexRecord,
+    TargetRecord,
+)
+from pyclient.broker_embedded.groups.consumer.topics import metadata_hash
+from pyclient.errors import UnknownMemberId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat
+    from pyclient.broker_embedded.groups.consumer.model import Member, Record
+    from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+    from pyclient.broker_embedded.groups.consumer.topics import Topics
+
+
+def leave(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics) -> Decision:
+    """Take a heartbeat with a leaving epoch in; a static member that leaves for a short while keeps its place."""
+    if event.instance_id is None:
+        member = group.members.get(event.member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {event.member_id} is not a member of group {group.group_id}.")
+    else:
+        member = known_static(group, event.instance_id, event.member_id)
+    answer = ConsumerAnswer(event.member_id, event.member_epoch)
+    if event.instance_id is not None and event.member_epoch == LEAVING_STATIC:
+        gone = replace(member.current, epoch=LEAVING_STATIC, state=MemberState.STABLE, revoking={})
+        return Decision(answer, [CurrentRecord(member.member_id, gone)])
+    return Decision(answer, remove(group, [member], topics))
+
+
+def remove(group: ConsumerGroup, members: Collection[Member], topics: Topics) -> list[Record]:
+    """The records that take members out, and the group to its next epoch."""
+    records: list[Record] = []
+    for member in members:
+        records += [
+            CurrentRecord(member.member_id, None),
+            TargetRecord(member.member_id, None),
+            MemberRecord(member.member_id, None),
+        ]
+    gone = {member.member_id for member in members}
+    left = [member for name, member in group.members.items() if name not in gone]
+    used = {member.metadata.regex for member in left}
+    records += [RegexRecord(regex, None) for regex in group.regexes if regex not in used]
+    names: frozenset[str] = frozenset().union(*(group.topics_of(member.metadata) for member in left))
+    records.append(EpochRecord(group.epoch + 1, metadata_hash(names, topics)))
+    return records
+
+
+def overdue(group: ConsumerGroup, now: float) -> list[tuple[Member, str]]:
+    """The members to give up at `now`, with the reason."""
+    found: list[tuple[Member, str]] = []
+    for member_id, member in group.members.items():
+        epoch, revoked_until = group.revocations.get(member_id, (0, now + 1))
+        if group.sessions.get(member_id, now + 1) <= now:
+            found.append((member, "its session has ended: no heartbeat came"))
+        elif revoked_until <= now and member.current.epoch == epoch:
+            found.append((member, "it did not give its partitions up within its rebalance timeout"))
+    return found

@@ -1,0 +1,166 @@
+"""What a member's word does to its group: the epoch it is in then, the target assignment, the member's own next step.
+
+A plan stands for the group as it will be when the records it gathers are applied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.consumer.assignors import assign, preferred
+from pyclient.broker_embedded.groups.consumer.model import (
+    CurrentRecord,
+    EpochRecord,
+    MemberRecord,
+    RegexRecord,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from pyclient.broker_embedded.groups.consumer.patterns import compile_regex, resolve
+from pyclient.broker_embedded.groups.consumer.reconcile import reconcile
+from pyclient.broker_embedded.groups.consumer.topics import metadata_hash
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pyclient.broker_embedded.groups.consumer.events import Limits
+    from pyclient.broker_embedded.groups.consumer.model import (
+        CurrentAssignment,
+        Member,
+        MemberMetadata,
+        Record,
+        ResolvedRegex,
+        Target,
+    )
+    from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+    from pyclient.broker_embedded.groups.consumer.topics import Topics
+
+
+class Plan:
+    """One member's word, worked out in three steps: `subscribe`, `retarget`, `follow`."""
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        before: Member,
+        member: Member,
+        topics: Topics,
+        limits: Limits,
+        now_ms: int,
+        records: list[Record],
+    ) -> None:
+        self._group = group
+        self._before = before
+        self._member = member
+        self._topics = topics
+        self._limits = limits
+        self._now_ms = now_ms
+        self._records = records
+        replaced = group.static_ids.get(member.metadata.instance_id or "", member.member_id)
+        self._replaced = None if replaced == member.member_id else replaced
+        self._regexes: dict[str, ResolvedRegex] = dict(group.regexes)
+        self._target: Target = group.target_of(member)
+        self.epoch = group.epoch
+        self.target_epoch = group.target_epoch
+        self.subscription_changed = False
+
+    def subscribe(self) -> None:
+        """Note what the member says of itself; the group moves to its next epoch if that, or its topics, changed."""
+        old, new = self._before.metadata, self._member.metadata
+        if old != new or self._member.member_id not in self._group.members:
+            self._records.append(MemberRecord(self._member.member_id, new))
+        matches_changed = self._update_regexes(old.regex, new.regex)
+        self.subscription_changed = old.topics != new.topics or old.regex != new.regex
+        bump = self.epoch == 0 or self.subscription_changed or matches_changed
+        if not bump and self._group.topics_seen == self._topics.version:
+            return
+        seen = metadata_hash(self._subscribed_topics(), self._topics)
+        if bump or seen != self._group.metadata_hash:
+            self.epoch += 1
+            self._records.append(EpochRecord(self.epoch, seen))
+
+    def _update_regexes(self, old: str, new: str) -> bool:
+        """See what every regular expression matches now; whether that is something else than before."""
+        users = self._group.regex_users()
+        if old != new:
+            if new and not users[new]:
+                compile_regex(new)  # raises for one that makes no sense, before anything else happens
+            users[old] -= 1
+            users[new] += 1
+        changed = False
+        for regex in sorted({*self._regexes, *users} - {""}):
+            if users[regex] <= 0:
+                if self._regexes.pop(regex, None) is not None:
+                    self._records.append(RegexRecord(regex, None))
+            elif self._is_outdated(known := self._regexes.get(regex)):
+                found = self._regexes[regex] = resolve(regex, self._topics, self._now_ms)
+                self._records.append(RegexRecord(regex, found))
+                changed = changed or known is None or known.topics != found.topics
+        return changed
+
+    def _is_outdated(self, known: ResolvedRegex | None) -> bool:
+        """Whether to look again: topics came or went, and the last look is a while ago."""
+        if known is None:
+            return True
+        waited = self._now_ms - known.resolved_ms
+        return known.version != self._topics.version and waited >= self._limits.assignment_interval_ms
+
+    def _members(self) -> dict[str, Member]:
+        """The members as they will be."""
+        members = {name: member for name, member in self._group.members.items() if name != self._replaced}
+        members[self._member.member_id] = self._member
+        return members
+
+    def _topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
+        resolved = self._regexes.get(metadata.regex)
+        return frozenset(metadata.topics if resolved is None else (*metadata.topics, *resolved.topics))
+
+    def _subscribed_topics(self) -> frozenset[str]:
+        return frozenset().union(*(self._topics_of(member.metadata) for member in self._members().values()))
+
+    def retarget(self) -> None:
+        """Make the target assignment of the new epoch, unless the last one is too young for that."""
+        group = self._group
+        if self.epoch <= self.target_epoch:
+            return
+        if group.target_made_ms and self._now_ms < group.target_made_ms + self._limits.assignment_interval_ms:
+            return
+        members = self._members()
+        assignor = preferred((member.metadata for member in members.values()), self._limits.assignors)
+        targets = assign(
+            assignor,
+            {
+                name: (member.metadata, self._topics_of(member.metadata), self._last_target(member))
+                for name, member in members.items()
+            },
+            self._topics,
+        )
+        self._records += [
+            TargetRecord(name, target) for name, target in targets.items() if group.targets.get(name) != target
+        ]
+        self._records.append(TargetEpochRecord(self.epoch, self._now_ms))
+        self.target_epoch = self.epoch
+        self._target = targets[self._member.member_id]
+
+    def _last_target(self, member: Member) -> Target:
+        return self._target if member is self._member else self._group.target_of(member)
+
+    def follow(self, member_owns: Target | None) -> CurrentAssignment:
+        """The member's next step towards its target."""
+        member = self._member
+        known = (self._topics.find(name) for name in self._topics_of(member.metadata))
+        current = reconcile(
+            member.current,
+            target=self._target,
+            target_epoch=self.target_epoch,
+            owned=member_owns,
+            subscribed={info.topic_id for info in known if info is not None},
+            subscription_changed=self.subscription_changed,
+            is_free=self._is_free,
+        )
+        if current is not member.current and current != member.current:
+            self._records.append(CurrentRecord(member.member_id, current))
+        return current
+
+    def _is_free(self, topic_id: UUID, partition: int) -> bool:
+        return (topic_id, partition) not in self._group.owners

@@ -1,0 +1,58 @@
+"""What a partition of `__consumer_offsets` says, read from its start: groups of both kinds and committed offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.consumer.log_format import ConsumerGroupRecord
+from pyclient.broker_embedded.groups.consumer.model import EpochRecord
+from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+from pyclient.broker_embedded.groups.log_records import GroupRecord, OffsetRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyclient.broker_embedded.groups.log_records import CommittedOffset, LogRecord
+    from pyclient.types import TopicPartition
+
+
+class Replay:
+    """The state of the groups after the records that were applied so far."""
+
+    def __init__(self) -> None:
+        self.classic: dict[str, GroupRecord] = {}
+        self.consumer: dict[str, ConsumerGroup] = {}
+        self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def apply(self, record: LogRecord) -> None:
+        """Take the next record in."""
+        match record:
+            case OffsetRecord(group_id, partition, committed):
+                if committed is None:
+                    self.offsets.get(group_id, {}).pop(partition, None)
+                else:
+                    self.offsets.setdefault(group_id, {})[partition] = committed
+            case GroupRecord(group_id, snapshot):
+                self.classic.pop(group_id, None)
+                if snapshot is not None:
+                    self.classic[group_id] = record
+            case ConsumerGroupRecord():
+                self._apply_consumer(record)
+
+    def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
+        group_id, change = record
+        if change == EpochRecord(None):
+            self.consumer.pop(group_id, None)
+            return
+        group = self.consumer.get(group_id)
+        if group is None:
+            group = ConsumerGroup(group_id)
+        group.apply(change)
+        if group.epoch or group.members:  # else: what is left of a deleted group, its last tombstones
+            self.consumer[group_id] = group
+
+    def names(self) -> Iterator[str]:
+        """The groups that are there."""
+        named = dict.fromkeys((*self.consumer, *self.classic))
+        named.update((name, None) for name, kept in self.offsets.items() if kept)
+        return iter(named)

@@ -1,0 +1,112 @@
+"""ConsumerGroupDescribe 0-1 (KIP-848): the state of consumer groups, what their members have and what they will have.
+
+1 tells members of the classic protocol from those of the consumer protocol.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.groups.consumer.assignors import preferred
+from pyclient.broker_embedded.groups.consumer.model import owned
+from pyclient.errors import BrokerError, GroupIdNotFound
+from pyclient.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.groups.consumer.model import Member as GroupMember
+    from pyclient.broker_embedded.groups.consumer.model import Target
+    from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+    from pyclient.broker_embedded.groups.consumer.topics import Topics
+
+_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe
+_NOT_ASKED: Final = -(2**31)
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+
+
+@handles(ConsumerGroupDescribeRequest, versions=(0, 1))
+def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
+    """Describe each group that was named; GROUP_ID_NOT_FOUND for one that is no consumer group."""
+    operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            groups.append(_describe(_find(group_id, context), operations, context))
+        except BrokerError as error:
+            groups.append(_refused(group_id, error))
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+
+def _find(group_id: str, context: RequestContext) -> ConsumerGroup:
+    entry = context.node.groups.groups.find(group_id)
+    if entry is None:
+        raise GroupIdNotFound(f"Group {group_id} not found.")
+    if entry.consumer is None:
+        raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+    return entry.consumer
+
+
+def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error.code,
+        error_message=str(error),
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> DescribedGroup:
+    consumers = context.node.groups.consumers
+    members = group.members.values()
+    return DescribedGroup(
+        error_code=0,
+        group_id=group.group_id,
+        group_state=group.phase.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=preferred((member.metadata for member in members), consumers.limits().assignors),
+        members=[_member(group, member, consumers.topics) for member in members],
+        authorized_operations=operations,
+    )
+
+
+def _member(group: ConsumerGroup, member: GroupMember, topics: Topics) -> Member:
+    metadata = member.metadata
+    return Member(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=list(metadata.topics),
+        subscribed_topic_regex=metadata.regex,
+        assignment=_assignment(owned(member.current.assigned), topics),
+        target_assignment=_assignment(group.target_of(member), topics),
+        member_type=_CONSUMER_MEMBER if metadata.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _assignment(target: Target, topics: Topics) -> Assignment:
+    """The partitions of topics that still exist."""
+    named = [(topics.name_of(topic_id), topic_id, partitions) for topic_id, partitions in target.items()]
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(partitions))
+            for name, topic_id, partitions in named
+            if name is not None
+        ]
+    )
