@@ -67,7 +67,7 @@ class RecordAccumulator:
         if topic.topic_id != topic_id:
             if topic.queues:
                 for queue in topic.queues:  # created anew: the log knows nothing of this producer
-                    queue.sequence.broke()
+                    queue.begin_anew()
             topic.topic_id = topic_id
         topic.grow(len(leaders))
         for queue in topic.queues:
@@ -78,7 +78,9 @@ class RecordAccumulator:
         return topic
 
     def forget_idle(self, before: float) -> list[TopicQueues]:
-        """Drops topics that nothing was sent to since `before`; says which."""
+        """Drops topics that nothing was sent to since `before`; says which. None while somebody waits for memory."""
+        if self.pool.waiting:
+            return []
         idle = [topic for topic in self.topics.values() if topic.last_used < before and topic.idle]
         for topic in idle:
             del self.topics[topic.name], self.lanes[topic.name]

@@ -72,8 +72,12 @@ class ProducerBatch:
         return self.builder.size
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Gives it the producer id, epoch and sequence that the broker tells duplicates by (KIP-98)."""
+        """Gives it the producer id, epoch and sequence that the broker tells duplicates by (KIP-98).
+
+        Attempts under other numbers count no more: it gets new ones when the broker will certainly not take the old.
+        """
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, epoch, base_sequence
+        self.doubtful = self.part_of_doubtful = False
         if self._sealed is not None:
             stamp_producer(self._sealed, producer_id, epoch, base_sequence)
 

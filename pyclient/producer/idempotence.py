@@ -10,6 +10,9 @@ The numbers of a partition move through four phases:
 A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can slip in
 between, and once every batch before the missing number has an outcome under its old one, by which the broker knows it.
 It goes out alone first, because a broker that has no state of a producer takes any first sequence.
+A request whose connection is gone may still reach the broker. Where a batch was given up in doubt, its number may
+therefore come after all, and with it those of the requests behind it: a batch whose own fate is in doubt, too, does
+not get new numbers then, as it could be written under both.
 Epochs are raised here, partition by partition: a broker compares them per partition.
 """
 
@@ -24,6 +27,7 @@ MAX_EPOCH: Final = 32_767
 MAX_SEQUENCE: Final = 2**31 - 1
 NO_PRODUCER_ID: Final = -1
 EVERYTHING: Final = -1  # the position before all batches
+NOTHING: Final = -1
 
 
 class Phase(Enum):
@@ -94,13 +98,14 @@ def add_sequence(sequence: int, count: int) -> int:
 class PartitionSequence:
     """The numbers of one partition."""
 
-    __slots__ = ("_hole", "_replace_id", "epoch", "next", "phase", "producer_id")
+    __slots__ = ("_given_up", "_hole", "_replace_id", "epoch", "next", "phase", "producer_id")
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
         self.epoch = -1
         self.next = 0
         self.phase = Phase.NEW
+        self._given_up = NOTHING  # the last position given up in doubt, if nothing behind it was confirmed since
         self._replace_id = False
         self._hole = EVERYTHING  # in phase BROKEN: the position from which on numbers are void
 
@@ -126,8 +131,10 @@ class PartitionSequence:
         batch.number(self.producer_id, self.epoch, self.next)
         self.next = add_sequence(self.next, batch.count)
 
-    def confirmed(self) -> None:
-        """The broker has the first outstanding batch."""
+    def confirmed(self, position: int) -> None:
+        """The broker has the first outstanding batch, at `position`: it takes no numbers from before it any more."""
+        if position > self._given_up:
+            self._given_up = NOTHING
         if self.phase is Phase.PROBING:
             self.phase = Phase.STEADY
 
@@ -135,6 +142,16 @@ class PartitionSequence:
         """A batch was not confirmed: those behind it may have been refused for it, or not."""
         if self.phase is Phase.STEADY:
             self.phase = Phase.PROBING
+
+    @property
+    def haunted(self) -> bool:
+        """Whether a number that the broker misses may still arrive, as its batch was given up in doubt."""
+        return self._given_up != NOTHING
+
+    def gave_up(self, position: int) -> None:
+        """A numbered batch gets no further attempt, and whether the broker has it or will have it is not known."""
+        self._given_up = max(self._given_up, position)
+        self.doubted()
 
     def broke(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
         """The broker certainly has nothing from `position` on, and will not take the numbers behind it.

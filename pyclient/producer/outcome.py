@@ -78,11 +78,11 @@ NOT_WRITTEN: Final = TOO_LARGE | LOST_ITS_PLACE | frozenset(
 when a leader that has appended the batch loses its place while it waits for the replicas."""
 
 
-def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int) -> BrokerError:
-    """The answer's code as an error that says what was tried, and where."""
+def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int, detail: str = "") -> BrokerError:
+    """The answer's code as an error that says what was tried, and where; `detail` beside the broker's own message."""
     text = f"{partition}: broker {node} did not take the batch (attempt {attempts})"
-    if answer.message:
-        text = f"{text}: {answer.message}"
+    for more in (answer.message, detail):
+        text = f"{text}: {more}" if more else text
     return errors.from_code(answer.code, text)
 
 

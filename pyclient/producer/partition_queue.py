@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pyclient.producer.batch import ProducerBatch
-from pyclient.producer.idempotence import PartitionSequence
+from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.records import IMPLEMENTATION, TopicLanes
 
@@ -76,6 +76,11 @@ class PartitionQueue:
         self.open = None
         self.records += batch.count
         return batch
+
+    def begin_anew(self) -> None:
+        """The log is another one: numbers restart, behind batches of which a request may still reach it."""
+        unsure = [batch.position for batch in self.outstanding if batch.doubtful or batch.on_wire]
+        self.sequence.broke(unsure[-1] + 1 if unsure else EVERYTHING)
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
         """Queues batches again, in front of all that come behind them in the partition's order."""

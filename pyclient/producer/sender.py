@@ -32,6 +32,10 @@ from pyclient.producer.splitting import split_batch
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; a broker that asks for more is not believed
 
+_MAY_BE_WRITTEN: Final = (
+    "a request without an answer may still arrive there, so sending it anew could write it twice"
+)
+
 
 @dataclass(slots=True)
 class ProduceWork:
@@ -246,13 +250,17 @@ class Sender:
         first = bool(queue.outstanding) and queue.outstanding[0] is batch
         if code == FENCED:
             queue.sequence.broke(batch.position, replace_id=True)
-        elif code in LOST_ITS_PLACE and first and not batch.part_of_doubtful:
+        elif not (code in LOST_ITS_PLACE and first):
+            queue.sequence.doubted()
+        elif batch.part_of_doubtful or (batch.doubtful and queue.sequence.haunted):
+            verdict = (
+                Verdict.FAILED
+            )  # to send it anew could write it twice: as a part, and as the whole; or see haunted
+            batch.last_error = error_of(answer, queue.name, node, batch.attempts, _MAY_BE_WRITTEN)
+            queue.sequence.doubted()
+        else:
             batch.doubtful = False  # all before it has an outcome, so the broker has neither it nor those behind it
             queue.sequence.broke(batch.position)
-        else:
-            queue.sequence.doubted()
-        if code in LOST_ITS_PLACE and first and batch.part_of_doubtful:
-            verdict = Verdict.FAILED  # the whole may be in the log: to send its parts anew could write them twice
         if batch.expired:
             self._drop(batch)
             return None
@@ -268,7 +276,7 @@ class Sender:
         queue = batch.queue
         if self._idempotent:
             if queue.outstanding and queue.outstanding[0] is batch:
-                queue.sequence.confirmed()
+                queue.sequence.confirmed(batch.position)
             queue.outstanding.remove(batch)
         base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
         settlement = Settlement(batch.delivery, batch.count, base_offset, answer.log_append_time_ms)
@@ -359,7 +367,7 @@ class Sender:
         if batch.base_sequence != NO_SEQUENCE:
             queue.outstanding.remove(batch)
             if batch.doubtful:
-                queue.sequence.doubted()
+                queue.sequence.gave_up(batch.position)
             else:
                 queue.sequence.broke(batch.position)
         self.accumulator.release(batch)

@@ -14,7 +14,7 @@ from pyclient.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tests.producer.network import INIT_PRODUCER_ID, PASS, PRODUCE
+from tests.producer.network import DROP, INIT_PRODUCER_ID, PASS, PRODUCE
 
 QUICK = {"request_timeout_ms": 400, "delivery_timeout_ms": 1500, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
@@ -127,6 +127,23 @@ def test_a_topic_that_is_made_anew_is_written_to_without_an_error(make, cluster,
     futures = [face.send(topic, b"new %d" % number, partition=0) for number in range(5)]
     assert [face.result(future).offset for future in futures] == [0, 1, 2, 3, 4]
     assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(5)]
+
+
+def test_a_batch_that_may_be_in_a_topic_made_anew_keeps_its_number_there(make, cluster, topic, log, network):
+    """Its request may still arrive, and were it numbered anew, the new log could take it twice."""
+    face = make(**QUICK | {"delivery_timeout_ms": 20_000}, linger_ms=0, batch_size=300)
+    for number in range(3):
+        face.result(face.send(topic, b"old %d" % number, partition=0))
+    network.response = lambda api: DROP if api == PRODUCE else PASS
+    futures = [face.send(topic, b"new %d" % number * 30, partition=0) for number in range(5)]
+    network.wait_for(PRODUCE, 4)
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 3, 1)])
+    network.release()
+    assert [face.result(future).offset for future in futures] == [0, 1, 2, 3, 4]
+    assert [record.value for record in log()[0]] == [b"new %d" % number * 30 for number in range(5)]
+    face.result(face.send(topic, b"after", partition=0))
 
 
 def test_partitions_that_are_added_can_be_sent_to(make, cluster, topic):

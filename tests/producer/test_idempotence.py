@@ -40,7 +40,7 @@ def test_the_first_batch_goes_alone_and_then_as_many_as_may():
     first, second = Batch(10), Batch(5)
     sequence.assign(first)
     assert not sequence.prepare(1, identity, [first])
-    sequence.confirmed()
+    sequence.confirmed(0)
     assert sequence.prepare(1, identity, []) and sequence.phase is Phase.STEADY
     sequence.assign(second)
     assert (first.numbers, second.numbers, sequence.next) == ((7, 0, 0), (7, 0, 10), 15)
@@ -48,7 +48,7 @@ def test_the_first_batch_goes_alone_and_then_as_many_as_may():
 
 def test_after_a_doubt_one_at_a_time_until_the_broker_confirms():
     sequence, identity = begun()
-    sequence.confirmed()
+    sequence.confirmed(0)
     sequence.doubted()
     assert [sequence.prepare(on_wire, identity, []) for on_wire in (2, 1, 0)] == [False, False, True]
     assert sequence.phase is Phase.PROBING
@@ -56,7 +56,7 @@ def test_after_a_doubt_one_at_a_time_until_the_broker_confirms():
 
 def test_a_new_epoch_begins_only_when_nothing_is_on_the_wire_and_renumbers_what_is_left():
     sequence, identity = begun()
-    sequence.confirmed()
+    sequence.confirmed(0)
     left = [Batch(3), Batch(4)]
     for batch in left:
         sequence.assign(batch)
@@ -69,14 +69,14 @@ def test_a_new_epoch_begins_only_when_nothing_is_on_the_wire_and_renumbers_what_
 
 def test_a_batch_before_the_missing_number_is_resolved_under_its_old_one_first():
     sequence, identity = begun()
-    sequence.confirmed()
+    sequence.confirmed(0)
     before, behind = Batch(3, position=0), Batch(4, position=5)
     for batch in (before, behind):
         sequence.assign(batch)
     sequence.broke(3)
     assert not sequence.prepare(1, identity, [before, behind])
     assert sequence.prepare(0, identity, [before, behind]) and before.numbers == (7, 0, 0)
-    sequence.confirmed()
+    sequence.confirmed(0)
     assert sequence.prepare(0, identity, [behind]) and behind.numbers == (7, 1, 0)
 
 
@@ -128,6 +128,17 @@ def test_behind_the_last_epoch_partitions_begin_with_a_new_producer_id():
     sequence, identity = begun(epoch=MAX_EPOCH)
     identity.begin_after(sequence.producer_id, sequence.epoch)
     assert identity.wanted and not PartitionSequence().prepare(0, identity, [])
+
+
+def test_a_number_given_up_in_doubt_may_arrive_until_one_behind_it_is_confirmed():
+    sequence, _ = begun()
+    sequence.gave_up(7)
+    sequence.gave_up(4)
+    assert sequence.haunted
+    sequence.confirmed(5)  # an older batch, which was on its way when that one was given up
+    assert sequence.haunted
+    sequence.confirmed(8)
+    assert not sequence.haunted
 
 
 def test_sequences_wrap_as_kafkas_do():

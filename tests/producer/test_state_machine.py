@@ -22,7 +22,6 @@ from pyclient.records import Compression, check_crc, decode_batch, read_header
 
 PARTITIONS = 2
 BATCH_SIZE = 256
-TIMEOUT = 60.0
 
 
 class Immediately:
@@ -83,9 +82,9 @@ class Replica:
         return 0, -1
 
 
-def make(desk, *, idempotent, max_in_flight=5, memory=4096):
+def make(desk, *, idempotent, timeout, max_in_flight=5, memory=4096):
     accumulator = RecordAccumulator(
-        desk, random.Random(1), batch_size=BATCH_SIZE, buffer_memory=memory, linger=0.1, delivery_timeout=TIMEOUT
+        desk, random.Random(1), batch_size=BATCH_SIZE, buffer_memory=memory, linger=0.1, delivery_timeout=timeout
     )
     sender = Sender(
         accumulator,
@@ -95,7 +94,7 @@ def make(desk, *, idempotent, max_in_flight=5, memory=4096):
         max_request_size=10**6,
         retries=2**31 - 1,
         backoff=Backoff(0.1, 1.0),
-        delivery_timeout_ms=int(TIMEOUT * 1000),
+        delivery_timeout_ms=int(timeout * 1000),
     )
     return accumulator, sender
 
@@ -105,12 +104,16 @@ class ProducerMachine(RuleBasedStateMachine):
 
     idempotent = True
     max_in_flight = 5
+    timeout = 60.0
+    jumps = (0.05, 0.2, 1.0, 5.0, 40.0)
 
     @initialize(sequence=st.sampled_from([0, 2**31 - 3]), epoch=st.sampled_from([0, 32_766]))
     def begin(self, sequence, epoch):
         self.now = 100.0
         self.desk = DeliveryDesk(Immediately(), None, SYSTEM_CLOCK)
-        self.accumulator, self.sender = make(self.desk, idempotent=self.idempotent, max_in_flight=self.max_in_flight)
+        self.accumulator, self.sender = make(
+            self.desk, idempotent=self.idempotent, timeout=self.timeout, max_in_flight=self.max_in_flight
+        )
         self.total = self.accumulator.pool.available
         self.replicas = [Replica() for _ in range(PARTITIONS)]
         self.leaders = [0, 0]
@@ -123,7 +126,7 @@ class ProducerMachine(RuleBasedStateMachine):
                 queue.sequence.next = sequence
         self.wire: dict[int, list[tuple[ProduceWork, dict[int, bytes]]]] = {0: [], 1: []}
         self.sent: list[list[tuple[bytes, DeliveryFuture, float]]] = [[] for _ in range(PARTITIONS)]
-        self.late: list[tuple[int, list[tuple[int, bytes]]]] = []
+        self.late: list[tuple[int, list[list[tuple[int, bytes]]]]] = []  # node, and its requests on one dead connection
         self.completions: dict[int, int] = {}
         self.counter = 0
 
@@ -131,6 +134,17 @@ class ProducerMachine(RuleBasedStateMachine):
         self.topic = self.accumulator.update_topic("t", self.topic_id, self.leaders, self.now)
 
     # -- what the producer does
+
+    def send_alone(self, partition):
+        """A record in a batch of its own, which is sent at once."""
+        self._send(partition, b"%d" % self.counter)
+        self.accumulator.close_open(self.topic.queues[partition])
+        self._step()
+
+    def wait(self, seconds):
+        """Time passes."""
+        self.now += seconds
+        self._step()
 
     def _send(self, partition, value):
         queue = self.topic.queues[partition]
@@ -184,10 +198,9 @@ class ProducerMachine(RuleBasedStateMachine):
     def step(self):
         self._step()
 
-    @rule(seconds=st.sampled_from([0.05, 0.2, 1.0, 5.0, 40.0]))
-    def time_passes(self, seconds):
-        self.now += seconds
-        self._step()
+    @rule(data=st.data())
+    def time_passes(self, data):
+        self.wait(data.draw(st.sampled_from(self.jumps)))
 
     @rule()
     def flush(self):
@@ -221,6 +234,15 @@ class ProducerMachine(RuleBasedStateMachine):
     def a_broker_answers(self, data, how):
         node = data.draw(st.sampled_from([node for node, works in self.wire.items() if works]))
         work, copies = self.wire[node].pop(0)
+        self._answer(node, work, copies, data, how)
+
+    def answer(self, node):
+        """A broker does what the first of its requests says, and answers."""
+        work, copies = self.wire[node].pop(0)
+        self._tell(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
+        self._step()
+
+    def _answer(self, node, work, copies, data, how):
         before = errors.NotEnoughReplicas.code, errors.CorruptMessage.code, errors.LeaderNotAvailable.code
         after = errors.NotEnoughReplicasAfterAppend.code, errors.RequestTimedOut.code, errors.NotLeaderOrFollower.code
         answers = self._apply(node, work, copies, data.draw(st.sampled_from(before)) if how == "refused" else None)
@@ -235,24 +257,35 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_connection_breaks(self, data):
         node = data.draw(st.sampled_from([node for node, works in self.wire.items() if works]))
+        self.break_connection(node, data.draw(st.integers(0, len(self.wire[node]))))
+
+    def break_connection(self, node, reached):
+        """The broker sees so many of the requests on it now, and the others perhaps later."""
         works, self.wire[node] = self.wire[node], []
-        reached = data.draw(st.integers(0, len(works)))
-        for number, (work, copies) in enumerate(works):
-            if number < reached:
-                self._apply(node, work, copies)
-            else:
-                self.late.append((node, [(batch.queue.partition, copies[id(batch)]) for batch in work.batches]))
+        for work, copies in works[:reached]:
+            self._apply(node, work, copies)
+        if works[reached:]:
+            left = [[(b.queue.partition, copies[id(b)]) for b in work.batches] for work, copies in works[reached:]]
+            self.late.append((node, left))
         for work, _ in works:
             self._tell(self.sender.lost(work, errors.ConnectionFailed("broken"), written=True, now=self.now))
         self._step()
 
     @precondition(lambda self: self.late)
-    @rule()
-    def a_request_of_a_broken_connection_arrives_late(self):
-        node, batches = self.late.pop(0)
-        for partition, data in batches:
-            if self.leaders[partition] == node:
-                self.replicas[partition].append(data)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def requests_of_a_broken_connection_arrive_late(self, data, count):
+        self.arrive_late(data.draw(st.integers(0, len(self.late) - 1)), count)
+
+    def arrive_late(self, at, count):
+        """The next requests of a connection that the producer has given up."""
+        node, requests = self.late[at]
+        for request in requests[:count]:
+            for partition, batch in request:
+                if self.leaders[partition] == node:
+                    self.replicas[partition].append(batch)
+        del requests[:count]
+        if not requests:
+            del self.late[at]
 
     @rule(partition=st.integers(0, PARTITIONS - 1), tell=st.booleans())
     def a_leader_moves(self, partition, tell):
@@ -273,7 +306,7 @@ class ProducerMachine(RuleBasedStateMachine):
         for sent in self.sent:
             for _, future, at in sent:
                 delivery, _ = future.batch.locate(future.index)
-                assert delivery.state is not State.PENDING or self.now - at < TIMEOUT + 41
+                assert delivery.state is not State.PENDING or self.now - at < self.timeout + max(self.jumps) + 1
 
     def teardown(self):
         if not hasattr(self, "sent"):
@@ -285,8 +318,7 @@ class ProducerMachine(RuleBasedStateMachine):
             self._step()
             for node, works in self.wire.items():
                 if works:
-                    work, copies = works.pop(0)
-                    self._tell(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
+                    self.answer(node)
             if not self.accumulator.incomplete and not any(self.wire.values()):
                 break
             self.now += 0.01
@@ -313,6 +345,13 @@ class ProducerMachine(RuleBasedStateMachine):
         self.desk.failures.take()
 
 
+class HastyMachine(ProducerMachine):
+    """Batches are given up soon, while others like them go on and requests of dead connections still arrive."""
+
+    timeout = 2.0
+    jumps = (0.2, 0.5, 1.0)
+
+
 class UnorderedMachine(ProducerMachine):
     """Without idempotence there may be duplicates, but nothing is lost and no buffer is reused too early."""
 
@@ -326,7 +365,7 @@ class OneInFlightMachine(ProducerMachine):
     max_in_flight = 1
 
 
-@pytest.mark.parametrize("machine", [ProducerMachine, UnorderedMachine, OneInFlightMachine])
+@pytest.mark.parametrize("machine", [ProducerMachine, HastyMachine, UnorderedMachine, OneInFlightMachine])
 def test_every_record_ends_once_in_order_and_every_buffer_comes_back(machine):
     case = machine.TestCase()
     case.settings = settings(

@@ -1,0 +1,90 @@
+"""Requests of connections that the producer has given up, and that reach the broker all the same, whenever they like."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pyclient import errors
+from tests.producer.test_state_machine import HastyMachine
+
+NODE = 0
+
+
+def begun():
+    """A machine whose first record the broker has confirmed."""
+    machine = HastyMachine()
+    machine.begin(0, 0)
+    machine.send_alone(0)
+    machine.answer(NODE)
+    return machine
+
+
+def test_a_batch_is_not_numbered_anew_while_its_old_number_may_still_arrive():
+    """The older of two lost batches is given up; its number is missing when the younger is tried again, and then both
+    of the old requests arrive, before the new epoch would have kept them out."""
+    machine = begun()
+    machine.send_alone(0)
+    machine.wait(1.0)
+    machine.send_alone(0)
+    machine.break_connection(NODE, 0)
+    machine.wait(1.0)  # the older one's time is over, the younger goes out alone
+    machine.answer(NODE)
+    machine.arrive_late(0, 2)
+    machine.teardown()
+    assert machine.replicas[0].log == [b"0", b"1", b"2"]
+    older, younger = (future.exception(0) for _, future, _ in machine.sent[0][1:])
+    assert isinstance(older, errors.DeliveryTimeout) and older.maybe_persisted
+    assert isinstance(younger, errors.OutOfOrderSequenceNumber) and younger.maybe_persisted
+    assert "could write it twice" in str(younger)
+
+
+def test_a_batch_that_was_never_out_goes_on_under_a_new_epoch():
+    machine = begun()
+    machine.send_alone(0)
+    machine.break_connection(NODE, 0)
+    machine.wait(2.0)
+    machine.send_alone(0)
+    machine.answer(NODE)  # out of order: the batch before it is missing
+    machine.arrive_late(0, 1)
+    machine.teardown()
+    assert machine.replicas[0].log == [b"0", b"1", b"2"]
+    assert machine.sent[0][2][1].result(0).offset == 2
+
+
+def test_what_was_confirmed_since_says_that_old_requests_come_too_late():
+    machine = begun()
+    machine.send_alone(0)
+    machine.break_connection(NODE, 1)  # written, and not answered
+    machine.wait(2.0)
+    machine.send_alone(0)
+    machine.answer(NODE)  # in order: so the lost one was written
+    queue = machine.topic.queues[0]
+    assert machine.sent[0][2][1].result(0).offset == 2 and not queue.sequence.haunted
+    machine.teardown()
+    assert machine.replicas[0].log == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 400, 100)])
+def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds):
+    """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance would."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        machine = begun()
+        for _ in range(60):
+            what = rng.choices(("send", "break", "wait", "answer", "late", "move"), (4, 2, 3, 4, 2, 0.2))[0]
+            node = rng.choice(machine.leaders)
+            if what == "send":
+                machine.send_alone(0)
+            elif what == "break" and machine.wire[node]:
+                machine.break_connection(node, rng.choice((0, 0, len(machine.wire[node]))))
+            elif what == "wait":
+                machine.wait(rng.choice((0.2, 0.5, 1.0)))
+            elif what == "answer" and machine.wire[node]:
+                machine.answer(node)
+            elif what == "late" and machine.late:
+                machine.arrive_late(rng.randrange(len(machine.late)), rng.randint(1, 3))
+            elif what == "move":
+                machine.a_leader_moves(0, rng.random() < 0.5)
+        machine.teardown()
