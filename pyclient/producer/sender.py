@@ -32,9 +32,7 @@ from pyclient.producer.splitting import split_batch
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; a broker that asks for more is not believed
 
-_MAY_BE_WRITTEN: Final = (
-    "a request without an answer may still arrive there, so sending it anew could write it twice"
-)
+_MAY_BE_WRITTEN: Final = "a request without an answer may still arrive there, so sending it anew could write it twice"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Requests of connections that the producer has given up, and that reach the broker all the same, whenever they like."""
+"""Requests of connections that the producer has given up, and that reach the broker all the same."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_was_confirmed_since_says_that_old_requests_come_too_late():
 
 @pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 400, 100)])
 def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds):
-    """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance would."""
+    """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance."""
     for seed in seeds:
         rng = random.Random(seed)
         machine = begun()
