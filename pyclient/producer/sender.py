@@ -251,9 +251,7 @@ class Sender:
         elif not (code in LOST_ITS_PLACE and first):
             queue.sequence.doubted()
         elif batch.part_of_doubtful or (batch.doubtful and queue.sequence.haunted):
-            verdict = (
-                Verdict.FAILED
-            )  # to send it anew could write it twice: as a part, and as the whole; or see haunted
+            verdict = Verdict.FAILED  # sent anew it might be written twice: as part and whole, or under both numbers
             batch.last_error = error_of(answer, queue.name, node, batch.attempts, _MAY_BE_WRITTEN)
             queue.sequence.doubted()
         else:
