@@ -63,6 +63,11 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def longest_segment_ms(self) -> int:
+        """The age at which a segment is closed; records that must not wait longer for compaction close it, too."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         """Whether the broker stamps records with its own time (`message.timestamp.type=LogAppendTime`)."""
         return self.message_timestamp_type == "LogAppendTime"

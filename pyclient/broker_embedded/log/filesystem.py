@@ -91,6 +91,10 @@ class FileSystem(Protocol):
         """When a file was last written, in epoch ms; -1 if it does not exist."""
         ...
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Says when a file was last written, in epoch ms."""
+        ...
+
     def make_directory(self, path: str) -> None:
         """Makes the directory and its parents where they are missing."""
         ...
@@ -256,6 +260,9 @@ class RealFileSystem:
             return os.stat(path).st_mtime_ns // 1_000_000
         except FileNotFoundError:
             return -1
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segment import SWAP, Segment
 
 DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INT_MAX: Final = 2**31 - 1
@@ -17,13 +17,8 @@ def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) ->
     """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
     kept = {name: size for name, size in files.items() if not name.endswith(_TEMPORARY)}
     if len(kept) != len(files):
-        cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
-        swapped = [
-            name for name in files if name.endswith(".log.swap") and (cleaned is None or int(name[:20]) < cleaned)
-        ]
-        for name in sorted(swapped):
-            _swap(fs, directory, name.removesuffix(".log.swap"), files, kept)
-        for name in files:
+        _finish_swaps(fs, directory, files, kept)
+        for name in sorted(files, key=lambda name: name.endswith(".log.cleaned")):  # it says what the others are: last
             if name.endswith(_TEMPORARY):
                 fs.remove(f"{directory}/{name}")
     for name in [name for name in kept if DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
@@ -33,11 +28,24 @@ def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) ->
     return kept
 
 
-def _swap(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]) -> None:
-    """Puts a segment that compaction had finished in the place of those that it was made from."""
-    swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX)
-    swapped.log = fs.file(f"{directory}/{base}.log.swap")
-    end = int(base)
+def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: dict[str, int]) -> None:
+    cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
+    swaps = [name for name in files if name.endswith(SWAP) and (cleaned is None or int(name[:20]) < cleaned)]
+    for base in sorted({name[:20] for name in swaps}):
+        if f"{base}.log.swap" in files:
+            _drop_covered(fs, directory, base, files, kept)
+        elif f"{base}.log" not in kept:
+            continue
+        for name in [name for name in swaps if name.startswith(base)]:
+            final = name.removesuffix(SWAP)
+            fs.rename(f"{directory}/{name}", f"{directory}/{final}")
+            kept[final] = files[name]
+
+
+def _drop_covered(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]) -> None:
+    """Removes the segments that compaction had made a finished one from."""
+    swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
+    end = int(base) + 1
     for _position, header in swapped.walk(0):
         end = header.next_offset
     swapped.close()
@@ -45,6 +53,3 @@ def _swap(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept
         if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):
             fs.remove(f"{directory}/{name}")
             del kept[name]
-    for name in [name for name in files if name.startswith(f"{base}.") and name.endswith(".swap")]:
-        fs.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix('.swap')}")
-        kept[name.removesuffix(".swap")] = files[name]

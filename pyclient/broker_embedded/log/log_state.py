@@ -52,6 +52,9 @@ class LogState:
         self.recovery_point = min(recovery_point, self.end_offset)
         self.damage = loaded.damage
         self.failure: str | None = None
+        self.closed = False
+        self.cleaned_to = 0
+        """Where the part ends that compaction has dealt with."""
         self.on_append: list[Callable[[], object]] = []
         self.segments = Segments(fs, directory, loaded.segments)
         self.producers = loaded.producers
@@ -133,8 +136,11 @@ class LogState:
         file = stretch.segment.log
         file.retain()
         region = FileRegion(file.fileno(), stretch.position, stretch.length, file.release)
-        aborted_ = aborted_between(self.segments, offset, stretch.end_offset) if committed else None
-        return LogRead([region], stretch.length, *known, aborted_, stretch.more)
+        aborted: list[tuple[int, int]] | None = None
+        if committed:
+            entries = aborted_between(self.segments, offset, stretch.end_offset)
+            aborted = [(entry.producer_id, entry.first_offset) for entry in entries]
+        return LogRead([region], stretch.length, *known, aborted, stretch.more)
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "log_end"

@@ -1,193 +1,32 @@
-"""All logs of a data directory: found at the start, opened when first asked for, made and deleted with their topics."""
+"""All logs of a node: those of its data directory, and what is done to them from time to time."""
 
 from __future__ import annotations
 
 import logging
-import random
-import uuid
 from collections.abc import Callable, Iterator
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.log import checkpoints
-from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint, stored_topic_id
-from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
-from pyclient.broker_embedded.log.flusher import Flusher
+from pyclient.broker_embedded.log.log_directory import LogDirectory
 from pyclient.broker_embedded.log.partition_log import PartitionLog
-from pyclient.clock import Clock, Rng
+from pyclient.broker_embedded.log.steps import Steps
 from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.compaction.compactor import Compactor
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
-_DELETED: Final = "-delete"
-_LONGEST_NAME: Final = 255
+_LOOKS: Final = 64  # logs that are looked at before a pause
 
 
-class LogManager:
-    """The logs under `data_dir`, which belongs to one node of one process at a time.
+class LogManager(LogDirectory):
+    """The directory's logs, with retention, compaction and flushes. `compaction_memory` (bytes) bounds what compaction
+    remembers of keys (Kafka: `log.cleaner.dedupe.buffer.size`)."""
 
-    Finding a partition costs a name in a list; its files are read, and after a crash recovered, by the first `get`.
-    `config_for` gives the configs of a topic whose log is opened; the defaults until somebody sets it.
-    """
-
-    def __init__(
-        self,
-        data_dir: str,
-        *,
-        fs: FileSystem,
-        clock: Clock,
-        node_id: int,
-        cluster_id: str | None,
-        defaults: LogConfig,
-        rng: Rng | None = None,
-    ) -> None:
-        self.data_dir = data_dir
-        self.node_id = node_id
-        self.defaults = defaults
-        self.config_for: Callable[[str], LogConfig] = lambda _topic: self.defaults
-        self.was_clean = True
-        self._cluster_id = cluster_id
-        self._directory_id: uuid.UUID | None = None
-        self._fs = fs
-        self._clock = clock
-        self._rng = rng if rng is not None else random.Random()
-        self._lock: Lock | None = None
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._unopened: dict[TopicPartition, str] = {}  # and their directories
-        self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
-        self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
-        self._flusher = Flusher()
-
-    @property
-    def cluster_id(self) -> str:
-        """The cluster's id, 22 characters: the directory's, or the one given, or a new one."""
-        if self._cluster_id is None:
-            raise RuntimeError("the data directory is not open")
-        return self._cluster_id
-
-    @property
-    def directory_id(self) -> uuid.UUID:
-        """The data directory's own id (KIP-858)."""
-        if self._directory_id is None:
-            raise RuntimeError("the data directory is not open")
-        return self._directory_id
-
-    @property
-    def logs(self) -> list[PartitionLog]:
-        """Every log. Opens those that were not used yet; one that cannot be opened is reported and left out."""
-        for at in list(self._unopened):
-            try:
-                self.get(*at)
-            except errors.BrokerError as error:
-                log.error("%s", error)
-        return list(self._logs.values())
-
-    @property
-    def opened(self) -> list[PartitionLog]:
-        """The logs that are in use: those that were opened."""
-        return list(self._logs.values())
-
-    def topic_ids(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
-        """Every partition with files here, and the topic id they were written for, without opening any log."""
-        for at, opened in list(self._logs.items()):
-            yield at, opened.topic_id
-        for at, directory in list(self._unopened.items()):
-            yield at, stored_topic_id(self._fs, directory)
-
-    def open(self) -> None:
-        """Takes the directory and looks what is in it.
-
-        Raises `ConfigError` if it cannot be made or written, if another broker uses it, or if it is another node's or
-        cluster's.
-        """
-        try:
-            self._fs.make_directory(self.data_dir)
-            self._lock = self._fs.lock(self._path(".lock"))
-        except BlockingIOError as error:
-            raise errors.ConfigError(
-                f"{self.data_dir} is in use by another broker: stop it or choose another directory"
-            ) from error
-        except OSError as error:
-            raise errors.ConfigError(f"the broker cannot keep its data in {self.data_dir}: {error.strerror}") from error
-        try:
-            is_new = self._identify()
-            self._find_partitions()
-            marker = self._path(checkpoints.CLEAN_SHUTDOWN)
-            self.was_clean = is_new or self._fs.exists(marker)
-            self._fs.remove(marker)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
-        """The log of a partition that this node hosts from now on; its files appear with the first append.
-
-        Files that a deleted topic of the same name left behind are thrown away.
-        """
-        at = TopicPartition(topic, partition)
-        directory = self._unopened.get(at)
-        if directory is not None and stored_topic_id(self._fs, directory) not in (topic_id, None):
-            self._doom(at, self._unopened.pop(at))
-        return self._open_log(at, topic_id, config)
-
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log, opened and recovered if need be; None if there is none. Raises `KafkaStorageError`."""
-        at = TopicPartition(topic, partition)
-        found = self._logs.get(at)
-        if found is None and at in self._unopened:
-            return self._open_log(at, None, self.config_for(topic))
-        return found
-
-    def _open_log(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> PartitionLog:
-        opened = PartitionLog.open(
-            self._path(str(at)),
-            at.topic,
-            at.partition,
-            topic_id,
-            config,
-            fs=self._fs,
-            clock=self._clock,
-            clean=self.was_clean or at not in self._unopened,
-            recovery_point=self._checkpoint(checkpoints.RECOVERY_POINTS).get(at, 0),
-            start_offset=self._checkpoint(checkpoints.LOG_STARTS).get(at, 0),
-        )
-        if self._fs.durable:
-            opened.on_roll = self._flusher.submit
-        self._unopened.pop(at, None)
-        self._logs[at] = opened
-        return opened
-
-    def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
-        """The high watermark that was noted last, 0 if none was: where a replicated log begins again."""
-        return self._checkpoint(checkpoints.HIGH_WATERMARKS).get(TopicPartition(topic, partition), 0)
-
-    def delete_topic(self, topic: str) -> None:
-        """Takes the topic's logs away; their files go after `file.delete.delay.ms`."""
-        for at in [at for at in (*self._logs, *self._unopened) if at.topic == topic]:
-            opened = self._logs.pop(at, None)
-            if opened is not None:
-                opened.close(clean=False)
-            self._unopened.pop(at, None)
-            for offsets in self._offsets.values():
-                offsets.pop(at, None)
-            self._doom(at, self._path(str(at)))
-        self.remove_doomed(self._clock.time_ms())
-
-    def _doom(self, at: TopicPartition, directory: str) -> None:
-        if self._fs.exists(directory):
-            suffix = f"-{at.partition}.{self._rng.getrandbits(128):032x}{_DELETED}"
-            doomed = self._path(at.topic[: _LONGEST_NAME - len(suffix)] + suffix)
-            self._fs.rename(directory, doomed)
-            self._doomed.append((self._clock.time_ms() + self.defaults.file_delete_delay_ms, doomed))
-
-    def remove_doomed(self, now_ms: int) -> None:
-        """Removes the directories of deleted partitions whose delay is over."""
-        due = [path for when, path in self._doomed if when <= now_ms]
-        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
-        for path in due:
-            self._fs.remove_tree(path)
+    compaction_memory = 128 << 20
+    _compactor: Compactor | None = None
 
     def run_retention(self, now_ms: int) -> int:
         """Applies retention to every log; how many segments went. A log that fails is reported, the others go on."""
@@ -196,109 +35,76 @@ class LogManager:
 
     def retention_steps(self, now_ms: int) -> Iterator[int]:
         """The same, one log a step, for a caller that has other things to do in between."""
-        for opened in self.logs:
+        for at in [*self._logs, *self._unopened]:
+            opened = self._opened(at, partial(self._may_expire, at, now_ms))
+            if opened is None:
+                yield 0
+                continue
             try:
                 yield opened.apply_retention(now_ms)
             except (OSError, errors.KafkaError) as error:
                 log.error("%r: retention failed: %s", opened, error)
+
+    def compaction_steps(self, now_ms: int) -> Steps[int]:
+        """Compacts the logs that are dirty enough (`cleanup.policy=compact`); how many rounds that took."""
+        compacted: dict[str, bool] = {}
+        for count, at in enumerate(list(self._unopened)):
+            if at.topic not in compacted:
+                compacted[at.topic] = self.config_for(at.topic).compacts
+            if compacted[at.topic]:
+                self._opened(at, _has_closed_segments)
+            if compacted[at.topic] or count % _LOOKS == 0:
+                yield None
+        return (yield from self._compaction().due(list(self._logs.values()), now_ms))
+
+    def compact_now(self, topic: str | None = None) -> int:
+        """Compacts every log that may be (of one topic), however little is dirty; how many rounds that took.
+
+        Active segments are closed first, so that all that was written is looked at. Raises what hinders it.
+        """
+        now_ms = self._clock.time_ms()
+        logs = [opened for opened in self.logs if opened.config.compacts and topic in (None, opened.topic)]
+        return sum(self._compaction().everything(opened, now_ms) for opened in logs)
+
+    def retention_now(self) -> int:
+        """Applies retention to every log as of now; how many segments went."""
+        return self.run_retention(self._clock.time_ms())
+
+    def _opened(self, at: TopicPartition, is_wanted: Callable[[dict[str, int]], bool]) -> PartitionLog | None:
+        """The log, if it is open, or its files (names and sizes) make it worth opening. Errors are reported."""
+        found = self._logs.get(at)
+        if found is None and at in self._unopened:
+            try:
+                if is_wanted(self._fs.list_files(self._unopened[at])):
+                    return self.get(*at)
+            except (OSError, errors.BrokerError) as error:
+                log.error("%s: %s", at, error)
+        return found
+
+    def _may_expire(self, at: TopicPartition, now_ms: int, files: dict[str, int]) -> bool:
+        """Whether retention could find something to do in a log that nobody has opened yet."""
+        config = self.config_for(at.topic)
+        logs = [name for name in files if name.endswith(".log")]
+        if len(logs) > 1:
+            return True
+        if not logs or not config.deletes:
+            return False
+        too_large = 0 <= config.retention_bytes < files[logs[0]]
+        written = self._fs.modified_ms(f"{self._unopened[at]}/{logs[0]}")
+        return too_large or 0 <= config.retention_ms < now_ms - written
 
     def flush_due(self, now_ms: int) -> None:
         """Flushes the logs whose `flush.ms` is over."""
         for opened in list(self._logs.values()):
             opened.flush_if_due(now_ms)
 
-    def flush_checkpoints(self) -> None:
-        """Notes how far each log is on the disk, where it starts, and its high watermark."""
-        self._flusher.collect()
-        recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS)
-        starts = self._checkpoint(checkpoints.LOG_STARTS)
-        high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS)
-        for at, opened in self._logs.items():
-            recovery_points[at] = opened.recovery_point
-            high_watermarks[at] = opened.high_watermark
-            starts.pop(at, None)
-            if opened.start_offset > opened.segments.first_offset:
-                starts[at] = opened.start_offset
-        for name, offsets in self._offsets.items():
-            self._fs.replace(self._path(name), checkpoints.render_offsets(offsets))
+    def _compaction(self) -> Compactor:
+        if self._compactor is None:
+            from pyclient.broker_embedded.log.compaction.compactor import Compactor  # not needed to start
 
-    def close(self, clean: bool = True) -> None:
-        """Closes every log. A clean close spares the next start all checks; else files are only let go of."""
-        self._flusher.close(wait=clean)
-        for opened in self._logs.values():
-            try:
-                opened.close(clean)
-            except errors.KafkaStorageError as error:
-                log.error("%s", error)
-                clean = False
-        if clean:
-            self.flush_checkpoints()
-            if self.was_clean or not self._unopened:  # else there is a log that nobody has recovered yet
-                self._fs.replace(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
-            for _when, path in self._doomed:
-                self._fs.remove_tree(path)
-        self._logs.clear()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+            self._compactor = Compactor(self._fs, memory=self.compaction_memory, save=self.save_cleaned)
+        return self._compactor
 
-    def __repr__(self) -> str:
-        return f"<LogManager {self.data_dir} open={len(self._logs)} unopened={len(self._unopened)}>"
 
-    def _path(self, name: str) -> str:
-        return f"{self.data_dir}/{name}"
-
-    def _find_partitions(self) -> None:
-        for name in self._fs.list_directories(self.data_dir):
-            topic, _, partition = name.rpartition("-")
-            if topic and partition.isascii() and partition.isdigit() and str(int(partition)) == partition:
-                self._unopened[TopicPartition(topic, int(partition))] = self._path(name)
-            elif name.endswith(_DELETED):
-                self._doomed.append((0, self._path(name)))
-        self._unopened.pop(_METADATA, None)
-
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """What a checkpoint file says, read when first needed. Nothing if it makes no sense: then all is checked."""
-        offsets = self._offsets.get(name)
-        if offsets is None:
-            try:
-                offsets = checkpoints.read_offsets(self._fs, self._path(name))
-            except CorruptCheckpoint as error:
-                log.warning("%s: it is ignored", error)
-                offsets = {}
-            self._offsets[name] = offsets
-        return offsets
-
-    def _identify(self) -> bool:
-        """Learns or writes whose directory this is; True if it was nobody's."""
-        path = self._path(checkpoints.META_PROPERTIES)
-        content = self._fs.read(path)
-        known = {} if content is None else checkpoints.parse_identity(content, path)
-        self._compare(path, "node.id", known, str(self.node_id))
-        self._compare(path, "cluster.id", known, self._cluster_id)
-        self._cluster_id = known.get("cluster.id") or self._cluster_id or checkpoints.uuid_text(self._random_id())
-        stored = known.get("directory.id")
-        try:
-            self._directory_id = checkpoints.uuid_from_text(stored) if stored else self._random_id()
-        except ValueError as error:
-            raise errors.ConfigError(f"{path}: directory.id {stored!r} is not an id") from error
-        if not stored or "cluster.id" not in known:
-            self._fs.replace(
-                path,
-                checkpoints.render_identity(
-                    cluster_id=self._cluster_id, node_id=self.node_id, directory_id=self._directory_id
-                ),
-            )
-        return content is None
-
-    def _compare(self, path: str, name: str, known: dict[str, str], ours: str | None) -> None:
-        stored = known.get(name)
-        if stored is not None and ours is not None and stored != ours:
-            raise errors.ConfigError(f"{path}: the directory belongs to {name} {stored}, this broker has {ours}")
-
-    def _random_id(self) -> uuid.UUID:
-        """A random (version 4) id whose text does not begin with a dash, as an option of a command line does."""
-        while True:
-            made = uuid.UUID(int=self._rng.getrandbits(128), version=4)
-            if not checkpoints.uuid_text(made).startswith("-"):
-                return made
+def _has_closed_segments(files: dict[str, int]) -> bool:
+    return sum(name.endswith(".log") for name in files) > 1

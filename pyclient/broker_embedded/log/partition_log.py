@@ -175,7 +175,7 @@ class PartitionLog(StoredLog):
                 segment.size + size <= config.segment_bytes
                 and segment.fits(last_offset)
                 and (len(segment.index) + 1) * _INDEX_ENTRY_BYTES <= config.segment_index_bytes
-                and self._age(segment, timestamp, now_ms) <= config.segment_ms - config.segment_jitter_ms
+                and self._age(segment, timestamp, now_ms) <= config.longest_segment_ms - config.segment_jitter_ms
             )
         return segment if fits else self.roll()
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pyclient.broker_embedded.log.segment import Segment
 from pyclient.broker_embedded.log.segments import Segments
+from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 
 
 class Stretch(NamedTuple):
@@ -60,12 +61,12 @@ def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, 
     raise AssertionError("the segment ends behind the position that was asked for")
 
 
-def aborted_between(segments: Segments, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that a read of [from_offset, to_offset) meets."""
-    found: list[tuple[int, int]] = []
+def aborted_between(segments: Segments, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that reach into [from_offset, to_offset)."""
+    found: list[AbortedTransaction] = []
     for segment in segments.since(from_offset):
         entries, complete = segment.transactions.collect(from_offset, to_offset)
-        found += [(entry.producer_id, entry.first_offset) for entry in entries]
+        found += entries
         if complete:
             break
     return found

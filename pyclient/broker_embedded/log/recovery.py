@@ -233,7 +233,7 @@ class _Loading:
         try:
             for at, header in _checked(segment, position, check_from):
                 self._take_epoch(header)
-                segment.note(at, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+                segment.note_batch(at, header)
                 replay_into(segment, self.producers, at, header)
                 self.end_offset = header.next_offset
         except DamagedSegment as error:

@@ -21,6 +21,12 @@ _MAGIC_AT: Final = 16
 _LENGTH_END: Final = 12  # the length counts the bytes behind itself
 _UNWRITTEN_ENTRIES: Final = 256
 _INT_MAX: Final = 2**31 - 1
+_KINDS: Final = (".index", ".timeindex", ".txnindex", ".log")
+
+CLEANED: Final = ".cleaned"
+"""What compaction is still writing; a start throws it away."""
+SWAP: Final = ".swap"
+"""What compaction has finished; a start puts it in the place of what it was made from."""
 
 
 class DamagedSegment(errors.CorruptMessage):
@@ -62,15 +68,21 @@ class Segment:
         "index_interval",
         "log",
         "size",
+        "suffix",
+        "synced",
     )
 
-    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, size: int, index_interval: int) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offset: int, *, size: int, index_interval: int, suffix: str = ""
+    ) -> None:
         self._fs = fs
         self._stem = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
         self.size = size
         self.index_interval = index_interval
-        self.log: File = fs.file(self._stem + ".log")
+        self.suffix = suffix  # of its files' names, while it is not the log's yet
+        self.synced = False  # closed, and on the disk as it is
+        self.log: File = fs.file(self._path(".log"))
         self.broken = False  # half a write is behind the last batch, and could not be cut off yet
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
@@ -130,6 +142,11 @@ class Segment:
                 return -1
             self._first_timestamp = next(header.max_timestamp for _, header in self.walk(0))
         return self._first_timestamp
+
+    @property
+    def index_entries(self) -> tuple[int, int]:
+        """How many entries the offset index and the time index have."""
+        return len(self.index), len(self.times)
 
     def fits(self, last_offset: int) -> bool:
         """Whether an offset can be told relative to the base."""
@@ -224,6 +241,11 @@ class Segment:
                 self.write_indexes()
         self._bytes_since_index += size
 
+    def note_batch(self, position: int, header: BatchHeader) -> None:
+        """Indexes one batch. The time of one without records, which compaction left, is nobody's."""
+        timestamp = header.max_timestamp if header.count else -1
+        self.note(position, header.size, last_offset=header.last_offset, max_timestamp=timestamp)
+
     def write_indexes(self) -> None:
         """Brings the index files up to date (in the page cache). Times first: they may be ahead, not behind."""
         if self._index is not None and self._times is not None:
@@ -294,15 +316,15 @@ class Segment:
         for position, header in self.walk(start):
             if position >= end:
                 return position == end
-            self.note(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
+            self.note_batch(position, header)
         return True
 
     # Files coming and going
 
     def _empty_indexes(self) -> None:
-        self._index = OffsetIndex(self._fs.file(self._stem + ".index"))
-        self._times = TimeIndex(self._fs.file(self._stem + ".timeindex"))
-        self._transactions = TransactionIndex(self._fs.file(self._stem + ".txnindex"))
+        self._index = OffsetIndex(self._fs.file(self._path(".index")))
+        self._times = TimeIndex(self._fs.file(self._path(".timeindex")))
+        self._transactions = TransactionIndex(self._fs.file(self._path(".txnindex")))
 
     def _load_indexes(self) -> None:
         if not self.load_indexes():
@@ -351,14 +373,35 @@ class Segment:
         except DamagedSegment:
             return False
 
-    def mark_deleted(self) -> list[str]:
+    def mark_deleted(self, *, keep_snapshot: bool = False) -> list[str]:
         """Renames the files so that the next start throws them away; returns their new paths, to be removed later."""
-        files = [self.log, self._fs.file(self._stem + ".index"), self._fs.file(self._stem + ".timeindex")]
-        files += [self._fs.file(self._stem + ".txnindex"), self._fs.file(self._stem + ".snapshot")]
+        files = [self.log, *(self._fs.file(self._path(kind)) for kind in _KINDS[:-1])]
+        if not keep_snapshot:
+            files.append(self._fs.file(self._path(".snapshot")))
         for file in files:
             self._fs.rename_file(file, file.path + ".deleted")
         self.close()
         return [file.path for file in files]
+
+    def rename(self, suffix: str) -> None:
+        """Gives the files' names another suffix.
+
+        The log is the last to be called finished and the first to be in place: a start can tell how far this came.
+        """
+        kinds = reversed(_KINDS) if not suffix else _KINDS
+        files = {".log": self.log, ".index": self.index.file, ".timeindex": self.times.file}
+        files[".txnindex"] = self.transactions.file
+        self.suffix = suffix
+        for kind in kinds:
+            self._fs.rename_file(files[kind], self._path(kind))
+
+    def remove_files(self) -> None:
+        """Removes the files."""
+        for kind in _KINDS:
+            self._fs.remove(self._path(kind))
+
+    def _path(self, kind: str) -> str:
+        return self._stem + kind + self.suffix
 
     def close(self) -> None:
         """Gives back the descriptors."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segment import SWAP, Segment
 
 
 class Segments:
@@ -84,8 +84,28 @@ class Segments:
         self._segments.append(self.active)
         self._bases.append(base_offset)
 
-    def _mark_deleted(self, index: int, due_ms: int) -> None:
-        self._doomed += [(due_ms, path) for path in self._segments[index].mark_deleted()]
+    def replace(self, made: Segment, old: list[Segment], due_ms: int) -> bool:
+        """Puts a finished segment in the place of those it was made from; False if they are not all here any more.
+
+        A crash in between is told by the files' names, and completed by the next start.
+        """
+        first = bisect_right(self._bases, old[0].base_offset) - 1
+        here = self._segments[first : first + len(old)]
+        if first < 0 or len(here) < len(old) or any(a is not b for a, b in zip(here, old, strict=True)):
+            return False
+        if old[-1] is self.active:
+            return False
+        made.rename(SWAP)
+        for index in range(first + len(old) - 1, first - 1, -1):
+            self._mark_deleted(index, due_ms, keep_snapshot=self._bases[index] == made.base_offset)
+        made.rename("")
+        self._segments[first : first + len(old)] = [made]
+        self._bases[first : first + len(old)] = [made.base_offset]
+        return True
+
+    def _mark_deleted(self, index: int, due_ms: int, *, keep_snapshot: bool = False) -> None:
+        paths = self._segments[index].mark_deleted(keep_snapshot=keep_snapshot)
+        self._doomed += [(due_ms, path) for path in paths]
 
     def remove_doomed(self, now_ms: int) -> None:
         """Removes the files of dropped segments that are due (epoch ms)."""

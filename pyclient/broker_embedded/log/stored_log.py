@@ -39,6 +39,7 @@ class StoredLog(LogState):
             raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
         segment = self.segments.begin(self.end_offset, self.config.index_interval_bytes)
         self._snapshot_position = 0
+        active.synced = False
         if self.on_roll is not None:
             self.on_roll(self, active)
         else:
@@ -111,6 +112,7 @@ class StoredLog(LogState):
 
     def _end_at(self, offset: int) -> None:
         self.end_offset = offset
+        self.cleaned_to = min(self.cleaned_to, offset)
         self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
         self.recovery_point = min(self.recovery_point, offset)
         drop_snapshots_behind(self._fs, self.directory, offset)
@@ -160,12 +162,29 @@ class StoredLog(LogState):
 
     def segment_flushed(self, segment: Segment) -> None:
         """A closed segment is on the disk; so is the log up to its end, if everything before it was."""
-        if segment.base_offset <= self.recovery_point and segment in self.segments:
-            end = self.segments.end_of(segment, self.recovery_point)
-            self.recovery_point = max(self.recovery_point, end)
+        segment.synced = True
+        for following in self.segments.since(self.recovery_point):
+            if not following.synced or following is self.segments.active:
+                break
+            self.recovery_point = max(self.recovery_point, self.segments.end_of(following, self.recovery_point))
+
+    def replace_segments(self, made: Segment, old: list[Segment]) -> bool:
+        """Puts what compaction made, synced, in the place of closed segments; False if the log has changed since."""
+        if self.closed or self.failure is not None:
+            return False
+        try:
+            due_ms = self._clock.time_ms() + self.config.file_delete_delay_ms
+            if not self.segments.replace(made, old, due_ms):
+                return False
+        except OSError as error:
+            self.fail(f"compaction stopped between two names of a file: {error}")
+            raise
+        self.segment_flushed(made)
+        return True
 
     def close(self, clean: bool = True) -> None:
         """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of."""
+        self.closed = True
         try:
             if clean and self._files.exist and self.failure is None:
                 self.segments.active.finish()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.filesystem import Buffer, RealFile, RealFileSystem
+from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.records import (
@@ -205,6 +205,7 @@ class FaultyFileSystem(RealFileSystem):
         self.room: int | None = None
         self.truncate_fails = False
         self.sync_fails = False
+        self.renames_left: int | None = None
         self.bytes_read = 0
         self.synced: dict[str, bytes] = {}
 
@@ -215,6 +216,13 @@ class FaultyFileSystem(RealFileSystem):
         data = super().read(path)
         self.bytes_read += len(data or b"")
         return data
+
+    def rename_file(self, file: File, new: str) -> None:
+        if self.renames_left is not None:
+            if not self.renames_left:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+            self.renames_left -= 1
+        super().rename_file(file, new)
 
     def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
         if self.room is not None and len(content) > self.room:

@@ -273,7 +273,7 @@ def test_closed_segments_reach_the_disk_beside_the_work(bench: Any) -> None:
     again = opened(bench, fs=RealFileSystem())
     log = again.get("t", 0)
     log.roll()
-    again._flusher.close(wait=True)
+    again.side.close(wait=True)
     assert log.recovery_point == 4
     again.close()
 

@@ -1,0 +1,266 @@
+"""One cleaning round of one log: read what is dirty, write everything before its end again, swap the files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from pyclient import errors
+from pyclient.broker_embedded.log.compaction.filtering import BatchFilter, KeptBatch, off_loop_if_large
+from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
+from pyclient.broker_embedded.log.compaction.planning import CleaningPlan, grouped
+from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
+from pyclient.broker_embedded.log.compaction.transactions import CleanedTransactions
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.reader import aborted_between
+from pyclient.broker_embedded.log.replay import read_marker
+from pyclient.broker_embedded.log.segment import CLEANED, DamagedSegment, Segment
+from pyclient.broker_embedded.log.steps import Blocking, Steps
+from pyclient.broker_embedded.log.stored_log import StoredLog
+from pyclient.records import BatchHeader, check_crc, read_header
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_READ_BYTES: Final = 1 << 20
+_BATCH_COST: Final = 16  # what a batch costs beside its records, in records
+_BYTES_A_ROW: Final = 512  # that are read, summed up and copied in the time of one record
+
+
+class Abandoned(Exception):
+    """The log changed under the cleaning: it was cut, deleted or closed. Nothing of it was touched."""
+
+
+class Cleaned(NamedTuple):
+    """What a round did: everything before `end` is clean; bytes before and after."""
+
+    end: int
+    bytes_before: int
+    bytes_after: int
+
+
+class CleaningRound:
+    """The work of one round, in steps. `most_keys` bounds its memory: a round ends where the map is full."""
+
+    def __init__(self, owner: StoredLog, plan: CleaningPlan, *, fs: FileSystem, most_keys: int, now_ms: int) -> None:
+        self._log = owner
+        self._plan = plan
+        self._fs = fs
+        self._now_ms = now_ms
+        self._offsets = OffsetMap(most_keys)
+        self._cost = 0
+
+    def steps(self) -> Steps[Cleaned]:
+        """Everything. Raises `Abandoned`, `DamagedSegment`, `OSError`; the log is as it was then."""
+        plan = self._plan
+        sources = [segment for segment in self._log.segments if segment.base_offset < plan.end]
+        end = yield from self._read_keys(sources)
+        self._offsets.end = end
+        sources = [segment for segment in sources if segment.base_offset < end]
+        before = sum(segment.size for segment in sources)
+        transactions = CleanedTransactions()
+        after = 0
+        config = self._log.config
+        groups = grouped(
+            sources,
+            end=self._log.segments.end_of(sources[-1], self._log.end_offset),
+            segment_bytes=config.segment_bytes,
+            index_bytes=config.segment_index_bytes,
+        )
+        for group in groups:
+            after += yield from self._clean_group(group, transactions)
+        return Cleaned(end, before, after)
+
+    # What is the last offset of each key
+
+    def _read_keys(self, sources: list[Segment]) -> Steps[int]:
+        """Fills the map from what is dirty; returns the offset up to which it speaks."""
+        first = self._plan.first_dirty
+        transactions = CleanedTransactions()
+        for position, segment in enumerate(sources):
+            end = sources[position + 1].base_offset if position + 1 < len(sources) else self._plan.end
+            if end <= first:
+                continue
+            transactions.expect(aborted_between(self._log.segments, segment.base_offset, end))
+            if not (yield from self._each_batch(segment, partial(self._take_keys, transactions))):
+                return self._offsets.end
+        return self._plan.end
+
+    def _take_keys(self, transactions: CleanedTransactions, data: memoryview, header: BatchHeader) -> Steps[bool]:
+        if header.is_control:
+            marker = read_marker(data, header) if header.count else None
+            if marker is not None:
+                transactions.end(header, commit=marker.commit)
+            return True
+        if transactions.drops_data(header) or header.last_offset < self._plan.first_dirty:
+            return True
+        plain, opened = yield from off_loop_if_large(data, header)
+        put, first = self._offsets.put, self._plan.first_dirty
+        for rows in chunks(plain, opened):
+            for record in rows:
+                if record.offset >= first and record.key is not None and not put(record.key, record.offset):
+                    self._offsets.end = record.offset
+                    return False
+            if len(rows) == ROWS_AT_ONCE:
+                yield None
+        return True
+
+    # What stays
+
+    def _clean_group(self, group: list[Segment], transactions: CleanedTransactions) -> Steps[int]:
+        """Writes a group of segments again as one; returns its size."""
+        owner = self._log
+        rules = BatchFilter(
+            self._offsets,
+            transactions,
+            list(owner.producers),
+            end=self._plan.end,
+            now_ms=self._now_ms,
+            delete_retention_ms=owner.config.delete_retention_ms,
+        )
+        modified_ms = self._fs.modified_ms(group[-1].log.path)
+        output = _Output(self._fs, owner, group[0].base_offset)
+        try:
+            for segment in group:
+                end = owner.segments.end_of(segment, owner.end_offset)
+                transactions.expect(aborted_between(owner.segments, segment.base_offset, end))
+                yield from self._each_batch(segment, partial(self._filter, rules, output))
+            yield from output.finish(modified_ms)
+            if not owner.replace_segments(output.segment, group):
+                raise Abandoned(f"{owner!r} changed while it was compacted")
+            yield Blocking(partial(self._fs.sync_directory, owner.directory))
+            return output.segment.size
+        finally:
+            output.close()
+
+    def _filter(self, rules: BatchFilter, output: _Output, data: memoryview, header: BatchHeader) -> Steps[bool]:
+        kept = yield from rules.apply(data, header)
+        if kept is not None:
+            yield from output.add(kept)
+        return True
+
+    # Reading
+
+    def _each_batch(self, segment: Segment, handle: Callable[[memoryview, BatchHeader], Steps[bool]]) -> Steps[bool]:
+        """Gives `handle` every batch, checked, until it returns False; whether it never did."""
+        file = segment.log
+        file.retain()
+        try:
+            position, length = 0, _READ_BYTES
+            while position < segment.size:
+                file.fileno()  # opened here: another thread must not
+                data = yield Blocking(partial(file.pread, min(length, segment.size - position), position))
+                used = 0
+                for at, header in _whole(segment, position, data):
+                    batch = memoryview(data)[at : at + header.size]
+                    try:
+                        check_crc(batch, 0, header)
+                        going_on = yield from handle(batch, header)
+                    except errors.CorruptRecord as error:
+                        raise DamagedSegment(file.path, position + at, error) from error
+                    if not going_on:
+                        return False
+                    used = at + header.size
+                    self._cost += header.count + _BATCH_COST + header.size // _BYTES_A_ROW
+                    if self._cost > ROWS_AT_ONCE:
+                        self._cost = 0
+                        yield None
+                length = max(_READ_BYTES, _needed(segment, position + used, data[used:]))
+                position += used
+        finally:
+            file.release()
+        return True
+
+
+def _whole(segment: Segment, position: int, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches that are all in `data`, which begins at `position` of the file."""
+    at = 0
+    while at < len(data):
+        try:
+            header = read_header(data, at)
+        except errors.TruncatedMessage:
+            return
+        except errors.ProtocolError as error:
+            raise DamagedSegment(segment.log.path, position + at, error) from error
+        if at + header.size > len(data):
+            return
+        yield at, header
+        at += header.size
+
+
+def _needed(segment: Segment, position: int, rest: bytes) -> int:
+    """How long the batch is that `rest`, the bytes at `position`, begins with. Raises `DamagedSegment`."""
+    if not rest:
+        return 0
+    try:
+        size = read_header(rest).size
+    except errors.TruncatedMessage:
+        size = len(rest) + 1
+    if position + size > segment.size:
+        raise DamagedSegment(segment.log.path, position, f"a batch of {size} bytes does not fit")
+    return size
+
+
+class _Output:
+    """The segment under construction (`.cleaned` files), written a megabyte at a time."""
+
+    def __init__(self, fs: FileSystem, owner: StoredLog, base_offset: int) -> None:
+        self._fs = fs
+        self._pending: list[KeptBatch] = []
+        self._bytes = 0
+        self.segment = Segment(
+            fs,
+            owner.directory,
+            base_offset,
+            size=0,
+            index_interval=owner.config.index_interval_bytes,
+            suffix=CLEANED,
+        )
+        self.segment.remove_files()  # of a round that failed
+        self.segment.log.retain()
+        self.segment.log.fileno()
+
+    def add(self, kept: KeptBatch) -> Steps[None]:
+        self._pending.append(kept)
+        self._bytes += kept.header.size
+        if self._bytes >= _READ_BYTES:
+            yield from self._write()
+
+    def _write(self) -> Steps[None]:
+        segment, pending = self.segment, self._pending
+        if not pending:
+            return
+        data = b"".join(kept.data for kept in pending)
+        self._pending, self._bytes = [], 0
+        segment.log.fileno()
+        yield Blocking(partial(segment.log.pwrite, data, segment.size))
+        for kept in pending:
+            segment.note_batch(segment.size, kept.header)
+            segment.size += kept.header.size
+            if kept.abort is not None:
+                segment.transactions.append(kept.abort)
+
+    def finish(self, modified_ms: int) -> Steps[None]:
+        """Brings everything to the disk; the file is as old as the newest one that it was made from."""
+        yield from self._write()
+        segment = self.segment
+        segment.finish()
+        files = segment.files()
+        for file in files:
+            file.retain()
+            file.fileno()
+        try:
+            for file in files:
+                yield Blocking(file.sync)
+        finally:
+            for file in files:
+                file.release()
+        self._fs.set_modified_ms(segment.log.path, modified_ms)
+
+    def close(self) -> None:
+        """Lets go of the files, and removes them if they were not swapped in."""
+        self.segment.log.release()
+        if self.segment.suffix == CLEANED:  # behind that point its files may be all that there is
+            self.segment.close()
+            self.segment.remove_files()

@@ -1,0 +1,98 @@
+"""Which log is compacted next, the dirtiest first as in Kafka, and what becomes of one that cannot be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.compaction.cleaner import Abandoned, CleaningRound
+from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
+from pyclient.broker_embedded.log.compaction.planning import CleaningPlan, plan_cleaning
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.segment import DamagedSegment
+from pyclient.broker_embedded.log.steps import Steps, run_here
+from pyclient.broker_embedded.log.stored_log import StoredLog
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_LOOKS: Final = 16  # logs that are looked at before a pause
+
+
+class Compactor:
+    """Compacts logs one after the other. `save` brings to the disk where their clean parts end (`cleaned_to`).
+
+    `memory` (bytes) bounds the map of keys. A log with damage is reported and left alone from then on.
+    """
+
+    def __init__(self, fs: FileSystem, *, memory: int, save: Callable[[], Steps[None]]) -> None:
+        self._fs = fs
+        self._most_keys = memory // KEY_BYTES
+        self._save = save
+        self._refused: set[StoredLog] = set()
+
+    def due(self, logs: Iterable[StoredLog], now_ms: int) -> Steps[int]:
+        """Compacts what is dirty enough, until nothing is; how many rounds that took."""
+        rounds = 0
+        failed: set[StoredLog] = set()
+        while True:
+            best: tuple[float, StoredLog, CleaningPlan] | None = None
+            for count, owner in enumerate(logs):
+                if count % _LOOKS == 0:
+                    yield None
+                if owner.config.compacts and owner not in failed and owner not in self._refused:
+                    plan = self._plan(owner, now_ms)
+                    if plan.is_due(owner.config) and (best is None or plan.dirty_ratio > best[0]):
+                        best = plan.dirty_ratio, owner, plan
+            if best is None:
+                return rounds
+            _ratio, owner, plan = best
+            if (yield from self._round(owner, plan, now_ms)):
+                rounds += 1
+            else:
+                failed.add(owner)
+
+    def everything(self, owner: StoredLog, now_ms: int) -> int:
+        """Compacts all of a log that may be, at once and however little is dirty; how many rounds that took.
+
+        The active segment is closed first. `min.compaction.lag.ms` holds. Raises what hinders it.
+        """
+        owner.roll()
+        rounds = 0
+        while True:
+            plan = self._plan(owner, now_ms)
+            if not plan.clean_bytes + plan.dirty_bytes or (rounds and owner.cleaned_to >= plan.end):
+                return rounds
+            cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self._most_keys, now_ms=now_ms)
+            owner.cleaned_to = run_here(cleaning.steps()).end
+            run_here(self._save())
+            rounds += 1
+
+    def _plan(self, owner: StoredLog, now_ms: int) -> CleaningPlan:
+        first = owner.cleaned_to
+        if not owner.start_offset <= first <= owner.end_offset:
+            first = owner.start_offset
+        segments = list(owner.segments)
+        limit = owner.last_stable_offset
+        return plan_cleaning(segments, owner.config, first_dirty=first, limit=limit, now_ms=now_ms)
+
+    def _round(self, owner: StoredLog, plan: CleaningPlan, now_ms: int) -> Steps[bool]:
+        """One round; False if the log is not to be tried again before the next look."""
+        cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self._most_keys, now_ms=now_ms)
+        try:
+            done = yield from cleaning.steps()
+        except Abandoned as reason:
+            log.info("%s; it is tried again later", reason)
+            return False
+        except DamagedSegment as error:
+            log.error("%r: it is not compacted any more: %s", owner, error)
+            self._refused.add(owner)
+            return False
+        except (OSError, errors.KafkaError) as error:
+            log.error("%r: compaction failed, and is tried again later: %s", owner, error)
+            return False
+        owner.cleaned_to = done.end
+        log.debug("%r: compacted up to %d, %d bytes to %d", owner, *done)
+        yield from self._save()
+        return True

@@ -1,0 +1,162 @@
+"""Which batches and records stay, by Kafka's rules (`LogCleaner`); pure but for the pauses that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap, fingerprint
+from pyclient.broker_embedded.log.compaction.rewriting import (
+    ROWS_AT_ONCE,
+    chunks,
+    emptied,
+    rebased,
+    sealed,
+    spliced,
+    unpacked,
+)
+from pyclient.broker_embedded.log.compaction.transactions import CleanedTransactions
+from pyclient.broker_embedded.log.filesystem import Buffer
+from pyclient.broker_embedded.log.producer_state import ProducerEntry
+from pyclient.broker_embedded.log.replay import read_marker
+from pyclient.broker_embedded.log.steps import Blocking, Steps
+from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
+from pyclient.records import BatchHeader, read_header
+
+_LARGE: Final = 1 << 16  # bytes in one batch from which (de)compressing it is work for another thread
+
+
+class KeptBatch(NamedTuple):
+    """A batch of the new segment. `abort`: the transaction that it ends, if readers still have to know of that."""
+
+    data: Buffer
+    header: BatchHeader
+    abort: AbortedTransaction | None = None
+
+
+class BatchFilter:
+    """The rules of one cleaning round, applied batch by batch in the order of offsets.
+
+    `last_offset_kept` is the end of what is cleaned: the batch before it stays, empty if need be, so that no offset is
+    given twice. `producers` are those whose last sequence or epoch must not be forgotten.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        producers: Iterable[ProducerEntry],
+        *,
+        end: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._producers = {entry.producer_id: (entry.last_offset, entry.epoch) for entry in producers}
+        self._end = end
+        self._now_ms = now_ms
+        self._horizon = now_ms + delete_retention_ms
+
+    def apply(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
+        """What becomes of a batch; None if it goes. Raises `CorruptRecord`."""
+        if header.is_control:
+            return (yield from self._marker(batch, header))
+        if self._transactions.drops_data(header) or not header.count:
+            return self._without_records(header)
+        return (yield from self._data(batch, header))
+
+    def _without_records(self, header: BatchHeader) -> KeptBatch | None:
+        if not self._must_stay(header):
+            return None
+        data = emptied(header)
+        return KeptBatch(data, read_header(data))
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """The last batch of an active producer (or its last marker, if it has no data), and the round's last batch."""
+        if header.next_offset == self._end:
+            return True
+        known = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if known is None:
+            return False
+        last_offset, epoch = known
+        if last_offset >= 0:
+            return header.last_offset == last_offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def _marker(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
+        """A control batch stays while its transaction has data here, and then until its own horizon is over."""
+        if not header.count:
+            return self._without_records(header)
+        marker = read_marker(batch, header)
+        if marker is None:
+            return KeptBatch(batch, header)
+        without_data, abort = self._transactions.end(header, commit=marker.commit)
+        if not without_data or (header.has_delete_horizon and self._now_ms < header.base_timestamp):
+            return KeptBatch(batch, header, abort)
+        if header.has_delete_horizon:
+            return self._without_records(header)
+        return (yield from self._rewritten(batch, header, header, b"\1", header.max_timestamp, starts_horizon=True))
+
+    def _data(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
+        plain, opened = yield from off_loop_if_large(batch, header)
+        keep = bytearray()
+        tombstones, newest = False, -1
+        for rows in chunks(plain, opened):
+            for record in rows:
+                stays = self._stays(record.key, record.value, record.offset, header)
+                keep.append(stays)
+                if stays:
+                    tombstones = tombstones or record.value is None
+                    newest = max(newest, record.timestamp_ms)
+            if len(rows) == ROWS_AT_ONCE:
+                yield None
+        if not any(keep):
+            return self._without_records(header)
+        starts_horizon = tombstones and not header.has_delete_horizon
+        if all(keep) and not starts_horizon:
+            return KeptBatch(batch, header)
+        return (yield from self._rewritten(plain, opened, header, keep, newest, starts_horizon=starts_horizon))
+
+    def _stays(self, key: bytes | None, value: bytes | None, offset: int, header: BatchHeader) -> bool:
+        offsets = self._offsets
+        if offset >= offsets.end:
+            return True
+        if key is None or offset < offsets.offsets.get(fingerprint(key), -1):
+            return False
+        return value is not None or not header.has_delete_horizon or self._now_ms < header.base_timestamp
+
+    def _rewritten(
+        self,
+        plain: Buffer,
+        opened: BatchHeader,
+        header: BatchHeader,
+        keep: bytes | bytearray,
+        max_timestamp: int,
+        *,
+        starts_horizon: bool,
+    ) -> Steps[KeptBatch]:
+        """The kept records of `plain` (which `opened` describes) in a batch like `header`'s."""
+        pieces: list[bytes] = []
+        for piece in spliced(plain, opened, keep):
+            pieces.append(rebased(piece, opened.base_timestamp, self._horizon) if starts_horizon else piece)
+            if len(keep) > ROWS_AT_ONCE:
+                yield None
+        records = b"".join(pieces)
+        count, horizon = sum(keep), self._horizon if starts_horizon else None
+
+        def seal() -> bytes:
+            return sealed(
+                opened, records, codec=header.codec, count=count, max_timestamp=max_timestamp, horizon=horizon
+            )
+
+        data = (yield Blocking(seal)) if header.codec and len(records) >= _LARGE else seal()
+        return KeptBatch(data, read_header(data))
+
+
+def off_loop_if_large(batch: Buffer, header: BatchHeader) -> Steps[tuple[Buffer, BatchHeader]]:
+    """The batch unpacked; in another thread if that takes long, for the codecs work without the GIL."""
+    if header.codec and len(batch) >= _LARGE:
+        opened: tuple[Buffer, BatchHeader] = yield Blocking(lambda: unpacked(batch, header))
+        return opened
+    return unpacked(batch, header)

@@ -1,0 +1,155 @@
+"""A batch without some of its records: the kept ones are copied byte for byte, only the header is new. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.filesystem import Buffer
+from pyclient.records import (
+    HEADER_SIZE,
+    MAX_DECOMPRESSED,
+    BatchHeader,
+    Compression,
+    Record,
+    compress,
+    decode_batch,
+    encode_varint,
+)
+from pyclient.records.crc import crc32c
+from pyclient.records.payload import open_batch
+from pyclient.records.varints import read_varint
+
+ROWS_AT_ONCE: Final = 1000
+"""Records that are decoded in one go; more of them would hold up a loop for too long."""
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_END: Final = 12
+_CRC_AT: Final = 17
+_CHECKED_AT: Final = 21
+_CODEC: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_DELETE_HORIZON: Final = 0x40
+_NO_TIMESTAMP: Final = -1
+_WIDE: Final = 63  # the last shift of a 64-bit varint
+_NARROW: Final = 28
+
+
+def unpacked(batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
+    """The batch with its records as plain bytes in the layout of magic 2, whatever it was. Raises `CorruptRecord`."""
+    if header.magic == 2 and (header.codec == Compression.NONE or not header.count):
+        return batch, header
+    payload = open_batch(batch, 0, header, "", -1, MAX_DECOMPRESSED)
+    plain = b"".join((bytes(HEADER_SIZE), payload.data))
+    kept_bits = ~_CODEC if header.magic == 2 else _LOG_APPEND_TIME if header.magic == 1 else 0
+    return plain, replace(
+        header,
+        magic=2,
+        size=len(plain),
+        attributes=header.attributes & kept_bits,
+        base_offset=payload.base_offset,
+        last_offset_delta=payload.last_offset_delta,
+        base_timestamp=payload.base_timestamp,
+        count=payload.count,
+    )
+
+
+def chunks(batch: Buffer, header: BatchHeader) -> Iterator[list[Record[Any, Any]]]:
+    """The records of an unpacked batch, at most `ROWS_AT_ONCE` at a time. Raises `CorruptRecord`."""
+    if header.count <= ROWS_AT_ONCE:
+        yield decode_batch(batch, 0, header, "", -1)
+        return
+    data, position, left = bytes(memoryview(batch)[: header.size]), HEADER_SIZE, header.count
+    while left:
+        count = min(left, ROWS_AT_ONCE)
+        end = position
+        for _ in range(count):
+            end = _behind(data, end)
+        part = bytes(HEADER_SIZE) + data[position:end]
+        yield decode_batch(part, 0, replace(header, size=len(part), count=count), "", -1)
+        position, left = end, left - count
+    if position != header.size:
+        raise errors.CorruptRecord(f"{header.size - position} bytes are left behind the last record")
+
+
+def _behind(data: bytes, position: int) -> int:
+    """Where the record at `position` ends."""
+    try:
+        size, body = read_varint(data, position, _NARROW)
+    except (IndexError, OverflowError) as error:
+        raise errors.CorruptRecord(f"the record at byte {position} has no length") from error
+    if size < 0 or body + size > len(data):
+        raise errors.CorruptRecord(f"the record at byte {position} ends early")
+    return body + size
+
+
+def spliced(batch: Buffer, header: BatchHeader, keep: Sequence[int]) -> Iterator[bytes]:
+    """The records of an unpacked batch that `keep` (one truth value for each) wants, as they are, back to back.
+
+    In pieces, each from `ROWS_AT_ONCE` records.
+    """
+    data = bytes(memoryview(batch)[: header.size])
+    position = HEADER_SIZE
+    for first in range(0, len(keep), ROWS_AT_ONCE):
+        parts: list[bytes] = []
+        start = position
+        for wanted in keep[first : first + ROWS_AT_ONCE]:
+            end = _behind(data, position)
+            if not wanted:
+                parts.append(data[start:position])
+                start = end
+            position = end
+        parts.append(data[start:position])
+        yield b"".join(parts)
+
+
+def rebased(records: bytes, old_base: int, new_base: int) -> bytes:
+    """The same records (of magic 2, back to back) with timestamps told from another base."""
+    parts: list[bytes] = []
+    position, shift = 0, old_base - new_base
+    while position < len(records):
+        end = _behind(records, position)
+        _size, body = read_varint(records, position, _NARROW)
+        delta, rest = read_varint(records, body + 1, _WIDE)  # behind the record's attributes
+        told = encode_varint(delta + shift)
+        parts += (encode_varint(1 + len(told) + end - rest), records[body : body + 1], told, records[rest:end])
+        position = end
+    return b"".join(parts)
+
+
+def sealed(
+    header: BatchHeader, records: bytes, *, codec: Compression, count: int, max_timestamp: int, horizon: int | None
+) -> bytes:
+    """A batch of `count` plain records under the offsets and sequences of the unpacked batch `header`.
+
+    `horizon` (epoch ms) is when its tombstones, or its marker, may go; the records' times are told from it then.
+    """
+    attributes, base_timestamp = header.attributes | codec, header.base_timestamp
+    if horizon is not None:
+        attributes, base_timestamp = attributes | _DELETE_HORIZON, horizon
+    stored = records if codec == Compression.NONE else bytes(compress(codec, records))
+    return _packed(header, attributes, base_timestamp, max_timestamp, count, stored)
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The header alone: it keeps offsets, and the sequence and epoch of its producer."""
+    attributes = header.attributes & ~_CODEC & ~_DELETE_HORIZON
+    return _packed(header, attributes, _NO_TIMESTAMP, header.max_timestamp, 0, b"")
+
+
+def _packed(
+    header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, records: bytes
+) -> bytes:
+    size = HEADER_SIZE + len(records)
+    batch = bytearray(size)
+    _HEADER.pack_into(
+        batch, 0, header.base_offset, size - _LENGTH_END, header.leader_epoch, 2, 0, attributes,
+        header.last_offset_delta, base_timestamp, max_timestamp,
+        header.producer_id, header.producer_epoch, header.base_sequence, count,
+    )  # fmt: skip
+    batch[HEADER_SIZE:] = records
+    struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))
+    return bytes(batch)
