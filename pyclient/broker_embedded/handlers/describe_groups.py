@@ -1,7 +1,7 @@
-"""DescribeGroups 0-5: the state and the members of classic groups. A group that does not exist is Dead, without error.
+"""DescribeGroups 0-6: the state and the members of classic groups. A group that does not exist is Dead.
 
-3 has the authorised operations (everything, without an authoriser), 4 static members. Not done: 6, which answers
-GROUP_ID_NOT_FOUND instead.
+3 has the authorised operations (everything, without an authoriser), 4 static members, 6 answers GROUP_ID_NOT_FOUND for
+a group that is not there or is a consumer group (KIP-848); before that such a group is Dead without an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.state import DEAD, STABLE
-from pyclient.errors import BrokerError
+from pyclient.errors import BrokerError, GroupIdNotFound
 from pyclient.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe
 _NOT_ASKED: Final = -(2**31)
+_SAYS_NOT_FOUND: Final = 6
 
 
-@handles(DescribeGroupsRequest, versions=(0, 5))
+@handles(DescribeGroupsRequest, versions=(0, 6))
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe each group that was named."""
     operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
@@ -40,7 +41,10 @@ def _describe(group_id: str, operations: int, context: RequestContext) -> Descri
         return _described(group_id, "", _NOT_ASKED, error_code=error.code)
     group = None if entry is None else entry.classic
     if group is None:
-        return _described(group_id, DEAD.value, operations)
+        if context.version < _SAYS_NOT_FOUND:
+            return _described(group_id, DEAD.value, operations)
+        text = f"Group {group_id} not found." if entry is None else f"Group {group_id} is not a classic group."
+        return _described(group_id, DEAD.value, operations, error_code=GroupIdNotFound.code, error_message=text)
     stable = group.state is STABLE
     return _described(
         group_id,
@@ -58,12 +62,14 @@ def _described(
     operations: int,
     *,
     error_code: int = 0,
+    error_message: str | None = None,
     protocol_type: str = "",
     protocol_data: str = "",
     members: list[DescribedGroupMember] | None = None,
 ) -> DescribedGroup:
     return DescribedGroup(
         error_code=error_code,
+        error_message=error_message,
         group_id=group_id,
         group_state=state,
         protocol_type=protocol_type,

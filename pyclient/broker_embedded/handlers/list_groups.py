@@ -1,6 +1,6 @@
-"""ListGroups 0-4: the groups that this broker coordinates; 4 has their state, and a filter by it (KIP-518).
+"""ListGroups 0-5: the groups that this broker coordinates.
 
-Not done: the filter by type (5), which matters once there are groups of another type.
+4 has their state, and a filter by it (KIP-518), 5 their type (`classic` or `consumer`), and a filter by that (KIP-848).
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.state import ClassicGroup
 
 
-@handles(ListGroupsRequest, versions=(0, 4))
+@handles(ListGroupsRequest, versions=(0, 5))
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List the groups whose state is asked for; all, if none is."""
-    wanted = {state.lower() for state in request.states_filter}
-    groups = [_listed(entry.group) for entry in context.node.groups.groups]
-    return ListGroupsResponse(
-        error_code=0, groups=[group for group in groups if not wanted or group.group_state.lower() in wanted]
-    )
+    """List the groups whose state and type are asked for; all, if none is."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups = [
+        group
+        for group in (_listed(entry.group) for entry in context.node.groups.groups)
+        if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
+    ]
+    return ListGroupsResponse(error_code=0, groups=groups)
 
 
 def _listed(group: ClassicGroup | ConsumerGroup) -> ListedGroup:

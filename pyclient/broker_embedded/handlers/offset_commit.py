@@ -1,16 +1,16 @@
-"""OffsetCommit 2-9: store a group's positions in `__consumer_offsets`.
+"""OffsetCommit 2-10: store a group's positions in `__consumer_offsets`.
 
-2 to 4 may name a retention time, 6 has leader epochs, 7 static members, 9 names a missing group as such. Not done:
-topic ids (10).
+2 to 4 may name a retention time, 6 has leader epochs, 7 static members, 9 names a missing group as such and has the
+member epochs of KIP-848, 10 has topic ids instead of names.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
-from pyclient.errors import UnknownTopicOrPartition
+from pyclient.errors import UnknownTopicId, UnknownTopicOrPartition
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -21,19 +21,23 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.protocol.messages.offset_commit import OffsetCommitRequestTopic
+
+_BY_ID: Final = 10
 
 
-@handles(OffsetCommitRequest, versions=(2, 9))
+@handles(OffsetCommitRequest, versions=(2, 10))
 def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     """Commit for the partitions that exist; the group answers for those, an error for the others."""
     image = context.node.image
+    names = [_name(topic, context) for topic in request.topics]
     positions = {
-        TopicPartition(topic.name, partition.partition_index): Position(
+        TopicPartition(name, partition.partition_index): Position(
             partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
         )
-        for topic in request.topics
+        for name, topic in zip(names, request.topics, strict=True)
         for partition in topic.partitions
-        if image.partition(topic.name, partition.partition_index) is not None
+        if name is not None and image.partition(name, partition.partition_index) is not None
     }
     codes: dict[TopicPartition, int] = {}
     if positions:
@@ -46,23 +50,31 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommi
             version=context.version,
         )
         codes = context.node.groups.offsets.commit(request.group_id, commit)
-    return _response(request, codes)
-
-
-def _response(request: OffsetCommitRequest, codes: dict[TopicPartition, int]) -> OffsetCommitResponse:
-    missing = UnknownTopicOrPartition.code
     return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes.get(TopicPartition(topic.name, partition.partition_index), missing),
-                    )
-                    for partition in topic.partitions
-                ],
+        topics=[_answer(topic, name, codes) for name, topic in zip(names, request.topics, strict=True)]
+    )
+
+
+def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> str | None:
+    """The topic's name; None for an id that no topic has."""
+    if context.version < _BY_ID:
+        return topic.name
+    found = context.node.image.topics_by_id.get(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _answer(
+    topic: OffsetCommitRequestTopic, name: str | None, codes: dict[TopicPartition, int]
+) -> OffsetCommitResponseTopic:
+    missing = UnknownTopicId.code if name is None else UnknownTopicOrPartition.code
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=codes.get(TopicPartition(name or "", partition.partition_index), missing),
             )
-            for topic in request.topics
-        ]
+            for partition in topic.partitions
+        ],
     )

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.groups.consumer.model import ResolvedRegex
+from pyclient.broker_embedded.groups.consumer.regex import Regex, RegexError
 from pyclient.errors import InvalidRegularExpression
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.groups.consumer.model import ResolvedRegex
     from pyclient.broker_embedded.groups.consumer.topics import Topics
 
+_COMPILED: Final = 256
 
-def compile_regex(pattern: str) -> None:
-    """Refuses every expression: they are not served yet."""
-    raise InvalidRegularExpression(f"SubscribedTopicRegex `{pattern}`: regular expressions are not served yet")
+
+@lru_cache(_COMPILED)
+def compile_regex(pattern: str) -> Regex:
+    """The expression, ready to match; raises InvalidRegularExpression with the reason."""
+    try:
+        return Regex(pattern)
+    except RegexError as error:
+        text = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
+        raise InvalidRegularExpression(text) from None
 
 
 def resolve(pattern: str, topics: Topics, now_ms: int) -> ResolvedRegex:
     """The topics whose whole name matches, as of now."""
-    raise InvalidRegularExpression(f"SubscribedTopicRegex `{pattern}`: regular expressions are not served yet")
+    regex = compile_regex(pattern)
+    return ResolvedRegex(tuple(sorted(filter(regex.matches, topics.names()))), topics.version, now_ms)

@@ -1,0 +1,150 @@
+"""Matches whole topic names against a parsed regular expression, in time proportional to the name's length.
+
+The expression becomes a nondeterministic automaton; the sets of its states that names lead to are remembered, so that
+many names cost little more than a look-up a character.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
+"""The characters that a topic's name may have."""
+
+MAX_STATES: Final = 2_500
+_MAX_REMEMBERED: Final = 10_000
+_WORD: Final = frozenset(string.ascii_letters + string.digits + "_")
+
+
+class Edge(Enum):
+    """A place between two characters."""
+
+    START = "start"
+    END = "end"
+    WORD = "word boundary"
+    NO_WORD = "no word boundary"
+
+    def holds(self, before: str, after: str) -> bool:
+        """Whether the place between these two is such; "" stands for the name's end on that side."""
+        if self is Edge.START:
+            return not before
+        if self is Edge.END:
+            return not after
+        return ((before in _WORD) != (after in _WORD)) == (self is Edge.WORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character out of these."""
+
+    allowed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One after the other."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several."""
+
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """At least `low` and at most `high` times (None: any number)."""
+
+    node: Node
+    low: int
+    high: int | None
+
+
+Node = Chars | Sequence | Choice | Repeat | Edge
+
+
+class Automaton:
+    """A regular expression ready to match. State 0 accepts."""
+
+    def __init__(self, node: Node) -> None:
+        """Raises OverflowError for an expression of more than 2,500 states."""
+        self._jumps: list[list[tuple[Edge | None, int]]] = [[]]
+        self._reads: list[tuple[frozenset[str], int] | None] = [None]
+        self._start = frozenset({self._build(node, 0)})
+        self._known: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+
+    def _state(self, read: tuple[frozenset[str], int] | None, *jumps: tuple[Edge | None, int]) -> int:
+        if len(self._jumps) >= MAX_STATES:
+            raise OverflowError(f"more than {MAX_STATES} states")
+        self._jumps.append(list(jumps))
+        self._reads.append(read)
+        return len(self._jumps) - 1
+
+    def _build(self, node: Node, then: int) -> int:
+        """The state from which `node` is matched before `then` goes on."""
+        match node:
+            case Chars(allowed):
+                return self._state((allowed, then))
+            case Edge():
+                return self._state(None, (node, then))
+            case Sequence(parts):
+                for part in reversed(parts):
+                    then = self._build(part, then)
+                return then
+            case Choice(options):
+                return self._state(None, *((None, self._build(option, then)) for option in options))
+            case Repeat():
+                return self._repeat(node, then)
+
+    def _repeat(self, node: Repeat, then: int) -> int:
+        if node.high is None:
+            loop = self._state(None, (None, then))
+            self._jumps[loop].append((None, self._build(node.node, loop)))
+            then = loop
+        else:
+            end = then
+            for _ in range(node.high - node.low):
+                then = self._state(None, (None, end), (None, self._build(node.node, then)))
+        for _ in range(node.low):
+            then = self._build(node.node, then)
+        return then
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name is matched."""
+        states, before = self._start, ""
+        for char in name:
+            states = self._step(states, before, char)
+            if not states:
+                return False
+            before = char
+        return 0 in self._closure(states, before, "")
+
+    def _step(self, states: frozenset[int], before: str, char: str) -> frozenset[int]:
+        key = (states, before, char)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MAX_REMEMBERED:
+                self._known.clear()
+            reads = (self._reads[state] for state in self._closure(states, before, char))
+            known = frozenset(read[1] for read in reads if read is not None and char in read[0])
+            self._known[key] = known
+        return known
+
+    def _closure(self, states: frozenset[int], before: str, after: str) -> Iterator[int]:
+        """The states that can be reached between these two characters without reading one."""
+        seen = set(states)
+        waiting = list(states)
+        while waiting:
+            state = waiting.pop()
+            yield state
+            for edge, target in self._jumps[state]:
+                if target not in seen and (edge is None or edge.holds(before, after)):
+                    seen.add(target)
+                    waiting.append(target)
