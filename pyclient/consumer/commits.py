@@ -57,6 +57,7 @@ _BY_GROUP: Final = 8  # from this version on OffsetFetch takes several groups
 _STABLE: Final = 7  # from this version on it can be told to wait for transactions
 _ANYBODY: Final = (-1, "")
 _MEMBER_GONE: Final = (UnknownMemberId, IllegalGeneration, FencedMemberEpoch, FencedInstanceId)
+_DOUBTFUL: Final = (*_MEMBER_GONE, RebalanceInProgress, StaleMemberEpoch)
 
 
 class Committer:
@@ -74,12 +75,14 @@ class Committer:
         rng: Rng,
         identity: Identity | None,
         on_moved: Callable[[], None],
+        on_doubt: Callable[[], None],
     ) -> None:
         self.last_error: KafkaError | None = None
         self._cluster = cluster
         self._config = config
         self._identity = identity
         self._on_moved = on_moved
+        self._on_doubt = on_doubt
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._policy = RetryPolicy(backoff, rng, before_retry=self._note)
         self._turn = asyncio.Lock()
@@ -158,6 +161,8 @@ class Committer:
         refused = {partition: code for partition, code in codes.items() if code}
         if refused:
             error = self._refusal(refused, generation, member_id)
+            if isinstance(error.__cause__ or error, _DOUBTFUL):
+                self._on_doubt()
             if isinstance(error, UnknownTopicOrPartition):
                 await self._check_existence(refused, error)
             raise error

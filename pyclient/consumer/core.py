@@ -21,7 +21,7 @@ from pyclient.consumer.coordinator import Coordinator, ThreadTask
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetch_plan import high_bytes, low_bytes
 from pyclient.consumer.fetcher import Fetcher
-from pyclient.consumer.group_events import Adopt, Event, Polled, Subscribed
+from pyclient.consumer.group_events import Adopt, Doubted, Event, Polled, Subscribed
 from pyclient.consumer.list_offsets import OffsetFinder
 from pyclient.consumer.offsets import PositionFinder
 from pyclient.consumer.rebalance import Rebalances
@@ -86,7 +86,14 @@ class ConsumerCore:
             self.coordinator = Coordinator(
                 self.cluster, config, clock=clock, rng=rng, on_task=self._on_task, on_error=self._on_error
             )
-        self.committer = Committer(self.cluster, config, rng=rng, identity=self._identity, on_moved=self._on_moved)
+        self.committer = Committer(
+            self.cluster,
+            config,
+            rng=rng,
+            identity=self._identity,
+            on_moved=self._on_moved,
+            on_doubt=lambda: self.feed(Doubted()),
+        )
         self.desk = CommitDesk(self.committer, config, clock, self.call)
         self.rebalances = Rebalances(
             self.subscription,

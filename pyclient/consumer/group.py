@@ -14,6 +14,7 @@ from pyclient.consumer.group_events import (
     CoordinatorFound,
     CoordinatorLost,
     Departing,
+    Doubted,
     Event,
     Fail,
     FindCoordinator,
@@ -151,6 +152,8 @@ class Member(ABC):
                 return self._found(node, now)
             case CoordinatorLost():
                 return self._seek_again() if self.state in HEARTBEATING else []
+            case Doubted():
+                return self._ask_at_once(now)
             case LossNoted():
                 self._losses -= 1
                 return []
@@ -186,9 +189,13 @@ class Member(ABC):
             return []
         if self._is_overdue(now):
             return self._overdue(now)
-        if self.coordinator is not None and self._heartbeat_sent is None and now >= self._heartbeat_due:
-            return [self._heartbeat(self.coordinator, now)]
-        return []
+        return self._ask_at_once(now) if now >= self._heartbeat_due else []
+
+    def _ask_at_once(self, now: float) -> list[Action]:
+        """A heartbeat, unless one is on its way: its answer tells how things stand."""
+        if self.state not in HEARTBEATING or self.coordinator is None or self._heartbeat_sent is not None:
+            return []
+        return [self._heartbeat(self.coordinator, now)]
 
     def _depart(self, reason: str) -> list[Action]:
         actions = self._goodbye(reason)

@@ -66,6 +66,11 @@ class CoordinatorLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubted:
+    """Somebody else, a commit for example, was told that this is no member, or that the group rebalances."""
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """JoinGroup was answered. `members` is filled for the leader only, unless the group `keeps` its assignment."""
 
@@ -154,6 +159,7 @@ Event = (
     | Ticked
     | CoordinatorFound
     | CoordinatorLost
+    | Doubted
     | Joined
     | Planned
     | Synced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener
@@ -66,17 +66,20 @@ class BlockingSync(Consumer[Any, Any]):
 
 
 class Faces:
-    """Makes consumers of one face, and closes those a test leaves open."""
+    """Makes consumers of one face and one group protocol, and closes those a test leaves open."""
 
-    def __init__(self, name: str, bootstrap_servers: str) -> None:
+    def __init__(self, name: str, bootstrap_servers: str, protocol: str = "classic") -> None:
         self.name = name
+        self.protocol = protocol
         self.bootstrap_servers = bootstrap_servers
         self._made: list[Any] = []
         self._thread: LoopThread | None = None
 
     def __call__(self, *topics: str, **options: Any) -> Any:
         """A consumer; it reads from the earliest record and notices rebalances quickly, unless told otherwise."""
-        defaults = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50}
+        defaults: dict[str, Any] = {"auto_offset_reset": "earliest", "group_protocol": self.protocol}
+        if options.get("group_protocol", self.protocol) == "classic":
+            defaults["heartbeat_interval_ms"] = 50
         options = {"bootstrap_servers": self.bootstrap_servers, **defaults, **options}
         if self.name == "sync":
             consumer: Any = BlockingSync(*topics, **options)
@@ -127,6 +130,22 @@ def read(consumer: Any, count: int, *, rounds: int = 100) -> list[Any]:
         if len(records) >= count:
             return records
     raise AssertionError(f"{len(records)} of {count} records came; {consumer.health()}")
+
+
+def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, rounds: int = 200) -> list[Any]:
+    """Polls them in turn until the condition holds; the records that came."""
+    records: list[Any] = []
+    for _ in range(rounds):
+        if condition():
+            return records
+        for consumer in consumers:
+            records += consumer.poll(0.02)
+    raise AssertionError([consumer.health() for consumer in consumers])
+
+
+def shares(consumers: Sequence[Any]) -> list[list[int]]:
+    """The partition numbers that each consumer has."""
+    return [sorted(partition.partition for partition in consumer.assignment()) for consumer in consumers]
 
 
 def values(records: Any) -> list[bytes]:

@@ -19,6 +19,7 @@ from pyclient.consumer.group_events import (
     CoordinatorFound,
     CoordinatorLost,
     Departing,
+    Doubted,
     Event,
     Fail,
     FindCoordinator,
@@ -278,6 +279,12 @@ def test_a_commit_may_learn_of_the_move_first() -> None:
     assert script.step(CoordinatorLost()) == ["find coordinator"]
     assert script.step(CoordinatorLost()) == []
     assert script.step(CoordinatorFound(2)) == ["heartbeat to node 2 as m1, generation 1"]
+
+
+def test_a_commit_that_is_refused_has_the_member_ask_how_things_stand() -> None:
+    script = Script().stable()
+    assert script.step(Doubted()) == ["heartbeat to node 1 as m1, generation 1"]
+    assert script.step(Doubted()) == []
 
 
 # ---- rebalancing, eager

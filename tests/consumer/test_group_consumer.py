@@ -20,6 +20,7 @@ from pyclient.consumer.group_events import (
     CoordinatorFound,
     CoordinatorLost,
     Departing,
+    Doubted,
     Event,
     Fail,
     FindCoordinator,
@@ -311,6 +312,12 @@ def test_a_coordinator_that_loads_keeps_its_members_waiting() -> None:
     assert script.tick()[0].startswith("heartbeat: node 1, epoch 1, everything")
     assert script.now - begun == pytest.approx(0.1)
     assert script.member.state is State.STABLE
+
+
+def test_a_commit_that_is_refused_has_the_member_ask_how_things_stand() -> None:
+    script = Script().stable()
+    assert script.step(Doubted()) == ["heartbeat: node 1, epoch 1"]
+    assert script.step(Doubted()) == []
 
 
 # ---- reconciling
@@ -629,7 +636,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert self.member.deadline() is not None or self.requests
 
     def teardown(self) -> None:
-        wanted = ids("a0 c1")
+        wanted, expected = ids("a0 c1"), {TopicPartition("a", 0), TopicPartition("c", 1)}
         for _ in range(200):
             self.now += 0.5
             self.step(Polled())
@@ -640,10 +647,10 @@ class AnyOrder(RuleBasedStateMachine):
                 self.answer(request, wanted)
             if (due := self.member.deadline()) is not None and due <= self.now:
                 self.step(Ticked())
-            if self.member.state is State.STABLE and self.held and not self.thread:
+            if self.member.state is State.STABLE and self.held == expected:
                 break
         assert self.member.state is State.STABLE
-        assert self.held == {TopicPartition("a", 0), TopicPartition("c", 1)}
+        assert self.held == expected
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import Diary, Faces, partitions, read, values
+from consumer_faces import Diary, Faces, partitions, poll_until, read, shares, values
 
 from pyclient import Admin, Producer, errors
 from pyclient.assignment import Assignor, assign_range
@@ -22,21 +22,6 @@ Produce = Callable[..., None]
 @pytest.fixture
 def group() -> str:
     return f"g-{uuid.uuid4().hex[:8]}"
-
-
-def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, rounds: int = 200) -> list[Any]:
-    """Polls them in turn until the condition holds; the records that came."""
-    records: list[Any] = []
-    for _ in range(rounds):
-        if condition():
-            return records
-        for consumer in consumers:
-            records += consumer.poll(0.02)
-    raise AssertionError([consumer.health() for consumer in consumers])
-
-
-def shares(consumers: Sequence[Any]) -> list[list[int]]:
-    return [sorted(partition.partition for partition in consumer.assignment()) for consumer in consumers]
 
 
 def test_a_member_alone_reads_everything(consumers: Faces, new_topic: NewTopic, produce: Produce, group: str) -> None:

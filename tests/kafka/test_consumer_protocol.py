@@ -1,0 +1,141 @@
+"""Groups in the consumer protocol (KIP-848) on a real Kafka: how they behave on any broker, and what Java adds."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyclient import Admin, Consumer, Producer, SubscriptionPattern, TopicPartition, errors
+from pyclient import NewTopic as Topic
+from tests.consumer.consumer_faces import Faces, poll_until, shares
+from tests.consumer.consumer_protocol import ConsumerProtocol, group
+from tests.kafka import tools
+from tests.kafka.conftest import GIVEN, Cluster
+from tests.kafka.jars import VERSIONS
+from tests.kafka.runner import RealKafka, why_not
+
+__all__ = ["group"]
+
+QUICK = {
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.regex.refresh.interval.ms": "10000",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A Kafka whose groups want heartbeats often, so that rebalances do not take their seconds."""
+    if GIVEN:
+        yield Cluster(GIVEN, VERSIONS[0])
+        return
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with RealKafka(heap="512M", settings=QUICK) as kafka:
+        yield Cluster(kafka.bootstrap_servers, kafka.version)
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with Admin(cluster.bootstrap_servers) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: Cluster) -> Iterator[Producer]:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        yield producer
+
+
+@pytest.fixture
+def new_topic(admin: Admin) -> Callable[..., str]:
+    def make(partitions: int = 1) -> str:
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        admin.create_topics([Topic(name, partitions=partitions)])
+        return name
+
+    return make
+
+
+@pytest.fixture
+def produce(producer: Producer) -> Callable[..., None]:
+    def send(topic: str, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            producer.send(topic, value, partition=partition)
+        producer.flush()
+
+    return send
+
+
+@pytest.fixture(params=["sync", "async"])
+def consumers(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Faces]:
+    faces = Faces(request.param, cluster.bootstrap_servers, "consumer")
+    try:
+        yield faces
+    finally:
+        faces.close()
+
+
+class TestOnKafka(ConsumerProtocol):
+    """What every broker with the protocol does."""
+
+
+def test_a_group_changes_over_one_member_after_the_other(
+    consumers: Faces, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(4)
+    old = [consumers(topic, group_id=group, group_protocol="classic") for _ in range(2)]
+    poll_until(old, lambda: sorted(map(len, shares(old))) == [2, 2])
+    new = consumers(topic, group_id=group)
+    poll_until([*old, new], lambda: sorted(map(len, shares([*old, new]))) == [1, 1, 2])
+    for member in old:
+        member.close()
+    poll_until([new], lambda: shares([new]) == [[0, 1, 2, 3]])
+
+
+def test_a_topic_that_comes_later_is_found_by_the_brokers_pattern(consumers: Faces, admin: Admin, group: str) -> None:
+    stem = f"p-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([Topic(f"{stem}-a", 1)])
+    consumer = consumers(group_id=group)
+    consumer.subscribe(SubscriptionPattern(f"{stem}-.*"))
+    poll_until([consumer], lambda: len(consumer.assignment()) == 1)
+    admin.create_topics([Topic(f"{stem}-b", 2)])
+    deadline = time.monotonic() + 60  # the broker looks again every 10 s at the earliest
+    while len(consumer.assignment()) < 3:
+        assert time.monotonic() < deadline, consumer.health()
+        consumer.poll(0.5)
+    assert consumer.assignment() == {TopicPartition(f"{stem}-{rest}", n) for rest, n in (("a", 0), ("b", 0), ("b", 1))}
+
+
+def test_javas_tool_sees_what_we_hold_and_what_we_committed(
+    cluster: Cluster, new_topic: Callable[..., str], produce: Callable[..., None], group: str
+) -> None:
+    topic = new_topic(2)
+    produce(topic, b"x", b"y")
+    options = {"group_id": group, "group_protocol": "consumer", "auto_offset_reset": "earliest", "client_id": "ours"}
+    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
+        poll_until([consumer], lambda: consumer.lag().get(TopicPartition(topic, 0)) == 0)
+        consumer.commit()
+        arguments = ("--bootstrap-server", cluster.bootstrap_servers, "--describe", "--group", group)
+        described = tools.run("groups", *arguments, "--offsets", version=cluster.version)
+        state = tools.run("groups", *arguments, "--state", version=cluster.version)
+    rows = [line.split() for line in described.out.splitlines() if line.startswith(group)]
+    assert sorted((row[2], row[3], row[4], row[8]) for row in rows) == [
+        ("0", "2", "2", "ours"),
+        ("1", "0", "0", "ours"),
+    ]
+    assert "Stable" in state.out
+
+
+def test_a_broker_without_the_protocol_is_a_clear_error(started: Callable[[str], Cluster], topic: str) -> None:
+    old = started("3.9.2")
+    options = {"bootstrap_servers": old.bootstrap_servers, "group_id": "g", "group_protocol": "consumer"}
+    expected = pytest.raises(errors.UnsupportedVersion, match=r"group_protocol='classic'.*group\.version=1")
+    with Consumer(topic, **options) as consumer, expected:
+        poll_until([consumer], lambda: False)
