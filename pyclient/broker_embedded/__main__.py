@@ -22,6 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker option by Kafka's name"
     )
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--control-port", type=int, help="serve the test user's controls there; 0 picks a free port")
+    parser.add_argument("--control-host", default="127.0.0.1", help="the address for that")
+    parser.add_argument("--control-fd", type=int, help="serve them on this listening Unix socket")
     options = parser.parse_args(arguments)
     settings = {}
     for text in options.set:
@@ -36,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         profile=options.profile,
         settings=settings,
         with_parent=options.with_parent,
+        control_port=options.control_port,
+        control_host=options.control_host,
+        control_fd=options.control_fd,
     )
 
 

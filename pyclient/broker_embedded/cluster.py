@@ -9,13 +9,16 @@ import tempfile
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
+from pyclient.broker_embedded.cluster_broker import Broker
+from pyclient.broker_embedded.cluster_faults import Faults
+from pyclient.broker_embedded.cluster_requests import Requests
 from pyclient.broker_embedded.config import BrokerConfig
-from pyclient.broker_embedded.runners import ProcessRunner, ThreadRunner
 from pyclient.errors import ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from pyclient.broker_embedded.runners import Runner
@@ -35,6 +38,9 @@ class EmbeddedCluster:
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
     broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and
     the next cluster on it has the same topics and records.
+    What a test may do to it: `cluster.faults` for requests, `cluster.brokers[0]` to kill, stop, pause and start it,
+    `advance_time`, `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` tells what clients asked. With
+    `control_port` (0: any free one) all that is there by HTTP, too: `control_url`.
     A cluster that is still open at interpreter exit is closed after the clients. In a child made by `fork` its address
     can be used; to end or start it is the parent's business (`ForkError`).
     """
@@ -49,22 +55,28 @@ class EmbeddedCluster:
         config: Mapping[str, Any] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        control_port: int | None = None,
     ) -> None:
         """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
         if brokers != 1:
             raise ConfigError(f"brokers is {brokers}: a cluster has one broker for now (replication is not there yet)")
         self._processes = processes
-        self._temporary = data_dir is None
-        self._config = BrokerConfig.build(
-            config, data_dir=os.fspath(data_dir or ""), host=host, port=port, profile=profile
-        )
-        self._runner: Runner | None = None
-        self._closed = False
         self._pid = os.getpid()
+        self._closed = False
+        self._temporary = data_dir is None
+        self._advanced = 0.0
+        checked = BrokerConfig.build(config, data_dir=os.fspath(data_dir or ""), host=host, port=port, profile=profile)
+        if control_port is not None and not 0 <= control_port <= 65535:
+            raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
+        self._brokers = [Broker(checked, processes=processes, control_port=control_port, guard=self._check_open)]
+        self._broker.on_start.append(self._advance_again)
+        self._faults = Faults(self._brokers)
+        self._requests = Requests(self._broker)
 
     def __repr__(self) -> str:
         kind = "process" if self._processes else "thread"
-        state = "closed" if self._closed else "not started" if self._runner is None else self._runner.bootstrap
+        broker = self._broker
+        state = "closed" if self._closed else "not started" if broker.state == "new" else broker.address
         return f"<EmbeddedCluster 1 broker in a {kind}, {state}>"
 
     def __enter__(self) -> EmbeddedCluster:
@@ -76,30 +88,52 @@ class EmbeddedCluster:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_runner", None) is not None and not self._closed and self._is_mine():
+        if getattr(self, "_requests", None) and self._broker.state != "new" and not self._closed and self._is_mine():
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
     @property
+    def brokers(self) -> tuple[Broker, ...]:
+        """The brokers, each with `kill()`, `stop()`, `start()`, `restart()`, `pause()` and `resume()`."""
+        return tuple(self._brokers)
+
+    @property
+    def faults(self) -> Faults:
+        """Makes requests fail, take long, get lost or wait."""
+        return self._faults
+
+    @property
+    def requests(self) -> Requests:
+        """The log of what clients asked; off until its `start()`."""
+        return self._requests
+
+    @property
     def bootstrap_servers(self) -> str:
         """`host:port`, for any Kafka client. `ClosedError` when the cluster does not run."""
-        return self._running().bootstrap
+        self._check_not_closed()
+        return self._broker.address
 
     @property
     def alive(self) -> bool:
         """Whether the broker runs: False before `start()`, after `kill()`, and when its process has crashed."""
-        return self._runner is not None and self._runner.alive
+        return self._broker.alive
 
     @property
     def data_dir(self) -> str:
         """Where the broker keeps its files."""
-        return self._config.data_dir
+        return self._broker.data_dir
 
     @property
     def pid(self) -> int | None:
         """The broker's process, or None when it runs in a thread."""
-        runner = self._running()
-        return runner.pid if isinstance(runner, ProcessRunner) else None
+        self._check_not_closed()
+        return self._broker.pid
+
+    @property
+    def control_url(self) -> str | None:
+        """Where the same controls are served by HTTP, if `control_port` was given: `http://127.0.0.1:.../`."""
+        self._check_open()
+        return self._broker.control_url
 
     def start(self) -> EmbeddedCluster:
         """Start the broker, or start it again after `kill()` or a crash: on the same data and port.
@@ -111,27 +145,26 @@ class EmbeddedCluster:
             raise ClosedError("the cluster is closed: make a new one (on the same data_dir, if it had one)")
         if self.alive:
             return self
-        if not self._config.data_dir:
-            self._config = self._config.at(data_dir=tempfile.mkdtemp(prefix="pyclient-cluster-"))
+        if not self.data_dir:
+            self._broker.config = self._broker.config.at(data_dir=tempfile.mkdtemp(prefix="pyclient-cluster-"))
         _close_at_exit(self)
         try:
-            self._runner = ProcessRunner(self._config) if self._processes else ThreadRunner(self._config)
+            self._broker.start()
         except BaseException:
             self._remove_data()
             raise
-        self._config = self._config.at(port=self._runner.port)
         return self
 
     def kill(self) -> None:
         """End the broker as a crash would (SIGKILL with `processes=True`); `start()` brings it back."""
-        self._check_process()
-        self._running().kill()
+        self._check_open()
+        self._broker.kill()
 
     def restart(self) -> None:
         """Stop the broker cleanly, if it runs, and start it again on the same data and port."""
         self._check_process()
-        if self._runner is not None:
-            self._runner.stop()
+        if self._broker.alive:
+            self._broker.stop()
         self.start()
 
     def close(self) -> None:
@@ -144,17 +177,77 @@ class EmbeddedCluster:
         self._closed = True
         _live.discard(self)
         try:
-            if self._runner is not None:
-                self._runner.stop()
+            if self._broker.state != "new":
+                self._broker.runner.stop()
         finally:
             self._remove_data()
 
-    def _running(self) -> Runner:
+    def advance_time(self, seconds: float) -> None:
+        """Let the broker's clock jump: sessions expire, records age, waiting requests are answered. Clients' do not.
+
+        Returns when what is due by that was begun. The jump stays when the broker is started again.
+        """
+        self._ask("POST", "/time/advance", {"seconds": seconds})
+        self._advanced += seconds
+
+    def retention_now(self) -> int:
+        """Apply retention to all logs, by time and by size; how many segments went. Active segments may go, too."""
+        removed: int = self._ask("POST", "/retention")["segments_removed"]
+        return removed
+
+    def wait_group(
+        self,
+        group: str,
+        state: str | Iterable[str] | None = None,
+        members: int | None = None,
+        timeout: float = 10.0,
+    ) -> dict[str, Any]:
+        """Wait until a group is in `state` (one or several of Kafka's names) and has so many `members`.
+
+        Without both, until it exists. Gives `group`, `state`, `type`, `protocol_type` and `members` (their `member_id`,
+        `instance_id`, `client_id`, `client_host`). `KafkaTimeout` after `timeout` seconds tells what it was last.
+        """
+        states = state if state is None or isinstance(state, str) else ",".join(state)
+        values = {"state": states, "members": members, "timeout": timeout}
+        return self._ask("GET", f"/groups/{quote(group, safe='')}/wait", values, timeout)
+
+    def wait_topic(
+        self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """Wait until a topic exists with at least so many `partitions`, and `records` in all of them together.
+
+        Gives `topic`, `topic_id` and `partitions` (`partition`, `leader`, `start_offset`, `end_offset`,
+        `high_watermark`). `KafkaTimeout` after `timeout` seconds tells what it was last.
+        """
+        values = {"partitions": partitions, "records": records, "timeout": timeout}
+        return self._ask("GET", f"/topics/{quote(topic, safe='')}/wait", values, timeout)
+
+    def _ask(
+        self, method: str, path: str, values: Mapping[str, Any] | None = None, timeout: float = 0.0
+    ) -> dict[str, Any]:
+        given = {name: value for name, value in (values or {}).items() if value is not None}
+        return self._broker.call(method, path, given, timeout=timeout)
+
+    @property
+    def _broker(self) -> Broker:
+        return self._brokers[0]
+
+    @property
+    def _runner(self) -> Runner:
+        return self._broker.runner
+
+    def _advance_again(self) -> None:
+        if self._advanced:
+            self._ask("POST", "/time/advance", {"seconds": self._advanced})
+
+    def _check_open(self) -> None:
+        """`ClosedError` after `close()`, `ForkError` in a forked child."""
+        self._check_process()
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
         if self._closed:
             raise ClosedError("the cluster is closed")
-        if self._runner is None:
-            raise ClosedError("the cluster was not started: use `with` or start()")
-        return self._runner
 
     def _is_mine(self) -> bool:
         return self._pid == os.getpid()
@@ -164,8 +257,8 @@ class EmbeddedCluster:
             raise ForkError(f"this cluster belongs to process {self._pid}, which alone may start and end it")
 
     def _remove_data(self) -> None:
-        if self._temporary and self._config.data_dir:
-            shutil.rmtree(self._config.data_dir, ignore_errors=True)
+        if self._temporary and self.data_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
 
 _live: Final[weakref.WeakSet[EmbeddedCluster]] = weakref.WeakSet()

@@ -45,7 +45,14 @@ class LiveFault:
 
     def describe(self) -> dict[str, Any]:
         """The fault as JSON has it."""
-        return {"id": self.number, **self.spec.as_json(), "hits": self.hits, "held": self.held, "over": self.over}
+        return {
+            "id": self.number,
+            **self.spec.as_json(),
+            "hits": self.hits,
+            "seen": self._seen,
+            "held": self.held,
+            "over": self.over,
+        }
 
     def takes(self, name: str, request: Request[Any], context: RequestContext) -> bool:
         """Whether the fault is for this request; it counts as one then."""
@@ -146,6 +153,14 @@ class Interceptor:
         for fault in faults:
             self.cancel(fault)
         return len(faults)
+
+    def move(self, node: BrokerNode) -> None:
+        """Another node took the place of the one before: the faults are its now, and the log goes on."""
+        self._node = node
+        self._tasks = {}
+        if self.log is not None:
+            self.log.node = node
+        self.attach()
 
     def attach(self) -> None:
         """Stand in the way of requests only as long as there is a reason: it costs a request a microsecond or two."""

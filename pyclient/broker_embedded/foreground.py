@@ -8,17 +8,20 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config import BrokerConfig
-from pyclient.errors import KafkaError
+from pyclient.broker_embedded.hosting import NodeHost, serve_controls
+from pyclient.errors import ConfigError, KafkaError
 from pyclient.net.loop_thread import new_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from pyclient.broker_embedded.control_http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -31,11 +34,16 @@ def serve(
     profile: str = "kafka",
     settings: Mapping[str, str] | None = None,
     with_parent: bool = False,
+    control_port: int | None = None,
+    control_host: str = "127.0.0.1",
+    control_fd: int | None = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C; the exit status.
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
     `data_dir` the data is in a temporary directory that goes with the broker. `with_parent` ends it when stdin closes.
+    With `control_port` (0: any free one) the test user's controls are served there by HTTP, and the second line on
+    stdout is `control.url=http://HOST:PORT/`; `control_fd` is a listening Unix socket for the same.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with contextlib.ExitStack() as stack:
@@ -43,14 +51,22 @@ def serve(
             if data_dir is None:
                 data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
             config = BrokerConfig.build(settings, data_dir=data_dir, host=host, port=port, profile=profile)
-            return serve_forever(config, with_parent=with_parent)
+            control = None
+            if control_port is not None:
+                control = stack.enter_context(listen_for_controls(control_host, control_port))
+            return serve_forever(config, with_parent=with_parent, control=control, control_fd=control_fd)
         except (KafkaError, OSError) as error:
             print(f"pyclient broker: {error}", file=sys.stderr)  # noqa: T201 - a command's answer to its user
             return 1
 
 
 def serve_forever(
-    config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None, with_parent: bool = False
+    config: BrokerConfig,
+    *,
+    on_ready: Callable[[str], None] | None = None,
+    with_parent: bool = False,
+    control: socket.socket | None = None,
+    control_fd: int | None = None,
 ) -> int:
     """Run one node until SIGTERM or Ctrl-C, on a loop of its own in this thread; 0 after a clean end.
 
@@ -58,33 +74,63 @@ def serve_forever(
     """
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(config, loop, on_ready or _announce, with_parent))
+        return loop.run_until_complete(_serve(config, loop, on_ready or _announce, with_parent, control, control_fd))
     finally:
         loop.close()
 
 
 async def _serve(
-    config: BrokerConfig, loop: asyncio.AbstractEventLoop, on_ready: Callable[[str], None], with_parent: bool
+    config: BrokerConfig,
+    loop: asyncio.AbstractEventLoop,
+    on_ready: Callable[[str], None],
+    with_parent: bool,
+    control: socket.socket | None,
+    control_fd: int | None,
 ) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = BrokerNode(config, loop=loop)
-    await node.start()
+    host = NodeHost(config, loop)
+    await host.start()
+    servers: list[ControlServer] = []
+    if control_fd is not None:
+        _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
+    if control is not None:
+        servers.append(await serve_controls(host, control))
     gc.freeze()  # what start-up made stays: later collections need not look at it
     if with_parent:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stopping)
-    on_ready(address(config, node))
+    on_ready(host.address)
+    if control is not None:
+        print(f"control.url={host.controls.url}", flush=True)  # noqa: T201 - a starter waits for it, too
     await stopping.wait()
     log.info("stopping")
-    await node.stop()
+    for server in servers:
+        await server.close()
+    await host.stop()
     return 0
 
 
-def address(config: BrokerConfig, node: BrokerNode) -> str:
-    """What a client on this machine uses as bootstrap.servers."""
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
-    return f"[{host}]:{node.port}" if ":" in host else f"{host}:{node.port}"
+def listen_for_controls(host: str, port: int) -> socket.socket:
+    """A listening socket for the test user's controls; `ConfigError` if the address cannot be had."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
+
+
+def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[ControlServer]) -> None:
+    """Load what serves the controls with the first connection, if one ever comes: a start stays quick."""
+
+    async def begin() -> None:
+        servers.append(await serve_controls(host, listener))
+
+    def first() -> None:
+        host.loop.remove_reader(listener.fileno())
+        tasks.add(host.loop.create_task(begin()))
+
+    tasks: set[asyncio.Task[None]] = set()
+    host.loop.add_reader(listener.fileno(), first)
 
 
 def _on_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

@@ -17,6 +17,8 @@ from pyclient.errors import ClientError, KafkaTimeout
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.control_channel import Channel, SocketChannel
+    from pyclient.broker_embedded.control_http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -42,37 +44,86 @@ class Runner(Protocol):
     def alive(self) -> bool:
         """Whether it still serves."""
 
+    @property
+    def channel(self) -> Channel:
+        """The way to its controls."""
+
     def stop(self) -> None:
         """End it cleanly."""
 
     def kill(self) -> None:
         """End it as a crash would."""
 
+    def pause(self) -> None:
+        """Freeze it: it reads and answers nothing, and its timers stand still. Returns when it is so."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
 
 class ThreadRunner:
     """A node on an event loop in a daemon thread."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        from pyclient.broker_embedded.broker import BrokerNode
-        from pyclient.broker_embedded.foreground import address
+    def __init__(self, config: BrokerConfig, control_port: int | None = None) -> None:
+        from pyclient.broker_embedded.hosting import NodeHost
         from pyclient.net.loop_thread import LoopThread
 
         self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}")
         self._thread.start()
-        self.node: BrokerNode = BrokerNode(config, loop=self._thread.loop)
+        self._host = NodeHost(config, self._thread.loop)
+        self._control: ControlServer | None = None
+        self._channel: Channel | None = None
+        self._resumed: threading.Event | None = None
         try:
-            self._thread.run(self.node.start(), START_SECONDS)
+            self._thread.run(self._host.start(), START_SECONDS)
+            if control_port is not None:
+                self._control = self._thread.run(self._serve_controls(control_port), START_SECONDS)
         except BaseException:
             self._thread.stop(STOP_SECONDS)
             raise
-        self.port = self.node.port
-        self.bootstrap = address(config, self.node)
+        self.port = self._host.config.port
+        self.bootstrap = self._host.address
         _switching.enter()
+
+    @property
+    def node(self) -> BrokerNode:
+        """The node itself; for what only a test of the broker should look at."""
+        assert self._host.node is not None, "the node was stopped by its controls"
+        return self._host.node
 
     @property
     def alive(self) -> bool:
         """Whether the loop runs."""
-        return self._thread.running
+        return self._thread.running and self._host.node is not None
+
+    @property
+    def channel(self) -> Channel:
+        """The way to its controls: its loop."""
+        if self._channel is None:
+            from pyclient.broker_embedded.control_channel import ThreadChannel
+
+            self._channel = ThreadChannel(self._thread, self._host.controls)
+        return self._channel
+
+    def pause(self) -> None:
+        """Block the loop's thread: what clients send stays in the system's buffers."""
+        if self._resumed is None:
+            self._resumed = threading.Event()
+            frozen = threading.Event()
+            self._thread.call_soon(_freeze, frozen, self._resumed)
+            frozen.wait(STOP_SECONDS)
+
+    def resume(self) -> None:
+        """Let the loop's thread go on."""
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    async def _serve_controls(self, port: int) -> ControlServer:
+        from pyclient.broker_embedded.foreground import listen_for_controls
+        from pyclient.broker_embedded.hosting import serve_controls
+
+        return await serve_controls(self._host, listen_for_controls("127.0.0.1", port))
 
     def stop(self) -> None:
         """Stop the node, then its thread."""
@@ -85,9 +136,12 @@ class ThreadRunner:
     def _end(self, *, clean: bool) -> None:
         if not self._thread.running:
             return
+        self.resume()
         _switching.leave()
         try:
-            self._thread.run(self.node.stop(clean), STOP_SECONDS)
+            if self._control is not None:
+                self._thread.run(self._control.close(), STOP_SECONDS)
+            self._thread.run(self._host.stop(clean), STOP_SECONDS)
         finally:
             self._thread.stop(STOP_SECONDS)
 
@@ -95,15 +149,21 @@ class ThreadRunner:
 class ProcessRunner:
     """A node in a process that `sys.executable -m pyclient.broker_embedded` makes; it ends with this process, too."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, control_port: int | None = None) -> None:
+        from pyclient.broker_embedded.control_channel import SocketChannel
+
         self._ending = False
+        self._paused = False
         self._stderr: IO[bytes] = tempfile.TemporaryFile(prefix="pyclient-broker-stderr-")  # noqa: SIM115
+        self._channel: SocketChannel = SocketChannel()
+        descriptor = self._channel.listener.fileno()
         self._process = subprocess.Popen(
-            _command(config),
+            _command(config, control_port, descriptor),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=_environment(),
+            pass_fds=(descriptor,),
             start_new_session=True,  # a Ctrl-C at the terminal is for the tests; they end their broker
         )
         try:
@@ -125,6 +185,25 @@ class ProcessRunner:
         """Whether the process runs."""
         return self._process.poll() is None
 
+    @property
+    def channel(self) -> Channel:
+        """The way to its controls: a Unix socket."""
+        return self._channel
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.alive and not self._paused:
+            self._paused = True
+            self._process.send_signal(signal.SIGSTOP)
+            if hasattr(os, "waitid"):  # not on macOS
+                os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._paused:
+            self._paused = False
+            self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """SIGTERM, and SIGKILL when it does not end within a minute."""
         self._end(signal.SIGTERM)
@@ -141,6 +220,7 @@ class ProcessRunner:
 
     def _end(self, number: signal.Signals) -> None:
         self._ending = True
+        self._channel.close()
         if self.alive:
             self._process.send_signal(number)
             self._process.send_signal(signal.SIGCONT)
@@ -161,7 +241,7 @@ class ProcessRunner:
         stdout = self._process.stdout
         assert stdout is not None
         line = b""
-        while not line.endswith(b"\n"):
+        while b"\n" not in line:
             ready, _, _ = select.select([stdout], [], [], START_SECONDS)
             if not ready:
                 raise KafkaTimeout(f"the broker process did not serve within {START_SECONDS:g} s: {self.stderr_tail()}")
@@ -170,7 +250,7 @@ class ProcessRunner:
                 code = self._process.wait(STOP_SECONDS)
                 raise ClientError(f"the broker process ended with status {code} before it served: {self.stderr_tail()}")
             line += more
-        return line.decode().strip().removeprefix("bootstrap.servers=")
+        return line.partition(b"\n")[0].decode().strip().removeprefix("bootstrap.servers=")
 
     def _watch(self) -> None:
         code = self._process.wait()
@@ -205,10 +285,18 @@ class _Switching:
 _switching: Final = _Switching()
 
 
-def _command(config: BrokerConfig) -> list[str]:
+def _freeze(frozen: threading.Event, resumed: threading.Event) -> None:
+    frozen.set()
+    resumed.wait()
+
+
+def _command(config: BrokerConfig, control_port: int | None, control_fd: int) -> list[str]:
     command = [sys.executable, "-m", "pyclient.broker_embedded", "--with-parent"]
     command += ["--host", config.host, "--port", str(config.port)]
     command += ["--data-dir", config.data_dir, "--profile", config.profile]
+    command += ["--control-fd", str(control_fd)]
+    if control_port is not None:
+        command += ["--control-port", str(control_port)]
     for name, value in config.explicit.items():
         command += ["--set", f"{name}={value}"]
     return command

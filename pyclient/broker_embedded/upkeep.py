@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.settings import LONG_MAX
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
     from collections.abc import Callable, Iterator
 
     from pyclient.broker_embedded.broker import BrokerNode

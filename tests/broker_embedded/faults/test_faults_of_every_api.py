@@ -127,9 +127,7 @@ def test_topics_are_found_by_their_ids() -> None:
     from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
     partition = FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1)
-    request = FetchRequest(
-        max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[partition])]
-    )
+    request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[partition])])
     shape = shape_of("Fetch", 13)
     assert mentions(shape, request, Selection(topic="t7", partitions=frozenset({3})), names)
     assert not mentions(shape, request, Selection(topic="t7", partitions=frozenset({2})), names)
@@ -162,21 +160,23 @@ def test_two_partitions_of_one_request_are_told_apart() -> None:
     served = [PartitionProduceResponse(index=index, error_code=0, base_offset=5) for index in (2, 1)]
     response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=served)])
     answer = Failing(shape, 9, place, CODE, "a test", selection, names).put(request, items, response, done=False)
-    assert [
-        (each.index, each.error_code, each.base_offset) for each in answer.responses[0].partition_responses
-    ] == [(2, 0, 5), (0, CODE, -1), (1, 0, 5)]
+    assert [(each.index, each.error_code, each.base_offset) for each in answer.responses[0].partition_responses] == [
+        (2, 0, 5),
+        (0, CODE, -1),
+        (1, 0, 5),
+    ]
 
 
 def test_a_config_resource_is_a_topic_or_a_group_by_its_type() -> None:
     from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
-    resources = [DescribeConfigsResource(resource_type=kind, resource_name="a") for kind in (2, 4, 32)]
-    request = DescribeConfigsRequest(resources=resources)
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name="a", configuration_keys=None) for kind in (2, 4, 32)
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=False)
     shape = shape_of("DescribeConfigs", 4)
     for selection, kind in ((Selection(topic="a"), 2), (Selection(group="a"), 32)):
         items = items_of(shape, request, names)
         assert items is not None
         mark(items, 0, selection)
         assert [item.source.resource_type for item in items if item.failed] == [kind]
-
-

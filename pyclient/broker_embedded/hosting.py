@@ -1,0 +1,77 @@
+"""Runs one node on a loop, and runs it again after it was stopped or killed: on the same data, port and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.broker import BrokerNode
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.control import Controls
+    from pyclient.broker_embedded.control_http import ControlServer
+
+
+class NodeHost:
+    """A place for a node. `on_start` are called with each node that was started."""
+
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.loop = loop
+        self.node: BrokerNode | None = None
+        self.on_start: list[Callable[[BrokerNode], None]] = []
+        self._shift = 0.0
+        self._controls: Controls | None = None
+
+    def __repr__(self) -> str:
+        return f"<NodeHost {self.node!r}>"
+
+    @property
+    def address(self) -> str:
+        """What a client on this machine uses as bootstrap.servers."""
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.config.host, self.config.host)
+        return f"[{host}]:{self.config.port}" if ":" in host else f"{host}:{self.config.port}"
+
+    @property
+    def controls(self) -> Controls:
+        """The test user's controls of the node; loaded when first needed."""
+        if self._controls is None:
+            from pyclient.broker_embedded.control import Controls
+
+            self._controls = Controls(self)
+        return self._controls
+
+    async def start(self) -> None:
+        """Start a node, if none runs. Errors as those of `BrokerNode.start`."""
+        if self.node is not None:
+            return
+        node = BrokerNode(self.config, loop=self.loop)
+        node.clock.advance(self._shift)
+        await node.start()
+        self.config = self.config.at(port=node.port)
+        self.node = node
+        for call in self.on_start:
+            call(node)
+
+    async def stop(self, clean: bool = True) -> None:
+        """End the node, if one runs. With `clean=False` as if its process had been killed."""
+        node, self.node = self.node, None
+        if node is not None:
+            self._shift = node.clock.shift
+            await node.stop(clean)
+
+
+async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer:
+    """Serve the controls of a host on a listening socket, TCP or Unix."""
+    from pyclient.broker_embedded.control_http import ControlServer, url_of
+
+    url = url_of(listener)
+    if url is not None:
+        host.controls.url = url
+    server = ControlServer(host.controls, host=None if url is None else listener.getsockname()[0])
+    await server.start(listener)
+    return server
