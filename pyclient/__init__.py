@@ -14,7 +14,14 @@ from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
     from pyclient.consumer import AsyncConsumer, Consumer, Records, SubscriptionPattern
-    from pyclient.producer import AsyncProducer, BatchFuture, DeliveryFuture, Producer
+    from pyclient.producer import (
+        AsyncProducer,
+        BatchFuture,
+        DeliveryFuture,
+        Producer,
+        ProducerInterceptor,
+        ProducerRecord,
+    )
     from pyclient.records import Record
 
 __version__ = "0.1.0"
@@ -31,6 +38,8 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "Record",
     "RecordMetadata",
     "Records",
@@ -49,6 +58,8 @@ _HOMES = {
     "DeliveryFuture": "pyclient.producer",
     "NewTopic": "pyclient.admin",
     "Producer": "pyclient.producer",
+    "ProducerInterceptor": "pyclient.producer",
+    "ProducerRecord": "pyclient.producer",
     "Record": "pyclient.records",
     "Records": "pyclient.consumer",
     "SubscriptionPattern": "pyclient.consumer",

@@ -261,18 +261,19 @@ def resolve(
     """A config from keyword `options` and a Kafka-style `config` dictionary.
 
     The dictionary's names have dots or underscores, its values may be strings: `{"linger.ms": "5"}`. A keyword of
-    `None` means the default where `None` is no value of the option. Raises `ConfigError` for an option that is
+    `None` means the default where `None` is no value of the option; in the dictionary, which says what it wants, it is
+    impossible. Raises `ConfigError` for an option that is
     unknown, impossible, not supported, or given twice.
     """
     specs = options_of(cls)
     names = {alias: name for name, spec in specs.items() for alias in (name, *spec.rule.aliases)}
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    for given, value, source in _given(options, config):
+    for given, value, source, by_keyword in _given(options, config):
         name = names.get(given.replace(".", "_"))
         if name is None:
             raise ConfigError(_unknown(cls, given, names))
-        if value is None and not specs[name].nullable:
+        if value is None and by_keyword and not specs[name].nullable:
             continue
         if name in origin:
             raise ConfigError(f"{name} is given twice: {origin[name]} and {source}")
@@ -281,13 +282,14 @@ def resolve(
     return cls(**values)
 
 
-def _given(options: Mapping[str, Any], config: Mapping[str, Any] | None) -> Iterable[tuple[str, Any, str]]:
+def _given(options: Mapping[str, Any], config: Mapping[str, Any] | None) -> Iterable[tuple[str, Any, str, bool]]:
+    """Name, value, where it was given in words, and whether that is as a keyword."""
     for name, value in options.items():
-        yield name, value, f"as keyword {name}"
+        yield name, value, f"as keyword {name}", True
     for name, value in (config or {}).items():
         if not isinstance(name, str):
             raise ConfigError(f"config has the key {name!r}: option names are strings, like 'linger.ms'")
-        yield name, value, f"in config as {name!r}"
+        yield name, value, f"in config as {name!r}", False
 
 
 def _unknown(cls: type[ClientConfig], given: str, names: Mapping[str, str]) -> str:

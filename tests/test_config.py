@@ -104,6 +104,12 @@ def test_none_as_a_keyword_means_the_default():
     assert config.linger_ms == 5.0
 
 
+def test_none_in_the_dictionary_is_impossible_where_it_is_no_value_of_the_option():
+    assert "linger_ms=None is not possible: it takes a number" in refused(None, {"linger.ms": None})
+    assert "acks=None is not possible" in refused(None, {"acks": None})
+    assert resolve(SampleConfig, BASE, {"token": None}).token is None
+
+
 def test_a_secret_never_shows():
     config = resolve(SampleConfig, {**BASE, "token": "hunter2"})
     assert "hunter2" not in repr(config)

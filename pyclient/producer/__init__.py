@@ -4,6 +4,7 @@ from pyclient.producer.async_producer import AsyncProducer
 from pyclient.producer.batch_future import BatchFuture, BatchMetadata
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.delivery import DeliveryFuture
+from pyclient.producer.interceptors import ProducerInterceptor, ProducerRecord
 from pyclient.producer.producer import Producer
 
 __all__ = [
@@ -13,5 +14,7 @@ __all__ = [
     "DeliveryFuture",
     "Producer",
     "ProducerConfig",
+    "ProducerInterceptor",
     "ProducerOptions",
+    "ProducerRecord",
 ]

@@ -29,6 +29,7 @@ from pyclient.producer.core import (
 )
 from pyclient.producer.delivery import Delivery, DeliveryFuture, await_done
 from pyclient.producer.forking import tell_after_fork
+from pyclient.producer.interceptors import Interceptors, ProducerRecord, SentRows, as_pairs, records_of
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
 from pyclient.records import RecordAppender
 
@@ -67,7 +68,8 @@ class AsyncProducer(RecordAppender):
         self._starting: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
         self._topics: dict[str, TopicQueues] = {}
-        self._plain = self._config.partitions_by_key and not self._config.serializes
+        self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
+        self._plain = self._config.plain
         tell_after_fork(self)
 
     async def start(self) -> None:
@@ -113,30 +115,56 @@ class AsyncProducer(RecordAppender):
         See `Producer.send`; `on_delivery(future)` is called on the loop.
         """
         if not self._plain:
-            key, value, partition = await self._prepare(topic, key, value, partition)
+            if self._interceptors is not None:
+                record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
+                future = await self._send_intercepted(self._interceptors, record, self._deadline())
+                if on_delivery is not None:
+                    future.add_done_callback(on_delivery)
+                return future
+            key, value, partition = await self._prepare(topic, key, value, partition, self._deadline())
         if headers is not None:
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
         try:
-            future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
-            if future is None:
+            accepted: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
+            if accepted is None:
                 if timestamp_ms is None:
                     timestamp_ms = self._clock.time_ms()
-                future = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
+                deadline = self._deadline()
+                accepted = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition, deadline)
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition) from error
         if on_delivery is not None:
-            future.add_done_callback(on_delivery)
+            accepted.add_done_callback(on_delivery)
+        return accepted
+
+    async def _send_intercepted(
+        self, interceptors: Interceptors, record: ProducerRecord, deadline: float
+    ) -> DeliveryFuture:
+        """What the interceptors make of a record."""
+        record = interceptors.on_send(record)
+        topic, key, value, partition = record.topic, record.key, record.value, record.partition
+        try:
+            time = self._clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
+            key, value, partition = await self._prepare(topic, key, value, partition, deadline)
+            future = await self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
+        except WRONG_RECORD as error:
+            explained = explain(topic, key, value, error, partition)
+            interceptors.refused(record, explained)
+            raise explained from error
+        except Exception as error:
+            interceptors.refused(record, error)
+            raise
+        interceptors.watch(record, future)
         return future
 
     async def _send_slowly(
-        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
+        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, deadline: float
     ) -> DeliveryFuture:
         core = await self._started()
         check_topic(topic)
         check_partition(partition)
-        deadline = self._deadline()
         if core.loop.scheduled:
             await asyncio.sleep(0)  # full batches wait for a turn of the loop; records that never wait would keep it
 
@@ -162,8 +190,16 @@ class AsyncProducer(RecordAppender):
         core = await self._started()
         check_topic(topic)
         check_partition(partition)
-        rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
         deadline = self._deadline()
+        if self._interceptors is not None:
+            sent = SentRows(core.desk, topic, len(values))
+            for row, record in enumerate(records_of(topic, values, keys, headers, timestamps_ms, partition)):
+                try:
+                    sent.sent(row, await self._send_intercepted(self._interceptors, record, deadline))
+                except (KafkaError, ValueError) as error:
+                    sent.refused(row, error)
+            return sent.future()
+        rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
         queues = await self._learn(topic, partition, deadline)
         choose = chooser(core, topic, queues.count, keys is not None)
         bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows))
@@ -181,12 +217,14 @@ class AsyncProducer(RecordAppender):
         check_topic(topic)
         return list(range((await self._learn(topic, None, self._deadline())).count))
 
-    async def _prepare(self, topic: str, key: Any, value: Any, partition: int | None) -> tuple[Any, Any, int | None]:
+    async def _prepare(
+        self, topic: str, key: Any, value: Any, partition: int | None, deadline: float
+    ) -> tuple[Any, Any, int | None]:
         core = await self._started()
         key, value = core.serialize(topic, key, value)
         if partition is None and not self._config.partitions_by_key:
             check_topic(topic)
-            partition = core.choose(await self._learn(topic, None, self._deadline()), key)
+            partition = core.choose(await self._learn(topic, None, deadline), key)
         return key, value, partition
 
     async def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from pyclient.config import ClientConfig, ClientOptions, option
 from pyclient.errors import ConfigError
+from pyclient.producer.interceptors import Interceptor, interceptors_of
 from pyclient.producer.partitioner import Partitioner
 
 Serializer = Callable[[Any], bytes]
@@ -45,6 +46,7 @@ class ProducerConfig(ClientConfig):
             "transactional_id": _NOT_YET,
             "transaction_timeout_ms": _NOT_YET,
             "transaction_two_phase_commit_enable": _NOT_YET,
+            "interceptor_classes": "give objects as keyword argument: interceptors=[...]",
             "partitioner_class": "give a callable as keyword argument: partitioner=lambda topic, key, count: ...",
             "queue_buffering_max_messages": "records are bounded by their bytes: use buffer_memory",
         }
@@ -131,6 +133,13 @@ class ProducerConfig(ClientConfig):
     value_serializer: Serializer | None = option(
         None, doc="Turns values into bytes.", convert=_serializer, allowed="a callable that returns bytes"
     )
+    interceptors: tuple[Interceptor, ...] = option(
+        (),
+        doc="See and may change every record before it is sent, and are told what became of it (KIP-42); "
+        "`ProducerInterceptor` says how.",
+        convert=interceptors_of,
+        allowed="objects with on_send(record) or on_acknowledgement(metadata, error, headers), or an on_send alone",
+    )
 
     def __post_init__(self) -> None:
         """Checks every option, then those that depend on each other."""
@@ -175,6 +184,11 @@ class ProducerConfig(ClientConfig):
         return self.partitioner is None and not self.partitioner_ignore_keys
 
     @property
+    def plain(self) -> bool:
+        """Whether a record is sent as it is given: no serializer, partitioner or interceptor has a say."""
+        return self.partitions_by_key and not self.serializes and not self.interceptors
+
+    @property
     def compression_level(self) -> int | None:
         """The level of the chosen compression; None for its default."""
         levels = {
@@ -209,3 +223,4 @@ class ProducerOptions(ClientOptions, total=False):
     metadata_max_idle_ms: int
     key_serializer: Serializer | None
     value_serializer: Serializer | None
+    interceptors: Sequence[Interceptor] | Interceptor

@@ -209,7 +209,11 @@ class Delivery(BatchOutcome):
         if self.failure is None or self.error is None:
             return None
         self.failure.observe((index,))
-        return fresh_copy(self.record_errors.get(index, self.error))
+        return self.peek(index)
+
+    def peek(self, index: int) -> BaseException | None:
+        """Like `error_of`, without observing: for who only watches."""
+        return None if self.error is None else fresh_copy(self.record_errors.get(index, self.error))
 
     def metadata_of(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Where the delivered record is."""

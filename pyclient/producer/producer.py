@@ -19,6 +19,7 @@ from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.engine import Engine
 from pyclient.producer.forking import tell_after_fork
+from pyclient.producer.interceptors import Interceptors, ProducerRecord, SentRows, as_pairs, records_of
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
 from pyclient.records import RecordSender
 
@@ -51,7 +52,8 @@ class Producer(RecordSender[DeliveryFuture]):
         self._core = self._engine.core
         self._lock = self._core.lock
         self._topics = self._core.topics
-        self._plain = self._direct = self._config.partitions_by_key and not self._config.serializes
+        self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
+        self._plain = self._direct = self._config.plain
         self._stamp_with(self._engine.clock)
         self._append_lock = None if ATOMIC_APPEND else self._lock
         self._lanes = self._core.accumulator.lanes
@@ -63,8 +65,11 @@ class Producer(RecordSender[DeliveryFuture]):
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> DeliveryFuture:
         """A record that needs more than an open batch with room for it."""
+        if self._interceptors is not None:
+            record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
+            return self._send_intercepted(self._interceptors, record, self._deadline())
         if not self._plain:
-            key, value, partition = self._prepare(topic, key, value, partition)
+            key, value, partition = self._prepare(topic, key, value, partition, self._deadline())
         if headers is not None:
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
@@ -74,19 +79,36 @@ class Producer(RecordSender[DeliveryFuture]):
             if future is None:
                 if timestamp_ms is None:
                     timestamp_ms = self._engine.clock.time_ms()
-                future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition)
+                future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition, self._deadline())
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition) from error
         return future
 
+    def _send_intercepted(self, interceptors: Interceptors, record: ProducerRecord, deadline: float) -> DeliveryFuture:
+        """What the interceptors make of a record."""
+        record = interceptors.on_send(record)
+        topic, key, value, partition = record.topic, record.key, record.value, record.partition
+        try:
+            time = self._engine.clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
+            key, value, partition = self._prepare(topic, key, value, partition, deadline)
+            future = self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
+        except WRONG_RECORD as error:
+            explained = explain(topic, key, value, error, partition)
+            interceptors.refused(record, explained)
+            raise explained from error
+        except Exception as error:
+            interceptors.refused(record, error)
+            raise
+        interceptors.watch(record, future)
+        return future
+
     def _send_slowly(
-        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
+        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, deadline: float
     ) -> DeliveryFuture:
         """What may wait: a new topic, a new batch, memory."""
         self._check_process()
         check_topic(topic)
         check_partition(partition)
-        deadline = self._deadline()
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
             return self._core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
@@ -115,9 +137,16 @@ class Producer(RecordSender[DeliveryFuture]):
         self._check_process()
         check_topic(topic)
         check_partition(partition)
-        core, engine = self._core, self._engine
+        core, engine, deadline = self._core, self._engine, self._deadline()
+        if self._interceptors is not None:
+            sent = SentRows(core.desk, topic, len(values))
+            for row, record in enumerate(records_of(topic, values, keys, headers, timestamps_ms, partition)):
+                try:
+                    sent.sent(row, self._send_intercepted(self._interceptors, record, deadline))
+                except (KafkaError, ValueError) as error:
+                    sent.refused(row, error)
+            return sent.future()
         rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
-        deadline = self._deadline()
         queues = self._learn(topic, partition, deadline)
         choose = chooser(core, topic, queues.count, keys is not None)
         bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows))
@@ -135,12 +164,14 @@ class Producer(RecordSender[DeliveryFuture]):
         check_topic(topic)
         return list(range(self._learn(topic, None, self._deadline()).count))
 
-    def _prepare(self, topic: str, key: Any, value: Any, partition: int | None) -> tuple[Any, Any, int | None]:
+    def _prepare(
+        self, topic: str, key: Any, value: Any, partition: int | None, deadline: float
+    ) -> tuple[Any, Any, int | None]:
         key, value = self._core.serialize(topic, key, value)
         if partition is None and not self._config.partitions_by_key:
             self._check_process()
             check_topic(topic)
-            partition = self._core.choose(self._learn(topic, None, self._deadline()), key)
+            partition = self._core.choose(self._learn(topic, None, deadline), key)
         return key, value, partition
 
     def _deadline(self) -> float:

@@ -1,0 +1,208 @@
+"""Interceptors: users' code that sees every record before it is sent, and its outcome when it is known (KIP-42)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pyclient.errors import KafkaError
+from pyclient.producer.batch_future import BatchFuture, Span
+from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
+from pyclient.types import RecordMetadata
+
+logger: Final = logging.getLogger("pyclient.producer")
+
+Pairs = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record as it was given to `send`, before serializers and partitioner; None where nothing was given.
+
+    It cannot be changed: `record.replace(headers=(*record.headers, ("trace", b"1")))` makes another.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Pairs = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    def replace(self, **changes: Any) -> ProducerRecord:
+        """The same record but for these fields."""
+        return dataclasses.replace(self, **changes)
+
+
+class ProducerInterceptor:
+    """What `interceptors=[...]` takes; a subclass overrides what it needs. Any object with one of the methods will do.
+
+    Several are asked in their order, each about what the one before it made of the record. What one raises is logged,
+    and hurts neither the record nor the other interceptors.
+    """
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+        """Called in the thread of `send`, or of `send_many` for each record.
+
+        Returns the record that goes on, this or another; None for this one.
+        """
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None, headers: Pairs) -> None:
+        """The record's outcome is known; called where callbacks run, before the record's own ones.
+
+        If it failed, `error` says why, the offset is -1, and so is the partition if it did not get that far. A record
+        that `send` itself refuses is told of in the thread of that call. That an interceptor was told does not count
+        as somebody having looked: `flush` and `close` raise for the record all the same.
+        """
+
+
+OnSend = Callable[[ProducerRecord], ProducerRecord | None]
+Interceptor = ProducerInterceptor | OnSend
+
+
+def interceptors_of(given: Any) -> tuple[Any, ...]:
+    """The value of the option: some interceptors, or one; `ValueError` for what is none."""
+    items = tuple(given) if isinstance(given, Iterable) else (given,)
+    for item in items:
+        methods = [getattr(item, name, None) for name in ("on_send", "on_acknowledgement")]
+        if isinstance(item, type) or not (callable(item) or any(map(callable, methods))):
+            raise ValueError(f"{item!r} is none")
+    return items
+
+
+class Interceptors:
+    """All interceptors of one producer, one after the other."""
+
+    def __init__(self, interceptors: Sequence[Any]) -> None:
+        self._before: list[OnSend] = []
+        self._after: list[Callable[[RecordMetadata, BaseException | None, Pairs], object]] = []
+        for one in interceptors:
+            on_send, on_acknowledgement = getattr(one, "on_send", None), getattr(one, "on_acknowledgement", None)
+            if on_send is None and on_acknowledgement is None:
+                on_send = one
+            if on_send is not None:
+                self._before.append(on_send)
+            if on_acknowledgement is not None:
+                self._after.append(on_acknowledgement)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """What the interceptors make of the record."""
+        for intercept in self._before:
+            try:
+                record = _checked(intercept(record), record)
+            except Exception:
+                logger.exception(
+                    "the interceptor %r raised; the record for %r goes on without it", intercept, record.topic
+                )
+        return record
+
+    def watch(self, record: ProducerRecord, future: DeliveryFuture) -> None:
+        """The record was accepted: its outcome will be told."""
+        if self._after:
+            future.add_done_callback(partial(self._settled, record.headers))
+
+    def refused(self, record: ProducerRecord, error: BaseException) -> None:
+        """The record was not accepted."""
+        partition = -1 if record.partition is None else record.partition
+        timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
+        self._acknowledged(RecordMetadata(record.topic, partition, -1, timestamp_ms), error, record.headers)
+
+    def _settled(self, headers: Pairs, future: DeliveryFuture) -> None:
+        delivery: Delivery = future.batch
+        delivery, index = delivery.locate(future.index)
+        self._acknowledged(delivery.metadata_of(index, future.timestamp_ms), delivery.peek(index), headers)
+
+    def _acknowledged(self, metadata: RecordMetadata, error: BaseException | None, headers: Pairs) -> None:
+        for tell in self._after:
+            try:
+                tell(metadata, error, headers)
+            except Exception:
+                logger.exception("the interceptor %r raised", tell)
+
+
+def _checked(returned: Any, record: ProducerRecord) -> ProducerRecord:
+    """What an interceptor returned as the record that goes on; `TypeError` if it is none."""
+    if returned is None:
+        return record
+    if not isinstance(returned, ProducerRecord):
+        raise TypeError(f"on_send returns a ProducerRecord or None, not {returned!r}")
+    headers = returned.headers
+    return returned if type(headers) is tuple else returned.replace(headers=as_pairs(headers))
+
+
+def as_pairs(headers: Any) -> Pairs:
+    """Headers as a tuple of pairs, from a mapping too."""
+    if headers is None:
+        return ()
+    return tuple(headers.items() if hasattr(headers, "items") else headers)
+
+
+def records_of(
+    topic: str, values: Any, keys: Any, headers: Any, timestamps_ms: Any, partition: int | None
+) -> list[ProducerRecord]:
+    """The arguments of `send_many` as records; `ValueError` if the columns differ in length."""
+    columns = {"values": _listed(values), "keys": _listed(keys), "headers": _listed(headers)}
+    columns["timestamps_ms"] = _listed(timestamps_ms) if isinstance(timestamps_ms, Iterable) else None
+    lengths = {len(column) for column in columns.values() if column is not None}
+    if len(lengths) > 1:
+        raise ValueError(f"send_many takes columns of one length, these have {sorted(lengths)}")
+    key, header, time = columns["keys"], columns["headers"], columns["timestamps_ms"]
+    return [
+        ProducerRecord(
+            topic,
+            value,
+            None if key is None else key[row],
+            () if header is None else as_pairs(header[row]),
+            partition,
+            timestamps_ms if time is None else time[row],
+        )
+        for row, value in enumerate(columns["values"] or ())
+    ]
+
+
+def _listed(column: Any) -> list[Any] | None:
+    if column is None:
+        return None
+    return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
+
+
+class SentRows:
+    """What became of the rows of a `send_many` that were sent one by one."""
+
+    def __init__(self, desk: DeliveryDesk, topic: str, count: int) -> None:
+        self._desk = desk
+        self._topic = topic
+        self._count = count
+        self._sent: list[tuple[Delivery, int, list[int], list[int]]] = []  # batch, first index, rows, timestamps
+        self._refused: dict[int, BaseException] = {}
+
+    def sent(self, row: int, future: DeliveryFuture) -> None:
+        """A row was accepted."""
+        if self._sent:
+            batch, first, rows, times = self._sent[-1]
+            if batch is future.batch and first + len(rows) == future.index:
+                rows.append(row)
+                times.append(future.timestamp_ms)
+                return
+        self._sent.append((future.batch, future.index, [row], [future.timestamp_ms]))
+
+    def refused(self, row: int, error: KafkaError | ValueError) -> None:
+        """A row was not accepted."""
+        self._refused[row] = error
+
+    def future(self) -> BatchFuture:
+        """The future of all rows; raises the first error if none was accepted."""
+        spans = [Span(*sent) for sent in self._sent]
+        if self._refused:
+            first = next(iter(self._refused.values()))
+            if not spans:
+                raise first
+            delivery = Delivery(self._desk, self._topic, -1)
+            delivery.fail(len(self._refused), first, dict(enumerate(self._refused.values())))
+            spans.append(Span(delivery, 0, list(self._refused), -1))
+        return BatchFuture(self._desk, self._count, spans)

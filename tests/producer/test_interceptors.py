@@ -1,0 +1,170 @@
+"""Interceptors see every record before it is sent and every outcome, in both faces, and can hurt nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
+from tests.producer.network import DROP, PASS, PRODUCE
+
+
+class Watcher(ProducerInterceptor):
+    """Keeps what it sees."""
+
+    def __init__(self):
+        self.records = []
+        self.outcomes = []
+
+    def on_send(self, record):
+        self.records.append(record)
+
+    def on_acknowledgement(self, metadata, error, headers):
+        self.outcomes.append((metadata, error, headers))
+
+
+def tag(name):
+    return lambda record: record.replace(headers=(*record.headers, ("by", name)))
+
+
+def test_a_record_passes_through_all_interceptors_in_their_order_before_it_is_serialized(make, topic, log):
+    watcher = Watcher()
+
+    def doubled(record):
+        return record.replace(value=record.value * 2, timestamp_ms=77)
+
+    face = make(interceptors=[tag(b"1"), doubled, tag(b"2"), watcher], value_serializer=serialization.string)
+    metadata = face.result(face.send(topic, "ab", key=b"k", headers={"a": b"0"}, partition=1))
+    face.flush()
+    headers = (("a", b"0"), ("by", b"1"), ("by", b"2"))
+    assert watcher.records == [ProducerRecord(topic, "abab", b"k", headers, 1, 77)]
+    assert watcher.outcomes == [(metadata, None, headers)]
+    assert (metadata.partition, metadata.offset, metadata.timestamp_ms) == (1, 0, 77)
+    (record,) = log()[1]
+    assert (record.value, record.key, record.headers) == (b"abab", b"k", headers)
+
+
+def test_a_column_passes_record_by_record(make, topic, log):
+    watcher = Watcher()
+    face = make(interceptors=[tag(b"x"), watcher], batch_size=500)
+    values = [b"%d" % number * 10 for number in range(200)]
+    outcome = face.send_many(topic, values, headers=[{"n": value} for value in values], timestamps_ms=range(200))
+    metadata = face.result(outcome)
+    face.flush()
+    assert [record.value for record in watcher.records] == values
+    assert len(watcher.outcomes) == 200 and {one[0] for one in watcher.outcomes} == set(metadata)
+    found = {record.timestamp_ms: record for records in log().values() for record in records}
+    for number, value in enumerate(values):
+        assert found[number].value == value and found[number].headers == (("n", value), ("by", b"x"))
+        assert (metadata[number].partition, metadata[number].offset) == (found[number].partition, found[number].offset)
+
+
+def test_an_interceptor_may_send_records_elsewhere(make, topic, log):
+    def by_size(record):
+        return record.replace(topic=topic if len(record.value) > 1 else f"{topic}-short", partition=0)
+
+    face = make(interceptors=by_size)
+    outcome = face.send_many("nowhere", [b"aa", b"b", b"cc"])
+    face.result(outcome)
+    assert [one.topic for one in face.result(outcome)] == [topic, f"{topic}-short", topic]
+    assert [record.value for record in log()[0]] == [b"aa", b"cc"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda record: 1 / 0, lambda record: "no record", lambda record: record.replace(x=1)]
+)
+def test_what_an_interceptor_raises_is_logged_and_the_record_goes_on(make, topic, log, caplog, wrong):
+    class Raises(Watcher):
+        def on_acknowledgement(self, metadata, error, headers):
+            raise RuntimeError("after")
+
+    watcher = Watcher()
+    face = make(interceptors=[tag(b"1"), wrong, Raises(), watcher])
+    face.result(face.send(topic, b"x", partition=0))
+    face.flush()
+    assert log()[0][0].headers == (("by", b"1"),) == watcher.records[0].headers
+    assert len(watcher.outcomes) == 1
+    assert "the record for" in caplog.text and "RuntimeError: after" in caplog.text
+
+
+def test_a_record_cannot_be_changed_but_by_making_another():
+    record = ProducerRecord("t", b"x")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        record.value = b"y"
+    assert record.replace(value=b"y") == ProducerRecord("t", b"y") != record
+
+
+def test_a_failure_is_told_and_still_nobody_has_looked_at_it(make, topic, network):
+    watcher = Watcher()
+    face = make(interceptors=[watcher], request_timeout_ms=200, delivery_timeout_ms=400)
+    face.result(face.send(topic, b"first", partition=0))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    kept = face.send(topic, b"lost", partition=0, headers={"a": b"1"})
+    with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
+        face.flush()
+    metadata, error, headers = watcher.outcomes[-1]
+    assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted and headers == (("a", b"1"),)
+    assert (metadata.topic, metadata.partition, metadata.offset) == (topic, 0, -1)
+    assert isinstance(face.exception(kept), errors.DeliveryTimeout)
+
+
+def test_a_record_that_send_refuses_is_told_too(make, topic):
+    watcher = Watcher()
+    face = make(interceptors=[watcher], max_request_size=2000)
+    for record, error in (
+        ({"value": "text"}, errors.SerializationError),
+        ({"value": b"x" * 3000}, errors.MessageTooLarge),
+        ({"value": b"x", "partition": 9}, errors.UnknownTopicOrPartition),
+        ({"value": b"x", "timestamp_ms": -1}, errors.SerializationError),
+    ):
+        with pytest.raises(error):
+            face.send(topic, **record)
+        metadata, told, _ = watcher.outcomes[-1]
+        assert type(told) is error and metadata.partition == record.get("partition", -1) and metadata.offset == -1
+    outcome = face.send_many(topic, [b"a", "b", b"c"], partition=0)
+    assert isinstance(face.exception(outcome), errors.DeliveryFailed)
+    face.flush()
+    assert list(outcome.failures) == [1] and outcome.offsets == [0, -1, 1]
+    assert [error is None for _, error, _ in watcher.outcomes[-3:]].count(False) == 1
+    with pytest.raises(errors.SerializationError):
+        face.send_many(topic, ["a", "b"])
+    with pytest.raises(ValueError, match="columns of one length"):
+        face.send_many(topic, [b"a"], keys=[b"a", b"b"])
+
+
+def test_rows_share_one_max_block_ms(make, topic, network):
+    face = make(interceptors=[tag(b"1")], batch_size=1024, buffer_memory=2048, max_block_ms=300, linger_ms=0)
+    face.result(face.send(topic, b"first", partition=0))
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    outcome = face.send_many(topic, [b"x" * 800] * 50, partition=0)
+    assert outcome.failed == 48
+    assert all(isinstance(error, errors.BufferExhausted) for error in outcome.failures.values())
+
+
+def test_an_interceptor_sees_the_outcome_before_the_callback_of_the_record(make, topic):
+    seen = []
+
+    class Watch:
+        def on_acknowledgement(self, metadata, error, headers):
+            seen.append("interceptor")
+
+    face = make(interceptors=Watch())
+    face.send(topic, b"x", on_delivery=lambda future: seen.append("callback"))
+    face.flush()
+    assert seen == ["interceptor", "callback"]
+
+
+@pytest.mark.parametrize("wrong", ["name.of.a.Class", [5], [Watcher], [object()]])
+def test_what_is_no_interceptor_is_a_clear_error(make, wrong):
+    with pytest.raises(errors.ConfigError, match=r"interceptors=.*on_acknowledgement"):
+        make(interceptors=wrong)
+
+
+def test_kafkas_option_for_class_names_says_what_to_give_instead(make):
+    with pytest.raises(errors.ConfigError, match=r"interceptors=\[\.\.\.\]"):
+        make(config={"interceptor.classes": "a.b.C"})
+
+
+def test_without_interceptors_records_take_the_direct_way(make):
+    assert make().producer._plain and not make(interceptors=[Watcher()]).producer._plain
