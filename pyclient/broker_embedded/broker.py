@@ -110,6 +110,11 @@ class BrokerNode:
         return self._groups
 
     @property
+    def metadata_epoch(self) -> int:
+        """The Raft epoch that this node leads the metadata log in, -1 before it has started."""
+        return -1 if self._metadata is None else self._metadata.epoch
+
+    @property
     def metadata_offset(self) -> int:
         """The offset of the last metadata record."""
         return -1 if self._metadata is None else self._metadata.end_offset - 1

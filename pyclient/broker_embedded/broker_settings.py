@@ -46,6 +46,7 @@ _OWN: Final = (
     Setting(
         "max.connections.per.ip.overrides", STRING, "", "limits of some addresses, as in 10.0.0.1:5,10.0.0.2:9"
     ),
+    Setting("max.request.partition.size.limit", INT, 2_000, "the most partitions of one page of descriptions", 1),
     Setting("node.id", INT, 1, "the id of this broker", 0),
     Setting("num.partitions", INT, 1, "partitions of a topic that is created without a number", 1),
     Setting("offset.metadata.max.bytes", INT, 4_096, "the largest metadata of a committed offset", 0),

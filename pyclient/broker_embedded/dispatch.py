@@ -41,7 +41,7 @@ class Served:
 SERVED: Final[dict[str, Served]] = {
     "Produce": Served("produce", 3, 13, listed=0),  # librdkafka < 2.11.1 stops compressing when the minimum is above 0
     "Fetch": Served("fetch", 4, 18),
-    "ListOffsets": Served("list_offsets", 1, 8),
+    "ListOffsets": Served("list_offsets", 1, 11),
     "Metadata": Served("metadata", 0, 13),
     "OffsetCommit": Served("offset_commit", 2, 10),
     "OffsetFetch": Served("offset_fetch", 1, 10),
@@ -55,7 +55,7 @@ SERVED: Final[dict[str, Served]] = {
     "ApiVersions": Served("api_versions", 0, 4),
     "CreateTopics": Served("create_topics", 2, 7),
     "DeleteTopics": Served("delete_topics", 1, 6),
-    "InitProducerId": Served("init_producer_id", 0, 4),
+    "InitProducerId": Served("init_producer_id", 0, 5),
     "OffsetForLeaderEpoch": Served("offset_for_leader_epoch", 2, 4),
     "DescribeConfigs": Served("describe_configs", 1, 4),
     "AlterConfigs": Served("alter_configs", 0, 2),
@@ -66,7 +66,23 @@ SERVED: Final[dict[str, Served]] = {
     "OffsetDelete": Served("offset_delete", 0, 0),
     "ConsumerGroupHeartbeat": Served("consumer_group_heartbeat", 0, 1),
     "ConsumerGroupDescribe": Served("consumer_group_describe", 0, 1),
-    "DescribeCluster": Served("describe_cluster", 0, 1),
+    "DescribeCluster": Served("describe_cluster", 0, 2),
+    "DeleteRecords": Served("delete_records", 0, 2),
+    "DescribeAcls": Served("describe_acls", 1, 3),
+    "CreateAcls": Served("create_acls", 1, 3),
+    "DeleteAcls": Served("delete_acls", 1, 3),
+    "DescribeLogDirs": Served("describe_log_dirs", 1, 5),
+    "ElectLeaders": Served("elect_leaders", 0, 2),
+    "AlterPartitionReassignments": Served("alter_partition_reassignments", 0, 1),
+    "ListPartitionReassignments": Served("list_partition_reassignments", 0, 0),
+    "DescribeClientQuotas": Served("describe_client_quotas", 0, 1),
+    "AlterClientQuotas": Served("alter_client_quotas", 0, 1),
+    "DescribeUserScramCredentials": Served("describe_user_scram_credentials", 0, 0),
+    "AlterUserScramCredentials": Served("alter_user_scram_credentials", 0, 0),
+    "DescribeQuorum": Served("describe_quorum", 0, 2),
+    "UpdateFeatures": Served("update_features", 0, 2),
+    "DescribeProducers": Served("describe_producers", 0, 0),
+    "DescribeTopicPartitions": Served("describe_topic_partitions", 0, 0),
 }
 """Everything that is served. A handler's module is imported when its API is first asked for."""
 

@@ -20,6 +20,7 @@ LONG_MAX: Final = 2**63 - 1
 class SettingType(IntEnum):
     """The types of Kafka's configuration; the numbers are those of DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -27,11 +28,9 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, _CLASS, _PASSWORD = SettingType
+_UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = SettingType
 
 _WHOLE_LIMITS: Final = {INT: INT_MAX, SHORT: 2**15 - 1, LONG: LONG_MAX}
 

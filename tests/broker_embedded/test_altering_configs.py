@@ -239,7 +239,7 @@ def test_an_option_that_the_broker_does_not_know_is_kept_and_never_told(client: 
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["plugin.password"])
     [result] = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
     [config] = result.configs
-    assert (config.value, config.is_sensitive, config.config_source, config.config_type) == (None, True, 2, 9)
+    assert (config.value, config.is_sensitive, config.config_source, config.config_type) == (None, True, 2, 0)
     assert [synonym.value for synonym in config.synonyms] == [None]
     assert change(client, "1", ("plugin.password", DELETE, None), kind=BROKER).error_code == 0
 

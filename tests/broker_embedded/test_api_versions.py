@@ -55,11 +55,15 @@ def test_an_impossible_software_name_is_an_invalid_request(client: Any, name: st
     assert client.call(wanted, 3).error_code == errors.InvalidRequest.code
 
 
-def test_features_name_the_level_of_the_metadata_log(client: Any) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_are_told_with_their_levels(client: Any, version: int) -> None:
     wanted = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
-    response = client.call(wanted, 4)
-    [feature] = response.finalized_features
-    assert (feature.name, feature.max_version_level) == ("metadata.version", 25)
+    response = client.call(wanted, version)
+    finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
+    assert finalized == {"metadata.version": (25, 25), "group.version": (1, 1)}
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    from_0 = {"group.version": (0, 1)} if version == 4 else {}  # older clients cannot take a minimum of 0
+    assert supported == {"metadata.version": (7, 25), **from_0}
     assert response.finalized_features_epoch >= 0
 
 

@@ -143,4 +143,4 @@ def _foreign(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
     if name in WITHOUT_EFFECT:
         return Entry(name, value, source, SettingType.STRING, "taken, without any effect", synonyms)
     hidden = tuple((name, None, source) for name, _value, source in synonyms)
-    return Entry(name, None, source, SettingType.PASSWORD, "", hidden, read_only=True, sensitive=True)
+    return Entry(name, None, source, SettingType.UNKNOWN, "", hidden, read_only=True, sensitive=True)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pyclient import errors
 from pyclient.broker_embedded.controller import topics
+from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION, check_update
 from pyclient.broker_embedded.controller.topics import Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
 
@@ -16,13 +17,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 
-METADATA_VERSION: Final = 25
-"""The level of the metadata log's records: 4.0-IV3."""
-
-OLDEST_METADATA_VERSION: Final = 7
 PRODUCER_ID_BLOCK: Final = 1000
 
 
@@ -74,12 +72,13 @@ class Controller:
         return sorted(broker.node_id for broker in self._image.brokers.values() if not broker.fenced)
 
     def register(self, host: str, port: int) -> None:
-        """Write this node's registration, and on a new log the level of its records."""
+        """Write this node's registration, and on a new log the levels of its features."""
         from pyclient.protocol.messages.metadata_log import BrokerEndpoint, FeatureLevelRecord, RegisterBrokerRecord
 
         records: list[Any] = []
-        if "metadata.version" not in self._image.features:
-            records.append(FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION))
+        if METADATA_VERSION not in self._image.features:
+            initial = sorted(FEATURES.items(), key=lambda item: item[0] != METADATA_VERSION)  # as in Kafka, this first
+            records += [FeatureLevelRecord(name=name, feature_level=feature.initial) for name, feature in initial]
         records.append(
             RegisterBrokerRecord(
                 broker_id=self.node_id,
@@ -169,6 +168,76 @@ class Controller:
             ]
         )
         self._on_configs_changed(resource_type, name)
+
+    def update_features(self, updates: Mapping[str, tuple[int, int]], *, validate_only: bool) -> None:
+        """Bring features to other levels (level, upgrade type), all or none. Raises `InvalidUpdateVersion`."""
+        from pyclient.protocol.messages.metadata_log import FeatureLevelRecord
+
+        levels = self._image.features
+        for name, (level, upgrade_type) in updates.items():
+            check_update(name, level, upgrade_type, levels)
+        records = [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, (level, _type) in updates.items()
+            if levels.get(name, 0) != level
+        ]
+        if records and not validate_only:
+            self._log.append(records)
+
+    def alter_client_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+        """Set quotas of an entity, or (None) remove them; they were checked before."""
+        from pyclient.protocol.messages.metadata_log import ClientQuotaRecord, EntityData
+
+        current = self._image.client_quotas.get(entity, {})
+        named = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        records = [
+            ClientQuotaRecord(entity=named, key=key, value=value or 0.0, remove=value is None)
+            for key, value in changes.items()
+            if current.get(key) != value
+        ]
+        if records:
+            self._log.append(records)
+
+    def alter_scram_credentials(self, records: Sequence[Any]) -> None:
+        """Write records that set or remove SCRAM credentials; they were checked before."""
+        self._log.append(records)
+
+    def elect_leader(self, name: str, index: int, *, unclean: bool) -> None:
+        """Let a partition that nobody leads be led. Raises `ElectionNotNeeded`, or why that cannot be."""
+        partition = self._image.partition(name, index)
+        if partition is None:
+            raise errors.UnknownTopicOrPartition(f"there is no partition {name}-{index}")
+        preferred = partition.replicas[0] if partition.replicas else -1
+        if partition.leader in self.brokers and (unclean or partition.leader == preferred):
+            raise errors.ElectionNotNeeded(f"broker {partition.leader} leads {name}-{index}")
+        if unclean:
+            raise errors.EligibleLeadersNotAvailable(f"no replica of {name}-{index} is there to lead it")
+        raise errors.PreferredLeaderNotAvailable(f"broker {preferred}, which should lead {name}-{index}, is not there")
+
+    def reassign(self, name: str, index: int, replicas: Sequence[int], *, may_resize: bool) -> None:
+        """Give a partition other replicas. Raises the `BrokerError` that says why it cannot have those."""
+        from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
+
+        topic = self._image.topics[name]
+        partition = topic.partitions[index]
+        topics.check_assignment([replicas], self.brokers)
+        if len(replicas) != len(partition.replicas) and not may_resize:
+            raise errors.InvalidReplicationFactor(
+                f"{name}-{index} has {len(partition.replicas)} replicas, {len(replicas)} would be another number"
+            )
+        if list(replicas) == partition.replicas:
+            return
+        if partition.leader not in replicas:
+            raise errors.InvalidReplicaAssignment(
+                f"broker {partition.leader} leads {name}-{index}: its data cannot be copied from it yet"
+            )
+        self._log.append(
+            [
+                PartitionChangeRecord(
+                    partition_id=index, topic_id=topic.topic_id, replicas=list(replicas), isr=list(replicas)
+                )
+            ]
+        )
 
     def next_producer_id(self) -> int:
         """A producer id that nobody has had. Ids come in blocks that are written down before they are used."""

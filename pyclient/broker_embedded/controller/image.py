@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.controller.scram import Credential
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from pyclient.broker_embedded.controller.client_quotas import Entity
+    from pyclient.broker_embedded.controller.scram import Key
     from pyclient.protocol.messages.metadata_log import (
         BrokerRegistrationChangeRecord,
+        ClientQuotaRecord,
         ConfigRecord,
         FeatureLevelRecord,
         FenceBrokerRecord,
@@ -19,8 +24,10 @@ if TYPE_CHECKING:
         ProducerIdsRecord,
         RegisterBrokerRecord,
         RemoveTopicRecord,
+        RemoveUserScramCredentialRecord,
         TopicRecord,
         UnregisterBrokerRecord,
+        UserScramCredentialRecord,
     )
 
 TOPIC_RESOURCE: Final = 2
@@ -77,6 +84,8 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.brokers: dict[int, BrokerImage] = {}
         self.features: dict[str, int] = {}
+        self.client_quotas: dict[Entity, dict[str, float]] = {}
+        self.scram_credentials: dict[Key, Credential] = {}
         self.next_producer_id = 0
         self.version = 0
 
@@ -183,6 +192,24 @@ class MetadataImage:
         else:
             self.features[record.name] = record.feature_level
 
+    def _set_client_quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted((each.entity_type, each.entity_name) for each in record.entity))
+        quotas = self.client_quotas.setdefault(entity, {})
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if not quotas:
+            del self.client_quotas[entity]
+
+    def _set_scram_credential(self, record: UserScramCredentialRecord) -> None:
+        self.scram_credentials[record.name, record.mechanism] = Credential(
+            record.iterations, bytes(record.salt), bytes(record.stored_key), bytes(record.server_key)
+        )
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self.scram_credentials.pop((record.name, record.mechanism), None)
+
     def _set_producer_ids(self, record: ProducerIdsRecord) -> None:
         self.next_producer_id = record.next_producer_id
 
@@ -197,8 +224,11 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     7: MetadataImage._fence_broker,
     8: MetadataImage._unfence_broker,
     9: MetadataImage._remove_topic,
+    11: MetadataImage._set_scram_credential,
     12: MetadataImage._set_feature,
+    14: MetadataImage._set_client_quota,
     15: MetadataImage._set_producer_ids,
     17: MetadataImage._change_registration,
+    22: MetadataImage._remove_scram_credential,
 }
 """Record type -> what it changes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.controller.controller import METADATA_VERSION, OLDEST_METADATA_VERSION
+from pyclient.broker_embedded.controller.features import FEATURES, supported
 from pyclient.broker_embedded.dispatch import SERVED, handles
 from pyclient.errors import InvalidRequest, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import (
@@ -24,6 +24,7 @@ from pyclient.protocol.versions import API_KEYS
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
+_FEATURES_FROM_0: Final = 4  # older clients take a minimum of 0 for an error (KIP-1022)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _API_KEYS: Final = sorted(
@@ -40,20 +41,21 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     """Answer with the table; `INVALID_REQUEST` for a client that names itself impossibly (v3+)."""
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
-    level = context.node.image.features.get("metadata.version", METADATA_VERSION)
+    levels = context.node.image.features
+    ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     return ApiVersionsResponse(
         error_code=0,
         api_keys=_API_KEYS,
         supported_features=[
-            SupportedFeatureKey(
-                name="metadata.version",
-                min_version=OLDEST_METADATA_VERSION,
-                max_version=max(METADATA_VERSION, level),  # a later Kafka may have written the log
-            )
+            SupportedFeatureKey(name=name, min_version=first, max_version=last)
+            for name, (first, last) in ranges.items()
+            if first > 0 or context.version >= _FEATURES_FROM_0
         ],
         finalized_features_epoch=context.node.metadata_offset,
         finalized_features=[
-            FinalizedFeatureKey(name="metadata.version", max_version_level=level, min_version_level=level)
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in levels.items()
+            if name in ranges
         ],
     )
 

@@ -1,4 +1,4 @@
-"""DescribeCluster v0-1: cluster id, controller and brokers.
+"""DescribeCluster v0-2: cluster id, controller and brokers; from v2 on, when asked for, also fenced ones.
 
 Controllers (endpoint type 2) are not told on a broker's listener: MISMATCHED_ENDPOINT_TYPE, as in Kafka.
 """
@@ -23,7 +23,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-@handles(DescribeClusterRequest, versions=(0, 1))
+@handles(DescribeClusterRequest, versions=(0, 2))
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """Answer with the brokers."""
     if request.endpoint_type == CONTROLLERS:
@@ -39,11 +39,26 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in node.advertised(context.connection)
-        ],
+        ]
+        + _fenced(context, wanted=request.include_fenced_brokers),
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _fenced(context: RequestContext, *, wanted: bool) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(
+            broker_id=broker.node_id,
+            host=broker.endpoints[0][1],
+            port=broker.endpoints[0][2],
+            rack=broker.rack,
+            is_fenced=True,
+        )
+        for broker in context.node.image.brokers.values()
+        if wanted and broker.fenced and broker.endpoints
+    ]
 
 
 def _refused(error: errors.BrokerError) -> DescribeClusterResponse:

@@ -1,4 +1,4 @@
-"""InitProducerId v0-4: a producer id for an idempotent producer.
+"""InitProducerId v0-5: a producer id for an idempotent producer.
 
 Every call gives a new id with epoch 0. A transactional id is refused, for there is no transaction coordinator: with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as final.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
 
-@handles(InitProducerIdRequest, versions=(0, 4))
+@handles(InitProducerIdRequest, versions=(0, 5))
 def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Give an id, or say why not."""
     try:

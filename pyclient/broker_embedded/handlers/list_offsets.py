@@ -1,8 +1,8 @@
-"""ListOffsets v1-8: the ends of a log, and the first record of a time.
+"""ListOffsets v1-11: the ends of a log, and the first record of a time.
 
 -1 is the high watermark (read committed: the last stable offset), -2 the start, -3 the newest timestamp (v7), -4 the
-earliest local offset (v8), which is the start. A special timestamp that the version does not know is answered with
-UNSUPPORTED_VERSION. Not done: tiered storage (v9+).
+earliest local offset (v8), which is the start, -5 and -6 what tiered storage has or awaits (v9, v11): nothing. A
+special timestamp that the version does not know is answered with UNSUPPORTED_VERSION. Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -26,13 +26,20 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.partition_log import PartitionLog
 
-LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
-_SINCE: Final = {LATEST: 1, EARLIEST: 1, NEWEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    NEWEST_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
 _NOWHERE: Final = OffsetAndTimestamp(-1, -1, -1)
 READ_COMMITTED: Final = 1
 
 
-@handles(ListOffsetsRequest, versions=(1, 8))
+@handles(ListOffsetsRequest, versions=(1, 11))
 def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Answer every partition once; one asked for twice is an error."""
     node, version = context.node, context.version
@@ -74,8 +81,11 @@ def _find(log: PartitionLog, timestamp: int, version: int, epoch: int, committed
         raise errors.UnsupportedVersion(f"ListOffsets version {version} has no timestamp {timestamp}")
     if timestamp == LATEST:
         return OffsetAndTimestamp(end, -1, epoch)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
+        return _NOWHERE
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return OffsetAndTimestamp(log.start_offset, -1, log.epoch_at(log.start_offset))
+        written_in = log.epoch_at(log.start_offset)
+        return OffsetAndTimestamp(log.start_offset, -1, epoch if written_in < 0 else written_in)
     found = log.latest_timestamp_offset() if timestamp == NEWEST_TIMESTAMP else log.offset_for_timestamp(timestamp)
     return found if found is not None and found.offset < end else _NOWHERE
 

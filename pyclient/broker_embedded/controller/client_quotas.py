@@ -1,0 +1,125 @@
+"""Client quotas (KIP-546): who may have which, which of them is a client's, and what a filter finds. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+Entity = tuple[tuple[str, "str | None"], ...]
+"""(type, name) pairs in the order of their types; the name None stands for everybody without a quota of his own."""
+
+PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
+REQUESTS: Final = "request_percentage"
+MUTATIONS: Final = "controller_mutation_rate"
+CONNECTIONS: Final = "connection_creation_rate"
+
+_OF_CLIENTS: Final = {PRODUCE: True, FETCH: True, REQUESTS: False, MUTATIONS: False}  # whether it is a whole number
+_OF_ADDRESSES: Final = {CONNECTIONS: True}
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+def entity_of(pairs: Iterable[tuple[str, str | None]]) -> Entity:
+    """The entity that a request names. Raises `InvalidRequest` for one that cannot have quotas."""
+    found: dict[str, str | None] = {}
+    for kind, name in pairs:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise errors.InvalidRequest(f"quotas are of users, client ids and addresses (ip), not of {kind!r}")
+        if kind in found:
+            raise errors.InvalidRequest(f"an entity has one {kind}, this one has two")
+        if name == "":
+            raise errors.InvalidRequest(f"the {kind} is empty: null stands for the default")
+        found[kind] = name
+    if not found:
+        raise errors.InvalidRequest("the entity is empty: it needs a user, a client id or an address")
+    if IP in found:
+        if len(found) > 1:
+            raise errors.InvalidRequest("an address has quotas by itself, not together with a user or client id")
+        _check_address(found[IP])
+    return tuple(sorted(found.items()))
+
+
+def check_value(entity: Entity, key: str, value: float) -> None:
+    """Raise `InvalidRequest` unless the entity may have that quota."""
+    check_key(entity, key)
+    if not value > 0 or math.isinf(value):
+        raise errors.InvalidRequest(f"{key} is {value}: it must be above 0 and finite")
+    whole = _OF_CLIENTS.get(key) or _OF_ADDRESSES.get(key)
+    if whole and value != int(value):
+        raise errors.InvalidRequest(f"{key} is {value}: it must be a whole number")
+
+
+def check_key(entity: Entity, key: str) -> None:
+    """Raise `InvalidRequest` unless the entity may have a quota of that name."""
+    allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
+    if key not in allowed:
+        raise errors.InvalidRequest(f"there is no quota {key!r} here: there are {', '.join(allowed)}")
+
+
+def quota_of(quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str) -> float | None:
+    """The quota that holds for a client: the most exact one that is set, a user's before a client id's; None: none."""
+    return next(
+        (value for entity in _candidates(user, client_id) if (value := quotas.get(entity, {}).get(key)) is not None),
+        None,
+    )
+
+
+def _candidates(user: str, client_id: str) -> Iterator[Entity]:
+    for name in (user, None):
+        for client in (client_id, None):
+            yield (CLIENT_ID, client), (USER, name)
+        yield ((USER, name),)
+    yield ((CLIENT_ID, client_id),)
+    yield ((CLIENT_ID, None),)
+
+
+class Filter:
+    """What DescribeClientQuotas asks for: a match for each type; `strict` wants entities of just these types.
+
+    Raises `InvalidRequest`, and `UnsupportedVersion` for a type that is not known.
+    """
+
+    def __init__(self, components: Iterable[tuple[str, int, str | None]], *, strict: bool) -> None:
+        self._strict = strict
+        self._matches: dict[str, tuple[int, str | None]] = {}
+        for kind, match_type, name in components:
+            if not kind:
+                raise errors.InvalidRequest("the type of a filter's entity is empty")
+            if kind in self._matches:
+                raise errors.InvalidRequest(f"{kind} is in the filter more than once")
+            if match_type not in (EXACT, DEFAULT, ANY):
+                raise errors.InvalidRequest(f"there is no match type {match_type}")
+            if (match_type == EXACT) != (name is not None):
+                raise errors.InvalidRequest(f"the filter for {kind}: an exact match has a name, others have none")
+            self._matches[kind] = match_type, name
+        unknown = self._matches.keys() - {USER, CLIENT_ID, IP}
+        if unknown:
+            raise errors.UnsupportedVersion(f"quotas are not kept for {', '.join(sorted(unknown))}")
+        if IP in self._matches and len(self._matches) > 1:
+            raise errors.InvalidRequest("a filter for addresses is not combined with users or client ids")
+
+    def finds(self, entity: Entity) -> bool:
+        """Whether it is one of those that are asked for."""
+        names = dict(entity)
+        if self._strict and names.keys() != self._matches.keys():
+            return False
+        return all(
+            kind in names and (match_type == ANY or names[kind] == name)
+            for kind, (match_type, name) in self._matches.items()
+        )
+
+
+def _check_address(name: str | None) -> None:
+    if name is not None:
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            raise errors.InvalidRequest(f"{name!r} is not an IP address") from None

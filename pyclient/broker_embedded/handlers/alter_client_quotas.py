@@ -1,0 +1,62 @@
+"""AlterClientQuotas v0-1: set and remove quotas of users, client ids and addresses (KIP-546).
+
+Without authentication every client is the user ANONYMOUS. What holds: producer_byte_rate and consumer_byte_rate. Not
+done: request_percentage, controller_mutation_rate and connection_creation_rate are kept and told, and limit nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.controller.client_quotas import check_key, check_value, entity_of
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.errors import InvalidRequest
+from pyclient.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntityData,
+    AlterClientQuotasResponseEntryData,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(AlterClientQuotasRequest, versions=(0, 1))
+def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
+    """Answer every entity."""
+    return AlterClientQuotasResponse(
+        throttle_time_ms=0,
+        entries=[_alter(entry, context, validate_only=request.validate_only) for entry in request.entries],
+    )
+
+
+def _alter(
+    entry: AlterClientQuotasRequestEntryData, context: RequestContext, *, validate_only: bool
+) -> AlterClientQuotasResponseEntryData:
+    code, message = 0, None
+    try:
+        entity = entity_of((each.entity_type, each.entity_name) for each in entry.entity)
+        changes: dict[str, float | None] = {}
+        for op in entry.ops:
+            if op.key in changes:
+                raise InvalidRequest(f"{op.key} is changed twice for one entity")
+            if op.remove:
+                check_key(entity, op.key)
+            else:
+                check_value(entity, op.key, op.value)
+            changes[op.key] = None if op.remove else op.value
+        if not validate_only:
+            context.node.controller.alter_client_quotas(entity, changes)
+    except Exception as error:
+        code, message = code_of(error, "AlterClientQuotas"), message_of(error)
+    return AlterClientQuotasResponseEntryData(
+        error_code=code,
+        error_message=message,
+        entity=[
+            AlterClientQuotasResponseEntityData(entity_type=each.entity_type, entity_name=each.entity_name)
+            for each in entry.entity
+        ],
+    )

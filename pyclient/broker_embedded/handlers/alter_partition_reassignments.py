@@ -1,0 +1,58 @@
+"""AlterPartitionReassignments v0-1: give partitions other replicas.
+
+A cluster of one can only drop replicas that are not there (any more), which is done at once; so nothing is ever under
+way, and cancelling is answered with NO_REASSIGNMENT_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(AlterPartitionReassignmentsRequest, versions=(0, 1))
+def handle(request: AlterPartitionReassignmentsRequest, context: RequestContext) -> AlterPartitionReassignmentsResponse:
+    """Answer every partition."""
+    may_resize = request.allow_replication_factor_change
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        allow_replication_factor_change=may_resize,
+        error_code=0,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_reassign(topic.name, each, context, may_resize=may_resize) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _reassign(
+    topic: str, wanted: ReassignablePartition, context: RequestContext, *, may_resize: bool
+) -> ReassignablePartitionResponse:
+    index = wanted.partition_index
+    try:
+        if context.node.image.partition(topic, index) is None:
+            raise errors.UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+        if wanted.replicas is None:
+            raise errors.NoReassignmentInProgress(f"{topic}-{index} is not being reassigned")
+        context.node.controller.reassign(topic, index, wanted.replicas, may_resize=may_resize)
+    except Exception as error:
+        code = code_of(error, f"reassignment of {topic}-{index}")
+        return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message_of(error))
+    return ReassignablePartitionResponse(partition_index=index, error_code=0, error_message=None)

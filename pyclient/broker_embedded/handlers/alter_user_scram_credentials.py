@@ -1,0 +1,68 @@
+"""AlterUserScramCredentials v0: set and remove SCRAM credentials of users (KIP-554).
+
+They are kept in Kafka's records, so that a Kafka on the same data would check passwords by them. Not done: this broker
+does not authenticate anybody yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pyclient import errors
+from pyclient.broker_embedded.controller import scram
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(AlterUserScramCredentialsRequest, versions=(0, 0))
+def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -> AlterUserScramCredentialsResponse:
+    """Answer every user; all that is asked for a user is done, or nothing of it."""
+    changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
+    asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    for change in asked:
+        changes.setdefault(change.name, []).append(change)
+    return AlterUserScramCredentialsResponse(
+        throttle_time_ms=0, results=[_alter(name, of_user, context) for name, of_user in changes.items()]
+    )
+
+
+def _alter(
+    name: str, asked: list[ScramCredentialDeletion | ScramCredentialUpsertion], context: RequestContext
+) -> AlterUserScramCredentialsResult:
+    code, message = 0, None
+    try:
+        if max(Counter(change.mechanism for change in asked).values()) > 1:
+            raise errors.DuplicateResource(f"a credential of user {name!r} is changed twice in the request")
+        records = [_record(change, context) for change in asked]
+        context.node.controller.alter_scram_credentials(records)
+    except errors.BrokerError as error:
+        code, message = error.code, str(error)
+    return AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+
+
+def _record(change: ScramCredentialDeletion | ScramCredentialUpsertion, context: RequestContext) -> Any:
+    scram.check_name(change.name, change.mechanism)
+    if isinstance(change, ScramCredentialUpsertion):
+        scram.check_iterations(change.iterations)
+        return scram.record_of(
+            change.name,
+            change.mechanism,
+            iterations=change.iterations,
+            salt=change.salt,
+            salted_password=change.salted_password,
+        )
+    if (change.name, change.mechanism) not in context.node.image.scram_credentials:
+        raise errors.ResourceNotFound(f"user {change.name!r} has no such SCRAM credential")
+    from pyclient.protocol.messages.metadata_log import RemoveUserScramCredentialRecord
+
+    return RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)

@@ -1,0 +1,19 @@
+"""DeleteAcls v1-3: SECURITY_DISABLED, as of a Kafka without an authorizer. Not done: ACLs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.handlers.describe_acls import NO_AUTHORIZER
+from pyclient.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(DeleteAclsRequest, versions=(1, 3))
+def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    """Refuse each."""
+    refused = DeleteAclsFilterResult(error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), matching_acls=[])
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refused for _ in request.filters])

@@ -1,0 +1,59 @@
+"""DeleteRecords v0-2: let logs start later, so that what is before is read no more.
+
+-1 stands for the high watermark. A topic that is only compacted is refused, as in Kafka, and so are the brokers' own.
+The files of whole segments go with retention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of
+from pyclient.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+HIGH_WATERMARK: Final = -1
+
+
+@handles(DeleteRecordsRequest, versions=(0, 2))
+def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    """Answer every partition with the new start of its log; of one that is named twice the last counts."""
+    return DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _delete(context.node, topic.name, index, offset)
+                    for index, offset in {each.partition_index: each.offset for each in topic.partitions}.items()
+                ],
+            )
+            for topic in {topic.name: topic for topic in request.topics}.values()
+        ],
+    )
+
+
+def _delete(node: BrokerNode, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        log, _epoch = node.partitions.leader(topic, index)
+        if topic in node.internal_topics:
+            raise errors.InvalidTopic(f"{topic} is the brokers' own: its records are not deleted by clients")
+        if not log.config.deletes:
+            raise errors.PolicyViolation(f"{topic} is compacted only: cleanup.policy has no delete")
+        if offset < HIGH_WATERMARK:
+            raise errors.OffsetOutOfRange(f"{topic}-{index}: offset {offset} is negative")
+        log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
+    except Exception as error:
+        code = code_of(error, f"DeleteRecords of {topic}-{index}")
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)

@@ -1,0 +1,61 @@
+"""DescribeProducers v0: what partitions know of the producers that write to them (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.controller.topics import check_name
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(DescribeProducersRequest, versions=(0, 0))
+def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """Answer every partition."""
+    return DescribeProducersResponse(
+        throttle_time_ms=0,
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(context.node, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _describe(node: BrokerNode, topic: str, index: int) -> PartitionResponse:
+    try:
+        check_name(topic)
+        log, _epoch = node.partitions.leader(topic, index)
+    except Exception as error:
+        code = code_of(error, f"DescribeProducers of {topic}-{index}")
+        return PartitionResponse(
+            partition_index=index, error_code=code, error_message=message_of(error), active_producers=[]
+        )
+    return PartitionResponse(
+        partition_index=index,
+        error_code=0,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_start,
+            )
+            for producer in log.producers
+        ],
+    )

@@ -1,0 +1,72 @@
+"""DescribeQuorum v0-2: the state of the metadata log's quorum, which is this node alone.
+
+Only `__cluster_metadata-0` has one. The node's address is its broker's, as the controller has no listener of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.metadata_log import TOPIC
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(DescribeQuorumRequest, versions=(0, 2))
+def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """Answer every partition that was asked for."""
+    topics = [
+        DescribeQuorumResponseTopicData(
+            topic_name=topic.topic_name,
+            partitions=[_describe(topic.topic_name, each.partition_index, context) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    found = any(partition.error_code == 0 for topic in topics for partition in topic.partitions)
+    nodes = [
+        Node(node_id=node_id, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])
+        for node_id, host, port, _rack in context.node.advertised(context.connection)
+        if found and node_id == context.node.node_id
+    ]
+    return DescribeQuorumResponse(error_code=0, topics=topics, nodes=nodes if context.version >= 2 else [])
+
+
+def _describe(topic: str, index: int, context: RequestContext) -> DescribeQuorumResponsePartitionData:
+    if (topic, index) != (TOPIC, 0):
+        error = errors.UnknownTopicOrPartition(f"{topic}-{index} has no quorum: {TOPIC}-0 has one")
+        return DescribeQuorumResponsePartitionData(
+            partition_index=index,
+            error_code=error.code,
+            error_message=str(error),
+            leader_id=0,
+            leader_epoch=0,
+            high_watermark=0,
+            current_voters=[],
+            observers=[],
+        )
+    node = context.node
+    now, end = node.clock.time_ms(), node.metadata_offset + 1
+    voter = ReplicaState(
+        replica_id=node.node_id, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
+    )
+    return DescribeQuorumResponsePartitionData(
+        partition_index=index,
+        error_code=0,
+        leader_id=node.node_id,
+        leader_epoch=node.metadata_epoch,
+        high_watermark=end,
+        current_voters=[voter],
+        observers=[],
+    )

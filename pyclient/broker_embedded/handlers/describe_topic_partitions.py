@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions v0: topics with their partitions, page by page (KIP-966).
+
+Topics come in the order of their names, all of them for an empty list; a page has at most `response_partition_limit`
+partitions and never more than `max.request.partition.size.limit`, and a cursor to where the next one begins. Not done:
+eligible leader replicas, of which there are never any in a cluster of one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.topics import check_name
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.handlers.metadata import TOPIC_OPERATIONS
+from pyclient.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(DescribeTopicPartitionsRequest, versions=(0, 0))
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+    """Answer with one page; a cursor that cannot be is an error of every topic."""
+    image, cursor = context.node.image, request.cursor
+    named = {topic.name for topic in request.topics}
+    first, begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    if begin < 0 or (named and cursor is not None and first not in named):
+        return DescribeTopicPartitionsResponse(
+            topics=[_failed(name, errors.InvalidRequest.code, known=False) for name in sorted(named)]
+        )
+    left = max(
+        1, min(request.response_partition_limit, context.node.config.integer("max.request.partition.size.limit"))
+    )
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in sorted(name for name in named or image.topics if name >= first):
+        if left == 0:
+            return _page(topics, name, 0)
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(_missing(name))
+            continue
+        start = begin if name == first else 0
+        numbers = [index for index in sorted(topic.partitions) if index >= start]
+        topics.append(_describe(topic, numbers[:left]))
+        if len(numbers) > left:
+            return _page(topics, name, numbers[left])
+        left -= len(numbers)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _page(topics: list[DescribeTopicPartitionsResponseTopic], name: str, index: int) -> DescribeTopicPartitionsResponse:
+    cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=index)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        check_name(name)
+    except errors.BrokerError as error:
+        return _failed(name, error.code)
+    return _failed(name, errors.UnknownTopicOrPartition.code)
+
+
+def _failed(name: str, code: int, *, known: bool = True) -> DescribeTopicPartitionsResponseTopic:
+    told = DescribeTopicPartitionsResponseTopic(error_code=code, name=name, partitions=[])
+    if known:
+        told.topic_authorized_operations = TOPIC_OPERATIONS
+    return told
+
+
+def _describe(topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[_partition(topic.partitions[index]) for index in numbers],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=0 if partition.leader >= 0 else errors.LeaderNotAvailable.code,
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )

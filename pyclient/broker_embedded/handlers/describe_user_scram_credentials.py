@@ -1,0 +1,49 @@
+"""DescribeUserScramCredentials v0: which users have SCRAM credentials, by which mechanism; never the keys (KIP-554)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(DescribeUserScramCredentialsRequest, versions=(0, 0))
+def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Answer for the users that were named; for all of them when none was."""
+    found: dict[str, list[CredentialInfo]] = {}
+    for (name, mechanism), credential in context.node.image.scram_credentials.items():
+        info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        found.setdefault(name, []).append(info)
+    names = [user.name for user in request.users or ()]
+    return DescribeUserScramCredentialsResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        results=[_describe(name, found.get(name), names.count(name)) for name in dict.fromkeys(names or found)],
+    )
+
+
+def _describe(name: str, infos: list[CredentialInfo] | None, times: int) -> DescribeUserScramCredentialsResult:
+    error: errors.BrokerError | None = None
+    if times > 1:
+        error = errors.DuplicateResource(f"user {name!r} is in the request {times} times")
+    elif infos is None:
+        error = errors.ResourceNotFound(f"user {name!r} has no SCRAM credentials")
+    return DescribeUserScramCredentialsResult(
+        user=name,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else str(error),
+        credential_infos=[] if error is not None or infos is None else infos,
+    )

@@ -1,0 +1,61 @@
+"""ElectLeaders v0-2: let the preferred replica (from v1: or, unclean, any replica) lead partitions.
+
+In a cluster of one the one broker leads whatever it can: ELECTION_NOT_NEEDED. Where all partitions are asked for, those
+that need no election are left out, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+@handles(ElectLeadersRequest, versions=(0, 2))
+def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """Answer every partition."""
+    node = context.node
+    everything = request.topic_partitions is None
+    wanted = (
+        {topic.name: list(topic.partitions) for topic in node.image.topics.values()}
+        if request.topic_partitions is None
+        else {topic.topic: list(topic.partitions) for topic in request.topic_partitions}
+    )
+    unknown = request.election_type not in (PREFERRED, UNCLEAN)
+    results = []
+    for name, indexes in wanted.items():
+        answers = [_elect(node, name, index, request.election_type) for index in indexes]
+        if everything:
+            answers = [answer for answer in answers if answer.error_code != errors.ElectionNotNeeded.code]
+        results.append(ReplicaElectionResult(topic=name, partition_result=answers))
+    return ElectLeadersResponse(
+        throttle_time_ms=0,
+        error_code=errors.InvalidRequest.code if unknown and context.version >= 1 else 0,
+        replica_election_results=[] if unknown and everything else results,
+    )
+
+
+def _elect(node: BrokerNode, topic: str, index: int, kind: int) -> PartitionResult:
+    try:
+        if kind not in (PREFERRED, UNCLEAN):
+            raise errors.InvalidRequest(f"there is no election of type {kind}")
+        node.controller.elect_leader(topic, index, unclean=kind == UNCLEAN)
+    except Exception as error:
+        code = code_of(error, f"election of a leader of {topic}-{index}")
+        return PartitionResult(partition_id=index, error_code=code, error_message=message_of(error))
+    return PartitionResult(partition_id=index, error_code=0, error_message=None)

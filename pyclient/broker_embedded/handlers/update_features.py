@@ -1,0 +1,42 @@
+"""UpdateFeatures v0-2: raise the level of features, all of those that are named or none.
+
+v0-1 answer each feature where all went well. Not done: downgrades, which are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.controller.features import Upgrade
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(UpdateFeaturesRequest, versions=(0, 2))
+def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    """Answer for all features at once."""
+    updates = {each.feature: (each.max_version_level, _kind(each, context.version)) for each in request.feature_updates}
+    try:
+        context.node.controller.update_features(updates, validate_only=request.validate_only)
+    except Exception as error:
+        code = code_of(error, "UpdateFeatures")
+        return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in updates]
+    return UpdateFeaturesResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, results=results if context.version <= 1 else []
+    )
+
+
+def _kind(update: FeatureUpdateKey, version: int) -> int:
+    if version == 0:
+        return Upgrade.SAFE_DOWNGRADE if update.allow_downgrade else Upgrade.UPGRADE
+    return update.upgrade_type

@@ -1,0 +1,44 @@
+"""Our broker answers administrators as a real Kafka 4.3.1 did, request by request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.broker_embedded.admin_scenes import ANSWERS, SCENES, play
+
+RECORDED: dict[str, Any] = json.loads(ANSWERS.read_text())
+NOT_HERE = ("remote.", "local.retention.", "leader.replication.", "follower.replication.")
+DEFAULT = 5
+LABELS = [scene.label for scene in SCENES]
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Any]:
+    """What our broker says, scene by scene."""
+    with EmbeddedCluster(profile="kafka") as cluster:
+        return dict(play(cluster.bootstrap_servers))
+
+
+def test_every_scene_was_recorded_and_has_a_label_of_its_own() -> None:
+    assert list(RECORDED) == LABELS
+    assert len(set(LABELS)) == len(LABELS)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_our_answer_is_kafkas(told: dict[str, Any], label: str) -> None:
+    assert told[label] == _without_what_is_not_here(RECORDED[label])
+
+
+def _without_what_is_not_here(answer: Any) -> Any:
+    """Ours has no tiered storage and no throttled replication, and does not write min.insync.replicas by itself."""
+    for topic in answer.get("topics", ()):
+        if "configs" in topic:
+            topic["configs"] = [each for each in topic["configs"] if not each["name"].startswith(NOT_HERE)]
+            for each in topic["configs"]:
+                if each["name"] == "min.insync.replicas":
+                    each["config_source"] = DEFAULT
+    return answer

@@ -1,0 +1,180 @@
+"""What administrators change and look at, where an answer alone does not show that it is true."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.controller.controller import Controller
+from pyclient.broker_embedded.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from pyclient.protocol.messages import describe_topic_partitions as pages
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pyclient.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pyclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pyclient.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from pyclient.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from pyclient.protocol.messages.metadata import MetadataRequest
+
+
+def make_topic(client: Any, partitions: int = 1, **configs: str) -> str:
+    name = f"t-{uuid.uuid4().hex}"
+    options = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=options)
+    assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+    return name
+
+
+def delete_records(client: Any, topic: str, offset: int, version: int = 2) -> Any:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=1000)
+    return client.call(request, version).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_deleted_records_are_read_no_more(
+    client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, version: int
+) -> None:
+    for value in (b"a", b"b", b"c"):
+        produce(client, topic, batch(value))
+    answer = delete_records(client, topic, 2, version)
+    assert (answer.error_code, answer.low_watermark) == (0, 2)
+    [partition] = client.call(fetch_request(topic, {0: 0}), 11).responses[0].partitions
+    assert (partition.error_code, partition.records) == (errors.OffsetOutOfRange.code, b"")
+    [partition] = client.call(fetch_request(topic, {0: 2}), 11).responses[0].partitions
+    assert (partition.error_code, partition.log_start_offset) == (0, 2)
+    assert delete_records(client, topic, 1).low_watermark == 2  # what is gone stays gone
+    assert delete_records(client, topic, -1).low_watermark == 3
+
+
+def test_records_of_a_compacted_topic_are_not_deleted(client: Any) -> None:
+    topic = make_topic(client, cleanup_policy="compact")
+    assert delete_records(client, topic, 0).error_code == errors.PolicyViolation.code
+
+
+def test_records_of_the_brokers_are_not_deleted(client: Any) -> None:
+    client.call(MetadataRequest(topics=None), 1)
+    from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+    assert client.call(FindCoordinatorRequest(key="g"), 1).error_code == 0
+    assert delete_records(client, "__consumer_offsets", 0).error_code == errors.InvalidTopic.code
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_the_size_of_what_was_written_is_told(
+    client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int
+) -> None:
+    data = batch(bytes(1000))
+    for _ in range(3):
+        produce(client, topic, data)
+    [directory] = client.call(DescribeLogDirsRequest(topics=None), version).results
+    [told] = [each for each in directory.topics if each.name == topic]
+    assert [(each.partition_index, each.partition_size) for each in told.partitions] == [(0, 3 * len(data)), (1, 0)]
+    assert directory.log_dir == broker.data_dir
+    if version >= 4:
+        assert 0 < directory.usable_bytes <= directory.total_bytes
+
+
+def test_producers_are_told_with_what_they_wrote_last(client: Any, topic: str, produce: Any, batch: Any) -> None:
+    produce(client, topic, batch(b"a", b"b", producer_id=7001, producer_epoch=3, base_sequence=0))
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0, 1])])
+    first, second = client.call(request, 0).topics[0].partitions
+    [producer] = first.active_producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7001, 3, 1)
+    assert (producer.last_timestamp, producer.current_txn_start_offset) == (1_700_000_000_000, -1)
+    assert second.active_producers == []
+
+
+def test_the_quorum_is_this_node(client: Any, broker: Any) -> None:
+    wanted = DescribeQuorumRequestTopicData(
+        topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+    )
+    for version in range(3):
+        response = client.call(DescribeQuorumRequest(topics=[wanted]), version)
+        [partition] = response.topics[0].partitions
+        assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 1)
+        [voter] = partition.current_voters
+        assert voter.log_end_offset == partition.high_watermark > 0
+    assert f"{response.nodes[0].listeners[0].host}:{response.nodes[0].listeners[0].port}" == broker.bootstrap_servers
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+def test_pages_of_descriptions_are_all_of_it(connect: Any, limit: int) -> None:
+    with EmbeddedCluster() as cluster:
+        client = connect(cluster)
+        for partitions in (3, 1, 5):
+            make_topic(client, partitions)
+        found, cursor = [], None
+        while True:
+            request = pages.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=limit, cursor=cursor)
+            response = client.call(request, 0)
+            page = [(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions]
+            assert 0 < len(page) <= limit
+            found += page
+            if response.next_cursor is None:
+                break
+            cursor = pages.DescribeTopicPartitionsRequestCursor(
+                topic_name=response.next_cursor.topic_name, partition_index=response.next_cursor.partition_index
+            )
+        topics = client.call(MetadataRequest(topics=None), 12).topics
+        assert found == sorted((topic.name, each.partition_index) for topic in topics for each in topic.partitions)
+
+
+class Written:
+    """A metadata log that applies what it is given."""
+
+    end_offset = 0
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+
+    def append(self, records: list[Any]) -> None:
+        for record in records:
+            self.image.apply(record)
+
+
+def controller_of(partition: PartitionImage) -> Controller:
+    """A controller on broker 1 of a cluster whose brokers 2 and 3 are gone, with partition t-0."""
+    from random import Random
+
+    from pyclient.broker_embedded.config import BrokerConfig
+
+    image = MetadataImage()
+    image.brokers = {
+        number: BrokerImage(number, number, [("PLAINTEXT", "h", 1)], None, fenced=number > 1) for number in (1, 2, 3)
+    }
+    topic = TopicImage("t", uuid.uuid4(), {0: partition})
+    image.topics["t"] = image.topics_by_id[topic.topic_id] = topic
+    return Controller(BrokerConfig.build(data_dir=""), image, Written(image), Random(1))  # type: ignore[arg-type]
+
+
+def test_replicas_that_are_gone_can_be_dropped() -> None:
+    partition = PartitionImage(0, [1, 2, 3], [1], 1, 5)
+    controller = controller_of(partition)
+    with pytest.raises(errors.InvalidReplicationFactor):
+        controller.reassign("t", 0, [1], may_resize=False)
+    with pytest.raises(errors.InvalidReplicaAssignment):
+        controller.reassign("t", 0, [1, 2], may_resize=True)
+    controller.reassign("t", 0, [1], may_resize=True)
+    assert (partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == ([1], [1], 1, 5)
+
+
+def test_a_partition_cannot_move_away_from_its_data() -> None:
+    controller = controller_of(PartitionImage(0, [2], [2], 2, 5))
+    with pytest.raises(errors.InvalidReplicaAssignment, match="broker 2"):
+        controller.reassign("t", 0, [1], may_resize=True)
+
+
+def test_a_partition_whose_replicas_are_gone_cannot_be_led() -> None:
+    controller = controller_of(PartitionImage(0, [2], [2], -1, 5))
+    with pytest.raises(errors.PreferredLeaderNotAvailable):
+        controller.elect_leader("t", 0, unclean=False)
+    with pytest.raises(errors.EligibleLeadersNotAvailable):
+        controller.elect_leader("t", 0, unclean=True)

@@ -1,0 +1,151 @@
+"""Client quotas: who may have which, whose holds, and what filters find; and features and credentials beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.controller import scram
+from pyclient.broker_embedded.controller.client_quotas import (
+    FETCH,
+    PRODUCE,
+    Entity,
+    Filter,
+    check_value,
+    entity_of,
+    quota_of,
+)
+from pyclient.broker_embedded.controller.features import FEATURES, check_update
+from pyclient.protocol.messages import alter_client_quotas as alter
+from pyclient.protocol.messages import alter_user_scram_credentials as credentials
+from pyclient.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from pyclient.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+
+CLIENT, USER, BOTH = (("client-id", "c"),), (("user", "u"),), (("client-id", "c"), ("user", "u"))
+EVERYBODY: tuple[Entity, ...] = (
+    BOTH,
+    (("client-id", None), ("user", "u")),
+    USER,
+    (("client-id", "c"), ("user", None)),
+    (("client-id", None), ("user", None)),
+    (("user", None),),
+    CLIENT,
+    (("client-id", None),),
+)
+"""From the most exact to the least, as Kafka takes them."""
+
+
+@given(st.sets(st.sampled_from(range(len(EVERYBODY))), min_size=1))
+def test_the_most_exact_quota_holds(chosen: set[int]) -> None:
+    quotas = {EVERYBODY[index]: {PRODUCE: float(index + 1)} for index in chosen}
+    assert quota_of(quotas, PRODUCE, "u", "c") == min(chosen) + 1
+    assert quota_of(quotas, FETCH, "u", "c") is None
+
+
+def test_somebody_else_s_quota_does_not_hold() -> None:
+    quotas: dict[Entity, dict[str, float]] = {each: {PRODUCE: 1.0} for each in (CLIENT, USER, BOTH)}
+    assert quota_of(quotas, PRODUCE, "v", "d") is None
+    assert quota_of(quotas, PRODUCE, "v", "c") == 1
+    assert quota_of(quotas, PRODUCE, "u", "d") == 1
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [],
+        [("foo", "x")],
+        [("user", "")],
+        [("user", "a"), ("user", "b")],
+        [("ip", "1.2.3.4"), ("user", "a")],
+        [("ip", "no address")],
+    ],
+)
+def test_an_impossible_entity_is_refused(pairs: Any) -> None:
+    with pytest.raises(errors.InvalidRequest):
+        entity_of(pairs)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1.5])
+def test_an_impossible_quota_is_refused(value: float) -> None:
+    with pytest.raises(errors.InvalidRequest):
+        check_value(CLIENT, PRODUCE, value)
+
+
+def test_the_order_of_an_entity_s_parts_does_not_matter() -> None:
+    assert entity_of([("user", "u"), ("client-id", "c")]) == entity_of([("client-id", "c"), ("user", "u")])
+    assert entity_of([("ip", "::1")]) == (("ip", "::1"),)
+
+
+def test_a_strict_filter_wants_just_its_types() -> None:
+    for strict, found in ((False, [True, True]), (True, [False, True])):
+        wanted = Filter([("user", 2, None)], strict=strict)
+        assert [wanted.finds(each) for each in (BOTH, USER)] == found
+        assert not wanted.finds(CLIENT)
+    assert Filter([], strict=False).finds(BOTH)
+    assert not Filter([], strict=True).finds(BOTH)
+
+
+def test_features_go_up_only() -> None:
+    level = FEATURES["group.version"].last
+    check_update("group.version", level, 1, {"group.version": 0})
+    check_update("group.version", level, 1, {"group.version": level})
+    for name, wanted, kind in (
+        ("group.version", 0, 2),
+        ("group.version", 9, 1),
+        ("foo", 1, 1),
+        ("group.version", 1, 7),
+    ):
+        with pytest.raises(errors.InvalidUpdateVersion):
+            check_update(name, wanted, kind, {"group.version": level})
+    check_update("metadata.version", 30, 1, {"metadata.version": 30})  # written by a later Kafka
+
+
+def test_what_is_kept_of_a_password_proves_it() -> None:
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
+    record = scram.record_of("al", 1, iterations=4096, salt=b"salt", salted_password=salted)
+    message = b"n=al,r=nonce"
+    proof = bytes(
+        a ^ b
+        for a, b in zip(
+            hmac.digest(salted, b"Client Key", "sha256"),
+            hmac.digest(record.stored_key, message, "sha256"),
+            strict=True,
+        )
+    )
+    signature = hmac.digest(record.stored_key, message, "sha256")
+    client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+    assert hashlib.sha256(client_key).digest() == record.stored_key
+
+
+def test_quotas_and_credentials_outlive_a_restart(connect: Any, data_dir: str) -> None:
+    named = [alter.AlterClientQuotasRequestEntityData(entity_type="client-id", entity_name=None)]
+    ops = [alter.OpData(key=PRODUCE, value=1000.0, remove=False), alter.OpData(key=FETCH, value=5.0, remove=False)]
+    quotas = alter.AlterClientQuotasRequest(
+        entries=[alter.AlterClientQuotasRequestEntryData(entity=named, ops=ops)], validate_only=False
+    )
+    user = credentials.ScramCredentialUpsertion(
+        name="al", mechanism=2, iterations=8192, salt=b"s", salted_password=b"p" * 64
+    )
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        assert client.call(quotas, 1).entries[0].error_code == 0
+        request = credentials.AlterUserScramCredentialsRequest(deletions=[], upsertions=[user])
+        assert client.call(request, 0).results[0].error_code == 0
+        cluster.restart()
+        client = connect(cluster)
+        [entry] = client.call(DescribeClientQuotasRequest(components=[], strict=False), 1).entries
+        assert [(each.entity_type, each.entity_name) for each in entry.entity] == [("client-id", None)]
+        assert {each.key: each.value for each in entry.values} == {PRODUCE: 1000.0, FETCH: 5.0}
+        [told] = client.call(DescribeUserScramCredentialsRequest(users=None), 0).results
+        assert (told.user, told.credential_infos[0].mechanism, told.credential_infos[0].iterations) == ("al", 2, 8192)
+        gone = credentials.ScramCredentialDeletion(name="al", mechanism=2)
+        request = credentials.AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[])
+        assert client.call(request, 0).results[0].error_code == 0
+        assert client.call(DescribeUserScramCredentialsRequest(users=None), 0).results == []

@@ -1,0 +1,22 @@
+"""The answers to administrators that our broker is tested against are a real Kafka's."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tests.broker_embedded.admin_scenes import ANSWERS, SCENES, play
+from tests.kafka.jars import VERSIONS
+from tests.kafka.runner import RealKafka
+
+
+def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
+    with RealKafka(VERSIONS[0], heap="512M") as kafka:
+        found = dict(play(kafka.bootstrap_servers))
+    if os.environ.get("PYCLIENT_RECORD") == "1":
+        lines = (f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in found.items())
+        ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    recorded = json.loads(ANSWERS.read_text())
+    assert list(recorded) == [scene.label for scene in SCENES]
+    for label, answer in found.items():
+        assert answer == recorded[label], label
