@@ -1,0 +1,212 @@
+"""A group whose members join, leave, are killed and paused at random, and the check of what they processed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pyclient import Consumer, Producer, TopicPartition
+
+MEMBERS = 6
+SCRIPT = Path(__file__).with_name("soak_member.py")
+Place = tuple[int, int]  # partition, offset
+
+
+@dataclass
+class Member:
+    """A process, its diary, and whether it was ever killed or paused: then others may process its records again."""
+
+    process: subprocess.Popen[bytes]
+    diary: Path
+    clean: bool = True
+    paused_until: float = 0.0
+
+    @property
+    def log(self) -> Path:
+        """What it has printed."""
+        return self.diary.with_suffix(".log")
+
+    def processed(self) -> list[Place]:
+        """The records it has written down; a last line that a kill cut off was not committed either."""
+        text = self.diary.read_text() if self.diary.exists() else ""
+        lines = text[: text.rfind("\n") + 1].split("\n")
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines if line and line != "left"]
+
+
+class GroupSoak:
+    """Drives one group through random trouble. `step` does one thing; `check_committed` may be called at any time."""
+
+    def __init__(
+        self, servers: str, topic: str, partitions: int, group: str, directory: Path, rng: Random, **options: Any
+    ) -> None:
+        self.members: list[Member] = []
+        self.actions: Counter[str] = Counter()
+        self._actions: list[str] = []
+        self._topic = topic
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._directory = directory
+        self._rng = rng
+        self._options = {
+            "bootstrap_servers": servers, "group_id": group, "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": 300, **options,
+        }  # fmt: skip
+        self._watcher: Consumer[Any, Any] = Consumer(bootstrap_servers=servers, group_id=group)
+
+    # -- trouble
+
+    @property
+    def running(self) -> list[Member]:
+        """Members whose process has not ended."""
+        return [member for member in self.members if member.process.poll() is None]
+
+    def join(self) -> None:
+        """One more member; every second one commits by hand."""
+        number = len(self.members)
+        diary = self._directory / f"member-{number}.diary"
+        options = {**self._options, "client_id": f"soak-{number}", "enable_auto_commit": number % 2 == 0}
+        arguments = [sys.executable, str(SCRIPT), str(diary), json.dumps(options), self._topic]
+        with diary.with_suffix(".log").open("wb") as log:
+            process = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.members.append(Member(process, diary))
+
+    def leave(self, member: Member) -> None:
+        """It leaves the group properly."""
+        member.process.send_signal(signal.SIGTERM)
+        member.process.wait(60)
+        assert member.process.returncode == 0, member.log.read_text()
+
+    def kill(self, member: Member) -> None:
+        """It is gone without a word."""
+        member.clean = False
+        member.process.kill()
+        member.process.wait(60)
+
+    def pause(self, member: Member, seconds: float) -> None:
+        """It stands still, perhaps for longer than its session lasts, and then goes on as if nothing were."""
+        member.clean = False
+        member.process.send_signal(signal.SIGSTOP)
+        member.paused_until = time.monotonic() + seconds
+
+    def wake(self, *, everybody: bool = False) -> None:
+        """Those whose pause is over go on."""
+        for member in self.running:
+            if member.paused_until and (everybody or member.paused_until <= time.monotonic()):
+                member.paused_until = 0.0
+                member.process.send_signal(signal.SIGCONT)
+
+    def step(self, session_seconds: float) -> None:
+        """One random change to the group, which keeps at least one member that works and at most six."""
+        self.wake()
+        working = [member for member in self.running if not member.paused_until]
+        action = self._next_action()
+        if len(self.running) < 2:
+            action = "join"
+        if (action == "join" and len(self.running) == MEMBERS) or (action != "join" and len(working) < 2):
+            return
+        self.actions[action] += 1
+        if action == "join":
+            self.join()
+        else:
+            member = self._rng.choice(working)
+            if action == "pause":
+                self.pause(member, self._rng.uniform(0.2, 1.8) * session_seconds)
+            else:
+                getattr(self, action)(member)
+
+    def _next_action(self) -> str:
+        """At random, but each as often as the others after every eight."""
+        if not self._actions:
+            self._actions = ["join", "join", "join", "leave", "kill", "kill", "pause", "pause"]
+            self._rng.shuffle(self._actions)
+        return self._actions.pop()
+
+    # -- what must hold
+
+    def check_committed(self) -> None:
+        """Nothing is committed that was not processed before. The commits are looked at first, the diaries then."""
+        committed = self.committed()
+        processed = {place for member in self.members for place in member.processed()}
+        for partition, end in committed.items():
+            missing = [offset for offset in range(end) if (partition, offset) not in processed]
+            assert not missing, f"partition {partition}: {end} is committed, and {missing[:5]} were never processed"
+
+    def committed(self) -> Mapping[int, int]:
+        """The group's offset of each partition, 0 where it has none."""
+        found = self._watcher.committed(self._partitions, timeout=30)
+        return {
+            partition.partition: 0 if (offset := found.get(partition)) is None else offset.offset
+            for partition in self._partitions
+        }
+
+    def finish(self, seconds: float) -> None:
+        """Waits until everything is processed and committed, then lets everybody leave."""
+        self.wake(everybody=True)
+        if not self.running:
+            self.join()
+        ends = {key.partition: end for key, end in self._watcher.end_offsets(self._partitions).items()}
+        deadline = time.monotonic() + seconds
+        while (committed := self.committed()) != ends:
+            assert time.monotonic() < deadline, (committed, ends, [member.log.read_text() for member in self.running])
+            ended = [member for member in self.members if member.process.poll() is not None and member.clean]
+            assert all(member.process.returncode == 0 for member in ended), [member.log.read_text() for member in ended]
+            time.sleep(0.1)  # between two looks
+        for member in self.running:
+            self.leave(member)
+
+    def check_processed(self, produced: int) -> None:
+        """Everything was processed, and nothing twice by members that were neither killed nor paused."""
+        ends = {key.partition: end for key, end in self._watcher.end_offsets(self._partitions).items()}
+        assert sum(ends.values()) == produced
+        everything = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
+        processed = {place for member in self.members for place in member.processed()}
+        assert processed == everything, f"{len(everything - processed)} records were never processed"
+        by_clean = Counter(place for member in self.members if member.clean for place in member.processed())
+        twice = [place for place, count in by_clean.items() if count > 1]
+        assert not twice, f"{len(twice)} records were processed twice though nobody was killed or paused: {twice[:5]}"
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+        for member in self.running:
+            member.process.kill()
+            member.process.wait(60)
+        self._watcher.close()
+
+
+def soak(
+    servers: str, topic: str, partitions: int, directory: Path, *, seed: int, seconds: float, records: int,
+    session_seconds: float, **options: Any,
+) -> GroupSoak:  # fmt: skip
+    """Produces `records` over `seconds` seconds while the group suffers, and checks all that must hold."""
+    run = GroupSoak(servers, topic, partitions, f"group-of-{topic}", directory, Random(seed), **options)
+    try:
+        with Producer(servers, linger_ms=5) as producer:
+            started, sent, pace = time.monotonic(), 0, Random(seed)
+            next_step, next_check = 0.0, 5.0
+            while sent < records:
+                elapsed = time.monotonic() - started
+                due = min(records, int(records * elapsed / seconds) + 1)
+                for number in range(sent, due):
+                    producer.send(topic, b"%d" % number, partition=number % partitions)
+                sent = due
+                if elapsed >= next_step:
+                    run.step(session_seconds)
+                    next_step = elapsed + pace.uniform(0.3, 2.5)
+                if elapsed >= next_check:
+                    run.check_committed()
+                    next_check = elapsed + 5.0
+                time.sleep(0.02)  # the pace of the input
+        run.finish(120)
+        run.check_committed()
+        run.check_processed(records)
+    finally:
+        run.close()
+    return run
