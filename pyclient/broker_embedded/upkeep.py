@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.background import Background
 from pyclient.broker_embedded.settings import LONG_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
 _FLUSH_SECONDS: Final = 1.0
+_SHORTEST_BACKOFF: Final = 0.01  # seconds between two looks at what could be compacted
 _IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
 
 
@@ -25,11 +28,14 @@ class Upkeep:
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
         self._timers: dict[str, Timer] = {}
-        self._running = True
+        self._background = Background(node.loop, node.logs.side)
         config = node.config
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)
         checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
-        self._every("checkpoints", checkpoints, node.logs.flush_checkpoints)
+        self._every("checkpoints", checkpoints, self._write_checkpoints)
+        if config.boolean("log.cleaner.enable"):
+            backoff = max(config.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
+            self._every("compaction", backoff, self.compact)
         self._every("flush", _FLUSH_SECONDS, self._flush_due)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
@@ -37,14 +43,20 @@ class Upkeep:
 
     def close(self) -> None:
         """End it."""
-        self._running = False
+        self._background.close()
         for timer in self._timers.values():
             timer.cancel()
 
     def apply_retention(self) -> None:
         """Remove what is too old or too much, one log a step; the steps follow on the loop."""
         self.remove_deleted()
-        self._step(self._node.logs.retention_steps(self._node.clock.time_ms()))
+        self._background.run("retention", self._retention(self._node.clock.time_ms()))
+
+    def compact(self) -> None:
+        """Compact the logs that are dirty enough, in steps between which requests are served."""
+        node = self._node
+        node.logs.compaction_memory = node.config.integer("log.cleaner.dedupe.buffer.size")
+        self._background.run("compaction", node.logs.compaction_steps(node.clock.time_ms()))
 
     def remove_deleted(self) -> None:
         """Remove the files of deleted topics whose time has come."""
@@ -64,10 +76,13 @@ class Upkeep:
 
         self._timers[name] = self._node.schedule(seconds, run)
 
-    def _step(self, steps: Iterator[object]) -> None:
-        """One piece of work, then whatever else the loop has to do, then the next."""
-        if self._running and next(steps, None) is not None:
-            self._node.loop.call_soon(self._step, steps)
+    def _retention(self, now_ms: int) -> Steps[None]:
+        """One log a step."""
+        for _ in self._node.logs.retention_steps(now_ms):
+            yield None
+
+    def _write_checkpoints(self) -> None:
+        self._background.run("checkpoints", self._node.logs.checkpoint_steps())
 
     def _flush_due(self) -> None:
         node = self._node

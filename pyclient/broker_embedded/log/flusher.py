@@ -8,7 +8,7 @@ from functools import partial
 
 from pyclient.broker_embedded.log.filesystem import File
 from pyclient.broker_embedded.log.segment import Segment
-from pyclient.broker_embedded.log.side_thread import SideThread
+from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
 from pyclient.broker_embedded.log.stored_log import StoredLog
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -38,7 +38,7 @@ class Flusher:
                 file.release()
             if failure is None:
                 then()
-            elif not owner.closed:
+            elif not isinstance(failure, Dropped):
                 owner.fail(f"a flush failed: {failure}")
 
         self._side.submit(sync, done)

@@ -201,6 +201,7 @@ class LogDirectory:
 
     def flush_checkpoints(self) -> None:
         """Notes how far each log is on the disk, where it starts, its high watermark, and how far it is compacted."""
+        self.side.settle()  # it may be at the same files
         run_here(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> Steps[None]:

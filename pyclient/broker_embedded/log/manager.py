@@ -63,6 +63,7 @@ class LogManager(LogDirectory):
         Active segments are closed first, so that all that was written is looked at. Raises what hinders it.
         """
         now_ms = self._clock.time_ms()
+        self.side.settle()
         logs = [opened for opened in self.logs if opened.config.compacts and topic in (None, opened.topic)]
         return sum(self._compaction().everything(opened, now_ms) for opened in logs)
 
@@ -103,6 +104,7 @@ class LogManager(LogDirectory):
             from pyclient.broker_embedded.log.compaction.compactor import Compactor  # not needed to start
 
             self._compactor = Compactor(self._fs, memory=self.compaction_memory, save=self.save_cleaned)
+        self._compactor.memory = self.compaction_memory
         return self._compactor
 
 

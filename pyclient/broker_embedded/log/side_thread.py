@@ -6,12 +6,17 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 Done = Callable[[Any, "Exception | None"], None]
 """Told, on the logs' thread, what the work gave or how it failed."""
 
 _CLOSE_SECONDS: Final = 30.0
+
+
+class Dropped(Exception):
+    """The work was not begun: the thread was closed without waiting for it."""
 
 
 class SideThread:
@@ -39,15 +44,28 @@ class SideThread:
             done, answer, failure = self._done.popleft()
             done(answer, failure)
 
+    def settle(self) -> None:
+        """Returns when what was submitted is done and told of."""
+        if self._thread is not None:
+            reached = threading.Event()
+            self._jobs.put((reached.set, lambda _answer, _failure: None))
+            reached.wait(_CLOSE_SECONDS)
+        self.collect()
+
     def close(self, *, wait: bool) -> None:
-        """Ends the thread; `wait` until what was submitted is done, and until no more comes of it."""
+        """Ends the thread. Without `wait` only what it is at now is done; the rest fails with `Dropped`."""
         while self._thread is not None:
+            if not wait:
+                self._drop_pending()
             thread, self._thread = self._thread, None
             self._jobs.put(None)
-            if not wait:
-                break
             thread.join(_CLOSE_SECONDS)
             self.collect()  # which may submit more
+
+    def _drop_pending(self) -> None:
+        with suppress(queue.Empty):
+            while (job := self._jobs.get_nowait()) is not None:
+                self._done.append((job[1], None, Dropped("the node ended")))
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

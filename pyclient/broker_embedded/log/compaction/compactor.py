@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyclient import errors
@@ -28,20 +28,21 @@ class Compactor:
 
     def __init__(self, fs: FileSystem, *, memory: int, save: Callable[[], Steps[None]]) -> None:
         self._fs = fs
-        self._most_keys = memory // KEY_BYTES
+        self.memory = memory
         self._save = save
         self._refused: set[StoredLog] = set()
 
-    def due(self, logs: Iterable[StoredLog], now_ms: int) -> Steps[int]:
+    def due(self, logs: Sequence[StoredLog], now_ms: int) -> Steps[int]:
         """Compacts what is dirty enough, until nothing is; how many rounds that took."""
         rounds = 0
         failed: set[StoredLog] = set()
         while True:
             best: tuple[float, StoredLog, CleaningPlan] | None = None
-            for count, owner in enumerate(logs):
-                if count % _LOOKS == 0:
+            compacted = [owner for owner in logs if owner.config.compacts and owner not in self._refused]
+            for count, owner in enumerate(compacted):
+                if count % _LOOKS == _LOOKS - 1:
                     yield None
-                if owner.config.compacts and owner not in failed and owner not in self._refused:
+                if owner not in failed and not owner.closed:
                     plan = self._plan(owner, now_ms)
                     if plan.is_due(owner.config) and (best is None or plan.dirty_ratio > best[0]):
                         best = plan.dirty_ratio, owner, plan
@@ -64,7 +65,7 @@ class Compactor:
             plan = self._plan(owner, now_ms)
             if not plan.clean_bytes + plan.dirty_bytes or (rounds and owner.cleaned_to >= plan.end):
                 return rounds
-            cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self._most_keys, now_ms=now_ms)
+            cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
             owner.cleaned_to = run_here(cleaning.steps()).end
             run_here(self._save())
             rounds += 1
@@ -79,7 +80,7 @@ class Compactor:
 
     def _round(self, owner: StoredLog, plan: CleaningPlan, now_ms: int) -> Steps[bool]:
         """One round; False if the log is not to be tried again before the next look."""
-        cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self._most_keys, now_ms=now_ms)
+        cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
         try:
             done = yield from cleaning.steps()
         except Abandoned as reason:

@@ -1,0 +1,74 @@
+"""Long work beside requests: its steps run on the loop with pauses between them, what would block on another thread."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from pyclient.broker_embedded.log.side_thread import SideThread
+    from pyclient.broker_embedded.log.steps import Steps
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_PAUSE: Final = 0.001
+"""Seconds between two steps, about as long as a step takes: half of the loop's time is left for requests at least."""
+
+
+class Background:
+    """One piece of work of each name at a time. `close` ends all of it, before the side thread is closed."""
+
+    def __init__(self, loop: AbstractEventLoop, side: SideThread) -> None:
+        self._loop = loop
+        self._side = side
+        self._running: dict[str, Steps[Any]] = {}
+        self._busy: set[str] = set()  # a step of these is on the side thread
+        self._closed = False
+        side.wake = self._wake
+
+    def run(self, name: str, steps: Steps[Any]) -> None:
+        """Begin the work, unless the same is still under way. Its failure is logged."""
+        if self._closed or name in self._running:
+            steps.close()
+            return
+        self._running[name] = steps
+        self._go_on(name, None, None)
+
+    def close(self) -> None:
+        """End what is under way; what is on the side thread ends when that is collected."""
+        self._closed = True
+        for name, steps in list(self._running.items()):
+            if name not in self._busy:
+                steps.close()
+                del self._running[name]
+
+    def _go_on(self, name: str, answer: Any, failure: Exception | None) -> None:
+        self._busy.discard(name)
+        steps = self._running.get(name)
+        if steps is None:
+            return
+        if self._closed:
+            del self._running[name]
+            steps.close()
+            return
+        try:
+            step = steps.send(answer) if failure is None else steps.throw(failure)
+        except StopIteration:
+            del self._running[name]
+        except Exception:
+            del self._running[name]
+            log.exception("%s failed; it is tried again later", name)
+        else:
+            if step is None:
+                self._loop.call_later(_PAUSE, self._go_on, name, None, None)
+            else:
+                self._busy.add(name)
+                self._side.submit(step.work, partial(self._go_on, name))
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits for this any more
+            self._loop.call_soon_threadsafe(self._side.collect)
