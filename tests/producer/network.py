@@ -5,9 +5,18 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyclient.net.connect import TcpConnector
+from pyclient.protocol.codec import decode
+from pyclient.protocol.framing import RequestHeader, decode_request_header, decode_response, encode_response
+from pyclient.protocol.messages.metadata import MetadataResponse
+from pyclient.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 PRODUCE = 0
 METADATA = 3
@@ -24,14 +33,19 @@ class FaultyNetwork:
 
     PASS; DROP (it never arrives); HOLD (until `release`); CUT (the connection ends instead; a request that is CUT has
     not arrived, the request of a response that is CUT has). `rewrite` may change a response's bytes in place.
+    `refuse` may give an error code with which the network itself answers a Produce request, for each of its partitions;
+    no broker sees it. `metadata` may change what Metadata responses say, and `ports` maps the ports of brokers that do
+    not exist to one that does, so that one broker looks like several.
     """
 
     def __init__(self) -> None:
         self.request: Callable[[int], str] = lambda api: PASS
         self.response: Callable[[int], str] = lambda api: PASS
         self.rewrite: Callable[[int, bytearray], None] = lambda api, frame: None
+        self.refuse: Callable[[Any], int] = lambda request: 0
+        self.metadata: Callable[[MetadataResponse], None] | None = None
+        self.ports: dict[int, int] = {}
         self.requests: list[int] = []
-        self.connects: Callable[[], bool] = lambda: True
         self.arrived = threading.Condition()
         self._held: list[tuple[Any, Callable[[], None]]] = []
 
@@ -41,7 +55,7 @@ class FaultyNetwork:
 
         async def connect(host: str, port: int, on_frame: Any, on_closed: Any) -> Any:
             tap = Tap(self, on_frame)
-            tap.stream = await tcp(host, port, tap.received, on_closed)
+            tap.stream = await tcp(host, self.ports.get(port, port), tap.received, on_closed)
             return tap
 
         return connect
@@ -67,42 +81,80 @@ class FaultyNetwork:
             loop.call_soon_threadsafe(action)
 
 
+class _Pending(NamedTuple):
+    """A request whose answer has not come; `answer` is the network's own, if it gives one."""
+
+    api: int
+    version: int
+    answer: bytes | None = None
+
+
 class Tap:
     """A stream that asks the network before anything passes."""
 
     def __init__(self, network: FaultyNetwork, on_frame: Any) -> None:
         self._network = network
         self._on_frame = on_frame
-        self._apis: deque[int] = deque()
+        self._pending: deque[_Pending] = deque()
         self.stream: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
     def send(self, parts: Any) -> None:
-        api = int.from_bytes(bytes(parts[0])[4:6], "big")
+        header = decode_request_header(b"".join(parts)[4:])
+        api = header.api_key
         self._network.saw(api)
+        refusal = self._refusal(header, parts) if api == PRODUCE else None
+        if refusal is not None:
+            self._pending.append(_Pending(api, header.api_version, refusal))
+            self.stream._loop.call_soon(self._give_own_answers)
+            return
         verdict = self._network.request(api)
         if verdict == PASS:
-            self._apis.append(api)
-            self.stream.send(parts)
+            self._pass_on(header, parts)
         elif verdict == HOLD:
-            self._network.hold(
-                self.stream._loop, lambda: self._send_late(api, parts)
-            )  # by reference, as a socket's queue
+            self._network.hold(self.stream._loop, lambda: self._pass_on(header, parts))  # by reference, as a queue does
         elif verdict == CUT:
             self.stream.close(None)
 
-    def _send_late(self, api: int, parts: Any) -> None:
+    def _pass_on(self, header: RequestHeader, parts: Any) -> None:
         if not self.stream.closed:
-            self._apis.append(api)
+            self._pending.append(_Pending(header.api_key, header.api_version))
             self.stream.send(parts)
 
+    def _refusal(self, header: RequestHeader, parts: Any) -> bytes | None:
+        frame = b"".join(parts)[4:]
+        request = decode(ProduceRequest, header.api_version, frame, header.body_offset)
+        code = self._network.refuse(request)
+        if not code:
+            return None
+        topics = [
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
+                    for one in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+        answer = encode_response(ProduceResponse(responses=topics), header.api_version, header.correlation_id)
+        return b"".join(answer)[4:]
+
+    def _give_own_answers(self) -> None:
+        while self._pending and self._pending[0].answer is not None and not self.stream.closed:
+            self._on_frame(memoryview(self._pending.popleft().answer))
+
     def received(self, frame: memoryview) -> None:
-        api = self._apis.popleft() if self._apis else -1
+        api, version, _ = self._pending.popleft() if self._pending else _Pending(-1, 0)
         verdict = self._network.response(api)
         changed = bytearray(frame)
         self._network.rewrite(api, changed)
+        if api == METADATA and self._network.metadata is not None:
+            correlation_id, metadata = decode_response(MetadataResponse, version, bytes(changed))
+            self._network.metadata(metadata)
+            changed[:] = b"".join(encode_response(metadata, version, correlation_id))[4:]
         frame = memoryview(changed)
         if verdict == PASS:
             self._on_frame(frame)
@@ -110,3 +162,4 @@ class Tap:
             self._network.hold(self.stream._loop, lambda: self.stream.closed or self._on_frame(frame))
         elif verdict == CUT:
             self.stream.close(None)
+        self._give_own_answers()
