@@ -6,9 +6,11 @@ import asyncio
 import logging
 import random
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
@@ -19,7 +21,8 @@ from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
-from pyclient.broker_embedded.server import BrokerConnection, Listener
+from pyclient.broker_embedded.quotas import ByteQuotas
+from pyclient.broker_embedded.server import BrokerConnection, Listener, address_of
 from pyclient.broker_embedded.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.upkeep import Upkeep
 from pyclient.clock import SYSTEM_CLOCK
@@ -74,8 +77,15 @@ class BrokerNode:
         self.configs = Configs(config, self.image)
         self.purgatory = FetchPurgatory(loop, self.schedule)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
+        windows = {
+            "windows": config.integer("quota.window.num"),
+            "seconds": config.integer("quota.window.size.seconds"),
+        }
+        self.produce_quotas = ByteQuotas(PRODUCE, self.image.client_quotas, **windows)
+        self.fetch_quotas = ByteQuotas(FETCH, self.image.client_quotas, **windows)
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
+        self.addresses: Counter[str] = Counter()  # how many connections each has
         self._groups: GroupCoordinator | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
@@ -193,7 +203,10 @@ class BrokerNode:
 
     def forget_connection(self, connection: BrokerConnection) -> None:
         """The connection is closed."""
-        self.connections.pop(connection.number, None)
+        if self.connections.pop(connection.number, None) is not None:
+            self.addresses[connection.address] -= 1
+            if not self.addresses[connection.address]:
+                del self.addresses[connection.address]
         if self.interceptor is not None:
             self.interceptor.forget(connection)
 
@@ -267,15 +280,31 @@ class BrokerNode:
             log.warning("a connection is closed at once: there are %d already (max.connections)", len(self.connections))
             sock.close()
             return
+        address = address_of(sock)
+        limit = connections_of(self.config, address)
+        if self.addresses[address] >= limit:
+            log.warning("a connection of %s is closed at once: it has %d (max.connections.per.ip)", address, limit)
+            sock.close()
+            return
         for option, name in _BUFFER_OPTIONS:
             if (size := self.config.integer(name)) > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
         self._numbers += 1
         try:
             self.connections[self._numbers] = BrokerConnection(self, sock, self._numbers)
+            self.addresses[address] += 1
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()
+
+
+def connections_of(config: BrokerConfig, address: str) -> int:
+    """How many connections an address may have."""
+    for override in (config.text("max.connections.per.ip.overrides") or "").split(","):
+        name, separator, count = override.strip().rpartition(":")
+        if separator and name.strip("[] ") == address and count.strip().isdigit():
+            return int(count)
+    return config.integer("max.connections.per.ip")
 
 
 def _listen(config: BrokerConfig) -> socket.socket:

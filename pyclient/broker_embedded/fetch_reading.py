@@ -22,7 +22,7 @@ Told = list[tuple["Wanted", PartitionData]]
 
 
 class Reading:
-    """A Fetch request and how to answer it; `respond` makes the response of what was read.
+    """A Fetch request and how to answer it, with at most `most` bytes; `respond` makes the response of what was read.
 
     Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
     limits say. Partitions that are not there are told behind the others.
@@ -35,6 +35,7 @@ class Reading:
         node: BrokerNode,
         *,
         by_id: bool,
+        most: int,
         respond: Callable[[Told], FetchResponse],
     ) -> None:
         self._wanted = wanted
@@ -43,7 +44,7 @@ class Reading:
         self._respond = respond
         self._replica = max(request.replica_id, request.replica_state.replica_id)
         self._isolation: Final = "committed" if request.isolation_level == READ_COMMITTED else "uncommitted"
-        self._max_bytes = min(max(request.max_bytes, 0), node.config.integer("fetch.max.bytes"))
+        self._max_bytes = min(max(request.max_bytes, 0), most)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._size = 0
         self._must_answer = False

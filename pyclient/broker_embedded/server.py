@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
-    from pyclient.protocol.fields import Response
+    from pyclient.broker_embedded.timers import Timer
+    from pyclient.protocol.fields import Request, Response
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -76,6 +77,14 @@ class Listener:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
+def address_of(sock: socket.socket) -> str:
+    """The address at the other end."""
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return "a peer that is gone"
+
+
 class BrokerConnection:
     """One client. The next request is read when the last one is answered, so responses keep the order of requests."""
 
@@ -86,7 +95,9 @@ class BrokerConnection:
         self.last_active = node.loop.time()
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the client goes while its request waits; set by whoever makes it wait for long."""
+        self.address = address_of(sock)
         self._waiting: asyncio.Future[Any] | None = None
+        self._muted: Timer | None = None
         self.stream = FrameStream(
             node.loop,
             sock,
@@ -110,6 +121,19 @@ class BrokerConnection:
         """Whether a request waits for its answer."""
         return self._waiting is not None
 
+    def mute(self, seconds: float) -> None:
+        """Read nothing for so long: the client is above its quota (KIP-219). What is answered meanwhile is sent."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self.node.schedule(seconds, self._unmute)
+        self.stream.pause_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.last_active = self.node.loop.time()
+        if self._waiting is None:
+            self.stream.resume_reading()
+
     def _on_frame(self, frame: memoryview) -> None:
         self.last_active = self.node.loop.time()
         try:
@@ -131,18 +155,20 @@ class BrokerConnection:
             else:  # a test has faults or a request log
                 answer = interceptor.serve(route, request, context, header.correlation_id)
         except Exception as error:
-            self._fail(error, route, header.api_version)
+            self._fail(error, route, header, request)
             return
         if type(answer) is route.response:
-            self._send(answer, route, header)
+            self._send(answer, route, header, request)
         elif answer is not None:
-            self._park(answer, route, header)
+            self._park(answer, route, header, request)
 
-    def _send(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
+    def _send(
+        self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any] | None
+    ) -> None:
         try:
             parts = framing.encode_response(answer, header.api_version, header.correlation_id)
         except Exception as error:
-            self._fail(error, route, header.api_version)
+            self._fail(error, route, header, request)
             return
         self.stream.send(parts)  # a closed stream takes them, too, and releases the files they hold
 
@@ -162,39 +188,56 @@ class BrokerConnection:
         )
         self.stream.close()
 
-    def _park(self, answer: Any, route: Route, header: framing.RequestHeader) -> None:
+    def _park(self, answer: Any, route: Route, header: framing.RequestHeader, request: Request[Any]) -> None:
         """Read nothing more until the answer is there."""
         waiting: asyncio.Future[Any] = self.node.loop.create_task(answer) if iscoroutine(answer) else answer
         self._waiting = waiting
         self.stream.pause_reading()
-        waiting.add_done_callback(lambda done: self._answer(done, route, header))
+        waiting.add_done_callback(lambda done: self._answer(done, route, header, request))
 
-    def _answer(self, done: asyncio.Future[Any], route: Route, header: framing.RequestHeader) -> None:
+    def _answer(
+        self, done: asyncio.Future[Any], route: Route, header: framing.RequestHeader, request: Request[Any]
+    ) -> None:
         self._waiting = None
         if done.cancelled():
             self.stream.close()
             return
         error = done.exception()
         if error is not None:
-            self._fail(error, route, header.api_version)
-            return
-        answer = done.result()
-        if answer is not None:
-            self._send(answer, route, header)
+            self._fail(error, route, header, request)
+        elif (answer := done.result()) is not None:
+            self._send(answer, route, header, request)
         self.last_active = self.node.loop.time()
-        self.stream.resume_reading()
+        if self._muted is None:
+            self.stream.resume_reading()
 
-    def _fail(self, error: BaseException, route: Route, version: int) -> None:
-        """A handler gave no answer: it asked for the end of the connection, or it has a bug."""
+    def _fail(
+        self, error: BaseException, route: Route, header: framing.RequestHeader, request: Request[Any] | None
+    ) -> None:
+        """A handler gave no answer: it asked for the end of the connection, or it has a bug.
+
+        Of a bug the client is told as an error of its request; `request` is None when that has failed, too.
+        """
         if isinstance(error, CloseConnection):
             log.info("%s: closing the connection: %s", self.stream.peername, error)
+            self.stream.close()
+            return
+        log.error("%s: %s version %d failed", self.stream.peername, route.name, header.api_version, exc_info=error)
+        answer = None
+        if request is not None:
+            from pyclient.broker_embedded.error_answers import failed_answer
+
+            answer = failed_answer(route.name, request, header.api_version, self.node.topic_name)
+        if answer is None:
+            self.stream.close()
         else:
-            log.error("%s: %s version %d failed", self.stream.peername, route.name, version, exc_info=error)
-        self.stream.close()
+            self._send(answer, route, header, None)
 
     def _on_closed(self, error: BaseException | None) -> None:
         if self.on_abandoned is not None:
             self.on_abandoned()
+        if self._muted is not None:
+            self._muted.cancel()
         if isinstance(error, errors.ProtocolError):
             log.warning("%s: connection closed: %s", self.stream.peername, error)
         elif error is not None and not isinstance(error, errors.ConnectionFailed):

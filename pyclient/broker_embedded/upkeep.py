@@ -92,6 +92,6 @@ class Upkeep:
     def _close_idle(self, seconds: float) -> None:
         oldest = self._node.loop.time() - seconds
         for connection in list(self._node.connections.values()):
-            if connection.last_active < oldest:
+            if connection.last_active < oldest and not connection.parked:
                 log.info("%r is closed: nothing came for %g s (connections.max.idle.ms)", connection, seconds)
                 connection.close()

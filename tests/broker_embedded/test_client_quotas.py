@@ -20,7 +20,7 @@ from pyclient.broker_embedded.controller.client_quotas import (
     Filter,
     check_value,
     entity_of,
-    quota_of,
+    limit_of,
 )
 from pyclient.broker_embedded.controller.features import FEATURES, check_update
 from pyclient.protocol.messages import alter_client_quotas as alter
@@ -45,15 +45,18 @@ EVERYBODY: tuple[Entity, ...] = (
 @given(st.sets(st.sampled_from(range(len(EVERYBODY))), min_size=1))
 def test_the_most_exact_quota_holds(chosen: set[int]) -> None:
     quotas = {EVERYBODY[index]: {PRODUCE: float(index + 1)} for index in chosen}
-    assert quota_of(quotas, PRODUCE, "u", "c") == min(chosen) + 1
-    assert quota_of(quotas, FETCH, "u", "c") is None
+    limit, (user, client) = limit_of(quotas, PRODUCE, "u", "c") or (0, (None, None))
+    assert limit == min(chosen) + 1
+    kinds = dict(EVERYBODY[min(chosen)])
+    assert (user, client) == ("u" if "user" in kinds else None, "c" if "client-id" in kinds else None)
+    assert limit_of(quotas, FETCH, "u", "c") is None
 
 
 def test_somebody_else_s_quota_does_not_hold() -> None:
     quotas: dict[Entity, dict[str, float]] = {each: {PRODUCE: 1.0} for each in (CLIENT, USER, BOTH)}
-    assert quota_of(quotas, PRODUCE, "v", "d") is None
-    assert quota_of(quotas, PRODUCE, "v", "c") == 1
-    assert quota_of(quotas, PRODUCE, "u", "d") == 1
+    assert limit_of(quotas, PRODUCE, "v", "d") is None
+    assert limit_of(quotas, PRODUCE, "v", "c") == (1, (None, "c"))
+    assert limit_of(quotas, PRODUCE, "u", "d") == (1, ("u", None))
 
 
 @pytest.mark.parametrize(

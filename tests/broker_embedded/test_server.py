@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
+from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.dispatch import route
+from pyclient.broker_embedded.dispatch import SERVED, route
+from pyclient.broker_embedded.error_answers import failed_answer
+from pyclient.broker_embedded.faults_shapes import error_codes
 from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
-from pyclient.protocol.messages.fetch import FetchRequest
-from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pyclient.protocol.messages.describe_cluster import DescribeClusterRequest
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pyclient.protocol.messages.produce import ProduceRequest
+from pyclient.protocol.parts import blank
+from pyclient.protocol.versions import API_KEYS, request_class
 
 ASK = MetadataRequest(topics=[])
 
@@ -153,6 +160,41 @@ def test_silent_connections_are_closed(connect: Any) -> None:
         assert connect(cluster).call(ASK, 1).controller_id == 1
 
 
+def test_half_a_request_is_silence_and_a_waiting_one_is_not(connect: Any) -> None:
+    with EmbeddedCluster(config={"connections.max.idle.ms": 200}) as cluster:
+        half, waiting = connect(cluster), connect(cluster)
+        half.send_bytes(struct.pack(">i", 100) + b"only so much")
+        empty = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
+        waiting.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 4)
+        waiting.send(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[empty]), 11)
+        assert half.is_closed()
+        assert waiting.receive(FetchRequest, 11)[0].error_code == 0
+
+
+def test_an_address_has_no_more_connections_than_allowed(connect: Any) -> None:
+    limits = {"max.connections.per.ip": 5, "max.connections.per.ip.overrides": "10.0.0.9:1, 127.0.0.1:2"}
+    with EmbeddedCluster(config=limits) as cluster:
+        allowed = [connect(cluster), connect(cluster)]
+        assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
+        assert connect(cluster).is_closed()
+        allowed[0].close()
+        node = cluster._runner.node  # type: ignore[union-attr]
+        while node.addresses["127.0.0.1"] > 1:
+            assert allowed[1].call(ASK, 1).controller_id == 1
+        assert connect(cluster).call(ASK, 1).controller_id == 1
+
+
+def test_a_thousand_idle_connections_do_not_hold_up_two_hundred_busy_ones(connect: Any) -> None:
+    with EmbeddedCluster(processes=True) as cluster:
+        idle = [connect(cluster) for _ in range(1000)]
+        busy = [connect(cluster) for _ in range(200)]
+        for _ in range(5):
+            for client in busy:
+                client.send(ASK, 1)
+            assert all(client.receive(MetadataRequest, 1)[0].controller_id == 1 for client in busy)
+        assert all(client.call(ASK, 1).controller_id == 1 for client in idle[::100])
+
+
 def test_there_are_no_more_connections_than_allowed(connect: Any) -> None:
     with EmbeddedCluster(config={"max.connections": 2}) as cluster:
         allowed = [connect(cluster), connect(cluster)]
@@ -161,29 +203,67 @@ def test_there_are_no_more_connections_than_allowed(connect: Any) -> None:
         assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
 
 
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the handler of one API and version fail, at once or later."""
+
+    def breaks(api: str, version: int, *, late: bool = False) -> None:
+        def fail(_request: Any, _context: Any) -> Any:
+            raise ZeroDivisionError("a bug")
+
+        async def fail_later(request: Any, context: Any) -> Any:
+            return fail(request, context)
+
+        monkeypatch.setattr(route(API_KEYS[api], version), "handler", fail_later if late else fail)
+
+    return breaks
+
+
 @pytest.mark.parametrize("late", [False, True])
-def test_a_bug_in_a_handler_costs_one_connection_and_one_line(
-    client: Any,
-    connect: Any,
-    broker: Any,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    late: bool,
+def test_a_bug_in_a_handler_is_an_error_of_its_request_and_one_line(
+    client: Any, caplog: pytest.LogCaptureFixture, broken: Any, late: bool
 ) -> None:
-    def broken(_request: Any, _context: Any) -> Any:
-        raise ZeroDivisionError("a bug")
+    assert client.call(ASK, 1).controller_id == 1
+    broken("DescribeCluster", 1, late=late)
+    response = client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+    assert response.error_code == errors.UnknownServerError.code
+    assert "a bug" not in response.error_message
+    assert client.call(ASK, 1).controller_id == 1
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "DescribeCluster version 1 failed" in record.getMessage()
 
-    async def broken_later(request: Any, context: Any) -> Any:
-        return broken(request, context)
 
+def test_a_bug_is_told_per_partition_where_an_answer_has_its_errors_there(
+    client: Any, topic: str, produce: Any, batch: Any, broken: Any
+) -> None:
+    broken("Produce", 9)
+    answer = produce(client, topic, batch(b"a"), partition=1)
+    assert (answer.index, answer.error_code, answer.base_offset) == (1, errors.UnknownServerError.code, -1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [(MetadataRequest(topics=None), 4), (ProduceRequest(acks=0, timeout_ms=1, topic_data=[]), 8)],
+)
+def test_a_bug_that_an_answer_has_no_place_for_costs_the_connection(
+    client: Any, connect: Any, broker: Any, broken: Any, request_: Any, version: int
+) -> None:
     good = connect(broker)
-    assert client.call(ASK, 4).controller_id == 1
-    monkeypatch.setattr(route(3, 4), "handler", broken_later if late else broken)
-    client.send(ASK, 4)
+    assert client.call(ASK, 1).controller_id == 1
+    broken(request_.name, version)
+    client.send(request_, version)
     assert client.is_closed()
     assert good.call(ASK, 5).controller_id == 1
-    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "Metadata version 4 failed" in record.getMessage()
+
+
+@pytest.mark.parametrize("name", sorted(SERVED))
+def test_every_api_s_failure_is_an_answer_that_can_be_sent(name: str) -> None:
+    cls = request_class(API_KEYS[name])
+    for version in range(SERVED[name].first, SERVED[name].last + 1):
+        answer = failed_answer(name, blank(cls), version, lambda _id: None)
+        if answer is not None:
+            assert framing.encode_response(answer, version, 1)
+            assert error_codes(name, version, answer) == [errors.UnknownServerError.code]
 
 
 def test_an_answer_that_cannot_be_encoded_costs_one_connection(

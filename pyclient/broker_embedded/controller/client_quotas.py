@@ -16,6 +16,9 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 Entity = tuple[tuple[str, "str | None"], ...]
 """(type, name) pairs in the order of their types; the name None stands for everybody without a quota of his own."""
 
+Owner = tuple["str | None", "str | None"]
+"""The user and the client id that have a quota together; None where it does not matter which."""
+
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUESTS: Final = "request_percentage"
 MUTATIONS: Final = "controller_mutation_rate"
@@ -64,12 +67,19 @@ def check_key(entity: Entity, key: str) -> None:
         raise errors.InvalidRequest(f"there is no quota {key!r} here: there are {', '.join(allowed)}")
 
 
-def quota_of(quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str) -> float | None:
-    """The quota that holds for a client: the most exact one that is set, a user's before a client id's; None: none."""
-    return next(
-        (value for entity in _candidates(user, client_id) if (value := quotas.get(entity, {}).get(key)) is not None),
-        None,
-    )
+def limit_of(
+    quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str
+) -> tuple[float, Owner] | None:
+    """The quota that holds for a client, and who shares it; None: there is none.
+
+    The most exact one that is set holds, a user's before a client id's. A default is everybody's own.
+    """
+    for entity in _candidates(user, client_id):
+        value = quotas.get(entity, {}).get(key)
+        if value is not None:
+            kinds = dict(entity)
+            return value, (user if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
+    return None
 
 
 def _candidates(user: str, client_id: str) -> Iterator[Entity]:

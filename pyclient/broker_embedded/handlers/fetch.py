@@ -41,7 +41,9 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Fu
         wanted, respond = _plan(request, context, by_id=by_id)
     except errors.BrokerError as error:
         return FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[])
-    reading = Reading(request, wanted, node, by_id=by_id, respond=respond)
+    if node.image.client_quotas:
+        respond = partial(_within_quota, respond, request.session_id, context)
+    reading = Reading(request, wanted, node, by_id=by_id, most=_most_at_once(context), respond=respond)
     response = reading.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response
@@ -63,6 +65,38 @@ def _plan(
     if session is None:
         return (), _full
     return session.partitions.values(), partial(_go_on, session, session.epoch)
+
+
+def _most_at_once(context: RequestContext) -> int:
+    """The bytes that one answer may have: `fetch.max.bytes`, or what a quota of the client allows in its windows."""
+    node = context.node
+    limit = node.config.integer("fetch.max.bytes")
+    of_quota = node.fetch_quotas.most_at_once(context.client_id)
+    return limit if of_quota is None else min(limit, int(of_quota))
+
+
+def _within_quota(
+    respond: Callable[[Told], FetchResponse], session_id: int, context: RequestContext, told: Told
+) -> FetchResponse:
+    """The response, unless the client has had too much: then nothing for now, and it is left alone (KIP-219).
+
+    A batch that is larger than all a client may have is given to one that was quiet, or it would never get on.
+    """
+    quotas, now = context.node.fetch_quotas, context.node.clock.monotonic()
+    size = sum(len(answer.records or b"") for _wanted, answer in told)
+    was_quiet = quotas.had_nothing(context.client_id, now)
+    seconds = quotas.charge(context.client_id, size, now)
+    if seconds <= 0 or not size:
+        return respond(told)
+    context.connection.mute(seconds)
+    if was_quiet:
+        response = respond(told)
+    else:
+        quotas.refund(context.client_id, size, now)
+        _release(told)
+        response = FetchResponse(session_id=session_id, responses=[])
+    response.throttle_time_ms = round(seconds * 1000)
+    return response
 
 
 def _full(told: Told, session_id: int = NO_SESSION) -> FetchResponse:
@@ -90,9 +124,7 @@ def _begin(node: BrokerNode, wanted: list[Wanted], by_id: bool, told: Told) -> F
 def _go_on(session: FetchSession, epoch: int, told: Told) -> FetchResponse:
     """A response with what is new."""
     if session.epoch != epoch:  # another request went on with the session while this one waited
-        for _wanted, answer in told:
-            if answer.records:
-                answer.records.release()
+        _release(told)
         return FetchResponse(error_code=errors.InvalidFetchSessionEpoch.code, session_id=NO_SESSION, responses=[])
     news = [(wanted, answer) for wanted, answer in told if wanted.must_be_told(answer)]
     for wanted, answer in news:
@@ -100,3 +132,10 @@ def _go_on(session: FetchSession, epoch: int, told: Told) -> FetchResponse:
         if answer.records:
             session.served(wanted)
     return _full(news, session.id)
+
+
+def _release(told: Told) -> None:
+    """Give back the files behind what is not sent after all."""
+    for _wanted, answer in told:
+        if answer.records:
+            answer.records.release()

@@ -40,11 +40,24 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
         answers = [_append(node, name, partition, request) for partition in topic.partition_data]
         failures += sum(answer.error_code != 0 for answer in answers)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    throttle = _throttle(request, context)
     if request.acks != 0:
-        return ProduceResponse(responses=responses)
+        return ProduceResponse(responses=responses, throttle_time_ms=throttle)
     if failures:
         raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
     return None
+
+
+def _throttle(request: ProduceRequest, context: RequestContext) -> int:
+    """Charge the client for what it has sent; milliseconds that it is to be left alone for, and is (KIP-219)."""
+    node = context.node
+    if not node.image.client_quotas:
+        return 0
+    size = sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
+    seconds = node.produce_quotas.charge(context.client_id, size, node.clock.monotonic())
+    if seconds > 0:
+        context.connection.mute(seconds)
+    return round(seconds * 1000)
 
 
 def _append(

@@ -1,0 +1,41 @@
+"""What a client is told when the broker fails with its request: UNKNOWN_SERVER_ERROR, where the API has error codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.faults_answers import Failing
+from pyclient.broker_embedded.faults_items import Selection, items_of, mark
+from pyclient.broker_embedded.faults_shapes import TOP, place_of, shape_of
+from pyclient.errors import UnknownServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from pyclient.protocol.fields import Request, Response
+
+TEXT: Final = "the broker failed; its log says more"
+
+
+def failed_answer(
+    name: str, request: Request[Any], version: int, topic_name: Callable[[UUID], str | None]
+) -> Response | None:
+    """The answer, as far out as its version has an error code; None where it has none, or nothing to put it on.
+
+    Then the connection is closed: an answer without an error would tell a client that all is well.
+    """
+    if getattr(request, "acks", None) == 0:
+        return None
+    code = UnknownServerError.code
+    place = place_of(name, version, code, by_topic=False, by_partition=False, whole=True)
+    if place is None:
+        return None
+    shape, everything = shape_of(name, version), Selection()
+    failing = Failing(shape, version, place, code, TEXT, everything, topic_name)
+    if place == TOP:
+        return failing.whole(request)
+    items = items_of(shape, request, topic_name)
+    if not items or not mark(items, place, everything):
+        return None
+    return failing.put(request, items, None, done=False)
