@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker option by Kafka's name"
     )
+    parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka to look like, as in 3.9")
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--control-port", type=int, help="serve the test user's controls there; 0 picks a free port")
     parser.add_argument("--control-host", default="127.0.0.1", help="the address for that")
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         data_dir=options.data_dir,
         profile=options.profile,
         settings=settings,
+        as_version=options.as_version,
         with_parent=options.with_parent,
         control_port=options.control_port,
         control_host=options.control_host,

@@ -183,8 +183,9 @@ class EmbeddedCluster:
             self._remove_data()
 
     def advance_time(self, seconds: float) -> None:
-        """Let the broker's clock jump: sessions expire, records age, waiting requests are answered. Clients' do not.
+        """Let the broker's clock jump: sessions expire, records age, waiting requests are answered.
 
+        The clients' clocks do not jump with it, nor does a connection become idle by it.
         Returns when what is due by that was begun. The jump stays when the broker is started again.
         """
         self._ask("POST", "/time/advance", {"seconds": seconds})
@@ -194,6 +195,14 @@ class EmbeddedCluster:
         """Apply retention to all logs, by time and by size; how many segments went. Active segments may go, too."""
         removed: int = self._ask("POST", "/retention")["segments_removed"]
         return removed
+
+    def compact_now(self, topic: str | None = None) -> int:
+        """Compact the logs of compacted topics, or of one, however little is dirty; how many rounds that took.
+
+        Active segments are closed first, so that all that was written is looked at.
+        """
+        rounds: int = self._ask("POST", "/compact", {"topic": topic})["rounds"]
+        return rounds
 
     def wait_group(
         self,

@@ -184,7 +184,8 @@ class Faults:
     def drop(self, api: Api, **limits: Unpack[Limits]) -> Fault:
         """Never answer, and leave the connection open, as a network that swallows packets: the client has to notice.
 
-        As a connection's answers keep the order of its requests, nothing behind it is answered either.
+        As a connection's answers keep the order of its requests, nothing behind it is answered either. When the fault
+        is cancelled, connections that it has silenced are closed.
         """
         return self._add(DROP, api, limits)
 
@@ -193,7 +194,7 @@ class Faults:
         return self._add(DISCONNECT, api, limits)
 
     def hold(self, api: Api, **limits: Unpack[Limits]) -> Fault:
-        """Keep it until `release()` (or `cancel()`)."""
+        """Keep it until `release()` (or `cancel()`); then it is served, even if its client has gone meanwhile."""
         return self._add(HOLD, api, limits)
 
     def clear(self) -> None:

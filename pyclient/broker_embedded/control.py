@@ -230,15 +230,19 @@ class Controls:
         seconds = _seconds(values, "seconds", None)
         node = self.node
         node.clock.advance(seconds)
-        for connection in node.connections.values():
-            connection.last_active -= seconds
         due = node.timers.advance(seconds)
         for _turn in range(3):  # what is due runs in these
             await asyncio.sleep(0)
         return {"due": due, "time_ms": node.clock.time_ms(), "advanced_seconds": node.clock.shift}
 
     async def retention(self, _name: str, _values: Values) -> Any:
-        return {"segments_removed": self.node.logs.run_retention(self.node.clock.time_ms())}
+        return {"segments_removed": self.node.logs.retention_now()}
+
+    async def compact(self, _name: str, values: Values) -> Any:
+        topic = values.get("topic")
+        if topic is not None and topic not in self.node.image.topics:
+            raise NotThere(f"there is no topic {topic!r}")
+        return {"rounds": self.node.logs.compact_now(topic)}
 
     # -- groups and topics
 
@@ -393,6 +397,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Controls.advance,
     ),
     Endpoint("POST", "/retention", "apply retention to all logs now", {}, Controls.retention),
+    Endpoint(
+        "POST", "/compact", "compact what may be compacted now", {"topic": "only this topic's logs"}, Controls.compact
+    ),
     Endpoint("GET", "/groups", "the groups", {}, Controls.groups),
     Endpoint("GET", "/groups/{}", "a group; one that does not exist is Dead", {}, Controls.group),
     Endpoint(

@@ -33,6 +33,7 @@ class LiveFault:
         self._released = False
         self._loop = loop
         self._held: set[asyncio.Future[None]] = set()
+        self._dropped: set[asyncio.Future[None]] = set()
         self._watching: dict[asyncio.Future[None], int] = {}
 
     def __repr__(self) -> str:
@@ -93,6 +94,22 @@ class LiveFault:
         finally:
             self._held.discard(waiter)
 
+    async def drop(self) -> None:
+        """Return when the fault is cancelled: its connections are of no use and may be closed then."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._dropped.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._dropped.discard(waiter)
+
+    def cancel(self) -> None:
+        """End the fault, and give up what it has dropped."""
+        self.release()
+        for waiter in self._dropped:
+            if not waiter.done():
+                waiter.set_result(None)
+
     def release(self) -> None:
         """End the fault, and let go of the requests it holds."""
         self.over = self._released = True
@@ -113,7 +130,7 @@ class Interceptor:
         self._numbers = itertools.count(1)
         self._faults: dict[int, LiveFault] = {}
         self._live: list[LiveFault] = []
-        self._tasks: dict[BrokerConnection, set[asyncio.Task[Any]]] = {}
+        self._tasks: dict[BrokerConnection, dict[asyncio.Task[Any], FaultyRequest | None]] = {}
         self.log: RequestLog | None = None
 
     @property
@@ -143,8 +160,9 @@ class Interceptor:
         self.attach()
 
     def cancel(self, fault: LiveFault) -> None:
-        """End a fault and forget it."""
+        """End a fault and forget it. Connections whose requests it has dropped are closed."""
         self.end(fault)
+        fault.cancel()
         self._faults.pop(fault.number, None)
 
     def clear(self) -> int:
@@ -177,21 +195,22 @@ class Interceptor:
             if isinstance(answer, route.response) or answer is None:
                 entry.answered(answer)
                 return answer
-            work = _resolved(answer)
+            faulty, work = None, _resolved(answer)
         else:
-            work = FaultyRequest(route, request, context, correlation_id, outcome=outcome, timing=timing).run()
+            faulty = FaultyRequest(route, request, context, correlation_id, outcome=outcome, timing=timing)
+            work = faulty.run()
         task = self._node.loop.create_task(work)
         if entry is not None:
             task.add_done_callback(lambda done: self._note(entry, done))
-        tasks = self._tasks.setdefault(context.connection, set())
-        tasks.add(task)
+        self._tasks.setdefault(context.connection, {})[task] = faulty
         task.add_done_callback(lambda done: self._forget(context.connection, done))
         return task
 
     def forget(self, connection: BrokerConnection) -> None:
-        """The connection is closed: nobody waits for what is held, delayed or dropped."""
-        for task in self._tasks.get(connection, ()):
-            task.cancel()
+        """The connection is closed. What is held or delayed goes on without its client, as in a queue of Kafka's."""
+        for task, faulty in self._tasks.get(connection, {}).items():
+            if faulty is None or not faulty.waiting:
+                task.cancel()
 
     async def close(self) -> None:
         """The node stops: end what waits."""
@@ -221,8 +240,8 @@ class Interceptor:
         entry.answered(None if failed else done.result(), lost=failed)
 
     def _forget(self, connection: BrokerConnection, task: asyncio.Task[Any]) -> None:
-        tasks = self._tasks.get(connection, set())
-        tasks.discard(task)
+        tasks = self._tasks.get(connection, {})
+        tasks.pop(task, None)
         if not tasks:
             self._tasks.pop(connection, None)
         self.attach()

@@ -60,6 +60,8 @@ class FaultyRequest:
         self._correlation_id = correlation_id
         self._outcome = outcome
         self._timing = timing
+        self.waiting = False
+        """Whether it is held or delayed now."""
 
     async def run(self) -> Any:
         """The answer, None where there is none; does not return for a request that is dropped."""
@@ -85,20 +87,24 @@ class FaultyRequest:
         fault = self._timing
         if fault is None or fault.spec.after != after:
             return
-        if fault.spec.kind == HOLD:
-            await fault.hold()
-            return
+        self.waiting = True
+        try:
+            await (fault.hold() if fault.spec.kind == HOLD else self._delay(fault.spec.seconds))
+        finally:
+            self.waiting = False
+
+    async def _delay(self, seconds: float) -> None:
         over: asyncio.Future[None] = self._node.loop.create_future()
-        timer = self._node.schedule(fault.spec.seconds, lambda: None if over.done() else over.set_result(None))
+        timer = self._node.schedule(seconds, lambda: None if over.done() else over.set_result(None))
         try:
             await over
         finally:
             timer.cancel()
 
     async def _lose(self, fault: LiveFault) -> None:
-        if fault.spec.kind == DISCONNECT:
-            raise CloseConnection(f"{fault!r}")
-        await self._node.loop.create_future()  # until the client gives up
+        if fault.spec.kind != DISCONNECT:
+            await fault.drop()
+        raise CloseConnection(f"{fault!r}")
 
     async def _work(self, request: Request[Any]) -> Any:
         answer = self._route.handler(request, self._context)
@@ -161,7 +167,7 @@ class FaultyRequest:
         """To a version that it does not serve a broker answers in version 0 (KIP-511)."""
         from pyclient.broker_embedded.handlers.api_versions import unsupported_version
 
-        parts = framing.encode_response(unsupported_version(), 0, self._correlation_id)
+        parts = framing.encode_response(unsupported_version(self._node.release), 0, self._correlation_id)
         self._context.connection.stream.send(parts)
 
 

@@ -33,6 +33,7 @@ def serve(
     data_dir: str | None = None,
     profile: str = "kafka",
     settings: Mapping[str, str] | None = None,
+    as_version: str | None = None,
     with_parent: bool = False,
     control_port: int | None = None,
     control_host: str = "127.0.0.1",
@@ -41,7 +42,8 @@ def serve(
     """Run a broker until SIGTERM or Ctrl-C; the exit status.
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
-    `data_dir` the data is in a temporary directory that goes with the broker. `with_parent` ends it when stdin closes.
+    `data_dir` the data is in a temporary directory that goes with the broker. `as_version` is the release of Kafka that
+    it looks like. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the test user's controls are served there by HTTP, and the second line on
     stdout is `control.url=http://HOST:PORT/`; `control_fd` is a listening Unix socket for the same.
     """
@@ -50,7 +52,9 @@ def serve(
         try:
             if data_dir is None:
                 data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
-            config = BrokerConfig.build(settings, data_dir=data_dir, host=host, port=port, profile=profile)
+            config = BrokerConfig.build(
+                settings, data_dir=data_dir, host=host, port=port, profile=profile, as_version=as_version
+            )
             control = None
             if control_port is not None:
                 control = stack.enter_context(listen_for_controls(control_host, control_port))

@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config import BrokerConfig
     from pyclient.broker_embedded.control_channel import Channel, SocketChannel
     from pyclient.broker_embedded.control_http import ControlServer
+    from pyclient.broker_embedded.hosting import NodeHost
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -74,11 +76,16 @@ class ThreadRunner:
         self._control: ControlServer | None = None
         self._channel: Channel | None = None
         self._resumed: threading.Event | None = None
+        listener: socket.socket | None = None
         try:
-            self._thread.run(self._host.start(), START_SECONDS)
             if control_port is not None:
-                self._control = self._thread.run(self._serve_controls(control_port), START_SECONDS)
+                listener = _listen_for_controls(control_port)
+            self._thread.run(self._host.start(), START_SECONDS)
+            if listener is not None:
+                self._control = self._thread.run(_serve_controls(self._host, listener), START_SECONDS)
         except BaseException:
+            if listener is not None:
+                listener.close()
             self._thread.stop(STOP_SECONDS)
             raise
         self.port = self._host.config.port
@@ -118,12 +125,6 @@ class ThreadRunner:
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
-
-    async def _serve_controls(self, port: int) -> ControlServer:
-        from pyclient.broker_embedded.foreground import listen_for_controls
-        from pyclient.broker_embedded.hosting import serve_controls
-
-        return await serve_controls(self._host, listen_for_controls("127.0.0.1", port))
 
     def stop(self) -> None:
         """Stop the node, then its thread."""
@@ -285,6 +286,18 @@ class _Switching:
 _switching: Final = _Switching()
 
 
+def _listen_for_controls(port: int) -> socket.socket:
+    from pyclient.broker_embedded.foreground import listen_for_controls
+
+    return listen_for_controls("127.0.0.1", port)
+
+
+async def _serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer:
+    from pyclient.broker_embedded.hosting import serve_controls
+
+    return await serve_controls(host, listener)
+
+
 def _freeze(frozen: threading.Event, resumed: threading.Event) -> None:
     frozen.set()
     resumed.wait()
@@ -297,6 +310,8 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int) ->
     command += ["--control-fd", str(control_fd)]
     if control_port is not None:
         command += ["--control-port", str(control_port)]
+    if config.as_version is not None:
+        command += ["--as-version", config.as_version]
     for name, value in config.explicit.items():
         command += ["--set", f"{name}={value}"]
     return command

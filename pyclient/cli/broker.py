@@ -22,12 +22,40 @@ from pyclient.cli.options import parse_settings
     show_default=True,
     help="Kafka's defaults, or quick ones for tests.",
 )
+@click.option("--as-version", metavar="RELEASE", help="Look like that release of Kafka to clients, as in 3.9.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker option by Kafka's name.")
-def broker(host: str, port: int, data_dir: str | None, profile: str, settings: tuple[str, ...]) -> None:
+@click.option(
+    "--control-port",
+    type=click.IntRange(0, 65535),
+    help="Serve the test user's controls (faults, time, ...) there by HTTP; 0 picks a free port.",
+)
+@click.option("--control-host", default="127.0.0.1", show_default=True, help="The address for that.")
+def broker(
+    host: str,
+    port: int,
+    data_dir: str | None,
+    profile: str,
+    as_version: str | None,
+    settings: tuple[str, ...],
+    control_port: int | None,
+    control_host: str,
+) -> None:
     """Run a broker until Ctrl-C or SIGTERM.
 
-    Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it serves.
+    Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it serves; with --control-port the second is
+    `control.url=http://HOST:PORT/`.
     """
     from pyclient.broker_embedded.__main__ import serve
 
-    sys.exit(serve(host=host, port=port, data_dir=data_dir, profile=profile, settings=parse_settings(settings)))
+    sys.exit(
+        serve(
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            profile=profile,
+            as_version=as_version,
+            settings=parse_settings(settings),
+            control_port=control_port,
+            control_host=control_host,
+        )
+    )

@@ -1,0 +1,160 @@
+"""Brokers as objects: killed, stopped, frozen, started again; faults and time stay with the cluster."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import ClientError, ClosedError, ConfigError
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+
+ASK = MetadataRequest(topics=[])
+WRITERS = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
+
+
+@MODES
+def test_a_broker_that_is_killed_or_stopped_comes_back_with_its_port_and_data(
+    connect: Any, produce: Any, batch: Any, processes: bool
+) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        address, seen = broker.address, [broker.state]
+        make_topic(connect(cluster), "orders")
+        for end in (broker.kill, broker.stop):
+            client = connect(cluster)
+            assert produce(client, "orders", batch(b"a")).error_code == 0
+            end()
+            seen.append(broker.state)
+            assert client.is_closed()
+            assert not cluster.alive
+            clean = Path(broker.data_dir, ".kafka_cleanshutdown").exists()
+            assert clean == (end == broker.stop)
+            with pytest.raises(ClientError, match="has to run"):
+                cluster.advance_time(1)
+            broker.start()
+            seen.append(broker.state)
+        assert (broker.address, broker.id, cluster.bootstrap_servers) == (address, 1, address)
+        assert seen == ["running", "down", "running", "down", "running"]
+        assert produce(connect(cluster), "orders", batch(b"a")).base_offset == 2
+
+
+def make_topic(client: Any, name: str) -> None:
+    from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    assert client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics[0].error_code == 0
+
+
+@MODES
+def test_a_paused_broker_takes_connections_and_answers_when_it_goes_on(connect: Any, processes: bool) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        client = connect(cluster)
+        assert client.call(ASK, 1).controller_id == 1
+        broker.pause()
+        broker.pause()
+        assert (broker.state, broker.alive, cluster.alive) == ("paused", True, True)
+        late = connect(cluster)
+        sent = [each.send(ASK, 1) for each in (client, late)]
+        client.socket.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        with pytest.raises(ClientError, match=r"paused>: it has to run to be asked"):
+            cluster.faults.drop("Metadata")
+        broker.resume()
+        broker.resume()
+        client.socket.settimeout(10)
+        assert [each.receive(MetadataRequest, 1)[1] for each in (client, late)] == sent
+        assert broker.state == "running"
+
+
+@MODES
+@pytest.mark.parametrize("end", ["kill", "stop", "restart", "close"])
+def test_a_paused_broker_can_be_ended(connect: Any, processes: bool, end: str) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        client = connect(cluster)
+        cluster.brokers[0].pause()
+        getattr(cluster if end == "close" else cluster.brokers[0], end)()
+        assert client.is_closed()
+        if end == "restart":
+            assert connect(cluster).call(ASK, 1).controller_id == 1
+
+
+def test_what_does_not_run_is_neither_paused_nor_asked() -> None:
+    cluster = EmbeddedCluster()
+    with pytest.raises(ClientError, match="nothing to pause"):
+        cluster.brokers[0].pause()
+    with pytest.raises(ClientError, match="new>: it has to run"):
+        cluster.faults.drop("Metadata")
+    with pytest.raises(ClosedError, match="not started"):
+        cluster.brokers[0].stop()
+    cluster.start().close()
+    with pytest.raises(ClosedError, match="closed"):
+        cluster.brokers[0].kill()
+    with pytest.raises(ClosedError, match="closed"):
+        cluster.wait_topic("t")
+
+
+@MODES
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_faults_stay_when_their_broker_is_started_again(connect: Any, processes: bool, end: str) -> None:
+    code = errors.CoordinatorLoadInProgress.code
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        over = cluster.faults.fail("Metadata", errors.UnknownServerError)
+        three = cluster.faults.fail("InitProducerId", code, times=3, skip=1)
+        endless = cluster.faults.delay("InitProducerId", 0.0, times=None)
+        client = connect(cluster)
+        client.call(MetadataRequest(topics=None), 13)
+        assert [client.call(WRITERS, 4).error_code for _ in range(2)] == [0, code]
+        getattr(broker, end)()
+        assert (over.hits(), three.hits(), endless.hits()) == (1, 1, 2)
+        broker.start()
+        client = connect(cluster)
+        assert [client.call(WRITERS, 4).error_code for _ in range(3)] == [code, code, 0]
+        assert (over.hits(), three.hits(), endless.hits()) == (1, 3, 5)
+        assert (over.over, three.over, endless.over) == (True, True, False)
+        assert three.wait(3) == 3
+        over.cancel()
+        cluster.faults.clear()
+        assert not len(cluster.faults)
+        assert endless.hits() == 5
+        assert client.call(WRITERS, 4).error_code == 0
+        assert endless.hits() == 5
+
+
+def test_a_fault_may_be_cancelled_while_its_broker_is_down(connect: Any) -> None:
+    with EmbeddedCluster() as cluster:
+        with cluster.faults.disconnect("Metadata", times=None) as fault:
+            cluster.brokers[0].kill()
+        assert fault.over
+        cluster.brokers[0].start()
+        assert connect(cluster).call(ASK, 1).controller_id == 1
+
+
+def test_time_stays_advanced_when_the_broker_is_started_again() -> None:
+    with EmbeddedCluster(control_port=0) as cluster:
+        cluster.advance_time(5_000)
+        before = cluster.brokers[0].call("GET", "/broker")
+        cluster.brokers[0].restart()
+        after = cluster.brokers[0].call("GET", "/broker")
+        assert before["advanced_seconds"] == after["advanced_seconds"] == 5_000
+        assert after["time_ms"] >= before["time_ms"]
+        assert after["control_url"] == before["control_url"]
+
+
+def test_a_control_port_that_cannot_be_had_is_an_error_that_names_it() -> None:
+    with pytest.raises(ConfigError, match="control_port is 70000"):
+        EmbeddedCluster(control_port=70_000)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for processes in (False, True):
+            with pytest.raises(ClientError, match=f"the controls cannot be served on 127.0.0.1:{port}"):
+                EmbeddedCluster(control_port=port, processes=processes).start()
