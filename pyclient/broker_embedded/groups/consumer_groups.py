@@ -95,6 +95,8 @@ class ConsumerGroups:
             return GroupEntry(group, self._groups.partition_of(group_id)), group, []
         if entry is not None and entry.consumer is None and event.member_epoch == JOINING and is_deserted(entry):
             return entry, ConsumerGroup(group_id), group_tombstones(entry.group) if entry.in_log else []
+        if entry is None:
+            raise GroupIdNotFound(f"Consumer group {group_id} not found.")
         return (*self._existing(group_id), [])
 
     def _write(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
-from pyclient.broker_embedded.groups.consumer.model import owned
 from pyclient.errors import BrokerError, GroupIdNotFound
 from pyclient.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -94,7 +93,7 @@ def _member(group: ConsumerGroup, member: GroupMember, topics: Topics) -> Member
         client_host=metadata.client_host,
         subscribed_topic_names=list(metadata.topics),
         subscribed_topic_regex=metadata.regex,
-        assignment=_assignment(owned(member.current.assigned), topics),
+        assignment=_assignment(member.current.held(), topics),
         target_assignment=_assignment(group.target_of(member), topics),
         member_type=_CONSUMER_MEMBER if metadata.classic is None else _CLASSIC_MEMBER,
     )

@@ -125,12 +125,12 @@ def take_place(group: ConsumerGroup, old: Member, member_id: str, records: list[
 
 
 def check_epoch(member: Member, epoch: int, owned: Target | None) -> None:
-    """Raise FencedMemberEpoch unless the epoch is the member's.
+    """Raise FencedMemberEpoch unless the epoch is the member's, or it joins anew.
 
     Its last one will do, too, while it has nothing but what it was assigned: the answer with the new one got lost.
     """
     known = member.current
-    if epoch == known.epoch:
+    if epoch in (known.epoch, JOINING):
         return
     if epoch == known.previous_epoch and epoch < known.epoch and _is_subset(owned, known.assigned):
         return

@@ -84,6 +84,11 @@ class CurrentAssignment:
         """Whether the member has the whole target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
+    def held(self) -> Target:
+        """What the member may be reading: what it has, and what it has not given up yet."""
+        topics = {*self.assigned, *self.revoking}
+        return {topic: frozenset({*self.assigned.get(topic, ()), *self.revoking.get(topic, ())}) for topic in topics}
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -5,7 +5,7 @@ A plan stands for the group as it will be when the records it gathers are applie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.groups.consumer.assignors import assign, preferred
 from pyclient.broker_embedded.groups.consumer.model import (
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     )
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
     from pyclient.broker_embedded.groups.consumer.topics import Topics
+
+
+FIRST_EPOCH: Final = 1
+"""The epoch of a group whose first member reads nothing; one that reads something takes it a step further."""
 
 
 class Plan:
@@ -71,12 +75,14 @@ class Plan:
             self._records.append(MemberRecord(self._member.member_id, new))
         matches_changed = self._update_regexes(old.regex, new.regex)
         self.subscription_changed = old.topics != new.topics or old.regex != new.regex
-        bump = self.epoch == 0 or self.subscription_changed or matches_changed
-        if not bump and self._group.topics_seen == self._topics.version:
+        self.epoch = max(self._group.epoch, FIRST_EPOCH)
+        bump = self.subscription_changed or matches_changed
+        if not bump and self._group.topics_seen == self._topics.version and self._group.epoch:
             return
         seen = metadata_hash(self._subscribed_topics(), self._topics)
         if bump or seen != self._group.metadata_hash:
             self.epoch += 1
+        if self.epoch != self._group.epoch:
             self._records.append(EpochRecord(self.epoch, seen))
 
     def _update_regexes(self, old: str, new: str) -> bool:

