@@ -1,0 +1,263 @@
+"""Guarantees 1, 2, 5, 6 and 7: buffers, what close promises, how long anything may take, and what a failure tells."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import zlib
+
+import pytest
+
+from pyclient import AsyncProducer, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.metadata import MetadataResponseBroker
+from tests.producer.log import read_log
+from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
+
+NOT_LEADER = errors.NotLeaderOrFollower.code
+
+
+def checked(name, number):
+    """A value that names its topic and carries the CRC of the rest."""
+    body = f"{name} {number} ".encode().ljust(590, b"%d" % (number % 10))
+    return body + b" %08x" % zlib.crc32(body)
+
+
+def is_whole(value, name):
+    body, _, crc = value.rpartition(b" ")
+    return body.startswith(name.encode() + b" ") and int(crc, 16) == zlib.crc32(body)
+
+
+def look_like_two_brokers(network, cluster, led_by_second):
+    """The one broker is seen as two, with a connection of its own for each; the second leads these topics."""
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    network.ports[1] = int(port)
+
+    def change(metadata):
+        first = metadata.brokers[0].node_id
+        metadata.brokers.append(MetadataResponseBroker(node_id=first + 1, host=host, port=1))
+        for topic in metadata.topics:
+            for partition in topic.partitions:
+                if topic.name in led_by_second:
+                    partition.leader_id = first + 1
+
+    network.metadata = change
+
+
+def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(make, cluster, topic, network):
+    """Guarantee 1: Produce to A stalls past the delivery timeout while B goes on through a tiny pool; released, every
+    value in A and B carries its own topic's CRC, and the pool is full again."""
+    a, b = f"{topic}-a", f"{topic}-b"
+    look_like_two_brokers(network, cluster, [b])
+    face = make(
+        batch_size=700, buffer_memory=4 * 700, linger_ms=0, retry_backoff_ms=600, retry_backoff_max_ms=600,
+        request_timeout_ms=1000, delivery_timeout_ms=1000, max_block_ms=20_000,
+    )  # fmt: skip
+    face.result(face.send(a, checked(a, 0), partition=0))
+    face.result(face.send(b, checked(b, 0), partition=0))
+    refused = []
+
+    def refuse_once(request):  # so that the second attempt is under way when the time is over, for long enough
+        if request.topic_data[0].name == a and not refused:
+            refused.append(request)
+            network.request = lambda api: HOLD if api == PRODUCE and not held.is_set() and not held.set() else PASS
+            return NOT_LEADER
+        return 0
+
+    held = threading.Event()
+    network.refuse = refuse_once
+    stalled = face.send(a, checked(a, 1), partition=0)
+    assert held.wait(20)
+    error = face.exception(stalled)
+    assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted
+    assert face.health()["buffer_bytes_used"] == 700, "the buffer of the request that is under way is not free"
+    written = [face.send(b, checked(b, number), partition=0) for number in range(1, 40)]
+    network.release()
+    assert [face.exception(future) for future in written] == [None] * 39
+    after = face.send(a, checked(a, 2), partition=0)
+    assert face.exception(after) is None
+    face.flush()
+    assert face.health()["buffer_bytes_used"] == 0
+    for name, count in ((a, 3), (b, 40)):
+        values = [record.value for record in read_log(cluster.bootstrap_servers, name)[0]]
+        assert all(is_whole(value, name) for value in values)
+        assert values == [checked(name, number) for number in range(count)], "the late request did arrive"
+
+
+# -- 2: close, flush and exit lose nothing, or say so
+
+
+def test_a_hundred_thousand_sends_and_a_close_lose_nothing(cluster, topic):
+    """Guarantee 2: 100,000 sends and then close(): what was confirmed is what was sent, in the log in order."""
+    values = [b"%d" % number for number in range(100_000)]
+    with Producer(cluster.bootstrap_servers) as producer:
+        futures = [producer.send(topic, value, partition=0) for value in values]
+    assert [future.result(0).offset for future in futures] == list(range(100_000))
+
+    async def asynchronously():
+        producer = AsyncProducer(cluster.bootstrap_servers)
+        sent = [await producer.send(topic, value, partition=1) for value in values]
+        await producer.close()
+        return sent
+
+    futures = asyncio.run(asynchronously())
+    assert [future.result(0).offset for future in futures] == list(range(100_000))
+    log = read_log(cluster.bootstrap_servers, topic)
+    assert [record.value for record in log[0]] == values == [record.value for record in log[1]]
+
+
+def test_close_while_the_cluster_is_down_ends_in_time_and_every_future_says_why(make, topic):
+    """Guarantee 2: close(timeout=2) takes at most 2.5 s, every future fails clearly, and send raises at once."""
+    took = []
+    for _ in range(3):  # a busy machine may delay one
+        with EmbeddedCluster() as own:
+            face = make(own.bootstrap_servers, request_timeout_ms=20_000)
+            face.result(face.send(topic, b"first"))
+        futures = [face.send(topic, b"%d" % number, partition=0) for number in range(100)]
+        started = time.monotonic()
+        with pytest.raises(errors.DeliveryFailed, match="100 records were not delivered"):
+            face.close(timeout=2)
+        took.append(time.monotonic() - started)
+        for future in futures:
+            assert future.done() and isinstance(face.exception(future, 0.1), errors.ClosedError)
+        with pytest.raises(errors.ClosedError, match="producer is closed"):
+            face.send(topic, b"late")
+        if took[-1] <= 2.5:
+            break
+    assert 2.0 <= min(took) <= 2.5, took
+
+
+# -- 5: the delivery timeout is a bound
+
+
+@pytest.mark.parametrize("fault", ["requests vanish", "answers vanish", "nobody listens"])
+def test_the_delivery_timeout_bounds_every_record(make, topic, fault, network):
+    """Guarantee 5: into a black hole, each future fails in [T, T + 1 s], and its callback is called once."""
+    face = make(request_timeout_ms=300, delivery_timeout_ms=500, linger_ms=5, batch_size=0, retry_backoff_ms=20)
+    face.result(face.send(topic, b"first", partition=0))
+    if fault == "requests vanish":
+        network.request = lambda api: DROP if api == PRODUCE else PASS
+    elif fault == "answers vanish":
+        network.response = lambda api: DROP if api == PRODUCE else PASS
+    else:
+        network.request = lambda api: CUT
+    for _ in range(3):  # a busy machine may delay single ones
+        waited = send_into_the_hole(face, topic)
+        assert min(waited) >= 0.49
+        if max(waited) <= 1.5:
+            break
+    assert max(waited) <= 1.5
+
+
+def send_into_the_hole(face, topic):
+    """For each of 60 records, the seconds from `send` to its callback."""
+    waited, calls = {}, []
+    for number in range(60):
+        sent = time.monotonic()
+
+        def ended(future, number=number, sent=sent):
+            calls.append(number)
+            waited[number] = time.monotonic() - sent
+            assert isinstance(future.exception(0), errors.DeliveryTimeout)
+
+        face.send(topic, b"%d" % number, partition=number % 2, on_delivery=ended)
+        time.sleep(0.01)  # records of every age
+    face.flush()
+    assert sorted(calls) == list(range(60)), "each callback is called once"
+    return list(waited.values())
+
+
+def test_a_delivery_timeout_that_leaves_no_time_for_a_request_is_refused(make):
+    """Guarantee 5: delivery_timeout_ms is at least linger_ms + request_timeout_ms."""
+    with pytest.raises(errors.ConfigError, match=r"at least linger_ms \+ request_timeout_ms = 1010"):
+        make(request_timeout_ms=1000, linger_ms=10, delivery_timeout_ms=1009)
+
+
+# -- 6: an unknown outcome is told from "not written"
+
+
+@pytest.mark.parametrize(
+    ("case", "maybe_persisted", "retriable"),
+    [
+        ("the answer is lost", True, True),
+        ("the broker refuses before it writes", False, False),
+        ("it writes, but not on enough replicas", True, True),
+        ("the request cannot be sent", False, True),
+    ],
+)
+def test_a_failure_tells_whether_the_record_may_be_written(make, topic, log, network, case, maybe_persisted, retriable):
+    """Guarantee 6: `maybe_persisted` and `retriable` of the error; a lost reply leaves the outcome unknown."""
+    face = make(acks=1, retries=0, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1500)
+    face.result(face.send(topic, b"first", partition=0))
+    if case == "the answer is lost":
+        network.response = lambda api: CUT if api == PRODUCE else PASS
+    elif case == "the broker refuses before it writes":
+        network.refuse = lambda request: errors.TopicAuthorizationFailed.code
+    elif case == "it writes, but not on enough replicas":
+        network.refuse = lambda request: errors.NotEnoughReplicasAfterAppend.code
+    else:
+        network.request = lambda api: CUT
+        face.exception(face.send(topic, b"cuts the connection", partition=1))
+    error = face.exception(face.send(topic, b"second", partition=0))
+    assert (error.maybe_persisted, error.retriable) == (maybe_persisted, retriable), error
+    if not maybe_persisted:
+        network.release()
+        network.refuse = lambda request: 0
+        assert [record.value for record in log()[0]] == [b"first"]
+
+
+# -- 7: memory is bounded, and back-pressure never deadlocks
+
+
+def test_callbacks_that_send_into_a_full_buffer_do_not_stop_the_producer(cluster, topic):
+    """Guarantee 7: no deadlock from callbacks that send, even if each has to wait for memory."""
+    done, sent = threading.Event(), []
+    with Producer(cluster.bootstrap_servers, batch_size=500, buffer_memory=1000, linger_ms=0) as producer:
+
+        def again(future):
+            assert future.exception(0) is None
+            if len(sent) >= 400:
+                done.set()
+                return
+            sent.extend(producer.send(topic, b"x" * 400, partition=0, on_delivery=again) for _ in range(2))
+
+        producer.send(topic, b"x" * 400, partition=0, on_delivery=again)
+        assert done.wait(60)
+        producer.flush(60)
+        assert all(future.done() for future in sent)
+        assert producer.metrics()["buffer_bytes_used"] == 0
+
+
+def test_tasks_that_send_from_callbacks_into_a_full_buffer_do_not_stop_the_producer(cluster, topic):
+    """Guarantee 7, on an event loop: there a callback starts a task that sends."""
+
+    async def main():
+        loop, sent, tasks = asyncio.get_running_loop(), [], set()
+        done = asyncio.Event()
+        async with AsyncProducer(
+            cluster.bootstrap_servers, batch_size=500, buffer_memory=1000, linger_ms=0
+        ) as producer:
+
+            async def send():
+                sent.append(await producer.send(topic, b"x" * 400, partition=0, on_delivery=again))
+
+            def again(future):
+                assert future.exception(0) is None
+                if len(sent) >= 400:
+                    done.set()
+                    return
+                for _ in range(2):
+                    task = loop.create_task(send())
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+            await send()
+            async with asyncio.timeout(60):
+                await done.wait()
+                while tasks:
+                    await asyncio.gather(*tasks)
+            await producer.flush(60)
+            assert all(future.done() for future in sent)
+
+    asyncio.run(main())

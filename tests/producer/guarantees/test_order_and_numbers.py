@@ -1,0 +1,141 @@
+"""Guarantees 3, 8, 17 and 25: order under retries, sequences and epochs that run out, topics made anew, murmur2."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from pyclient import Admin, NewTopic, errors
+from pyclient.records import murmur2, partition_for_key, read_header
+from tests.producer.network import CUT, DROP, PASS, PRODUCE
+
+SLOW = {"delivery_timeout_ms": 30_000, "request_timeout_ms": 500, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
+
+
+def second_of(verdict, otherwise):
+    """A rule that gives its verdict for the second Produce message from now on."""
+    seen = []
+
+    def rule(api):
+        if api == PRODUCE:
+            seen.append(api)
+        return verdict if api == PRODUCE and len(seen) == 2 else otherwise
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["NOT_LEADER_OR_FOLLOWER", "disconnect before", "disconnect after", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "lost"],
+)
+def test_the_log_keeps_the_order_of_the_calls_when_the_second_of_five_batches_fails(make, topic, log, network, fault):
+    """Guarantee 3: with idempotence and five requests in flight, log order is call order, without gap or duplicate."""
+    face = make(batch_size=0, linger_ms=0, **SLOW)
+    face.result(face.send(topic, b"first", partition=0))
+    count, seen = 0, []
+
+    def refuse(request):
+        nonlocal count
+        count += 1
+        return errors.NotLeaderOrFollower.code if count == 2 else 0
+
+    def after_append(api, frame):
+        if api == PRODUCE:
+            seen.append(api)
+            if len(seen) == 2:
+                name = frame[6] - 1
+                frame[7 + name + 1 + 4 : 7 + name + 1 + 6] = errors.NotEnoughReplicasAfterAppend.code.to_bytes(2, "big")
+
+    if fault == "NOT_LEADER_OR_FOLLOWER":
+        network.refuse = refuse
+    elif fault == "NOT_ENOUGH_REPLICAS_AFTER_APPEND":
+        network.rewrite = after_append
+    elif fault == "disconnect before":
+        network.request = second_of(CUT, PASS)
+    elif fault == "disconnect after":
+        network.response = second_of(CUT, PASS)
+    else:
+        network.request = second_of(DROP, PASS)
+    futures = [face.send(topic, b"%d" % number * 40, partition=0) for number in range(200)]
+    assert [face.result(future).offset for future in futures] == list(range(1, 201))
+    assert [record.value for record in log()[0]] == [b"first"] + [b"%d" % number * 40 for number in range(200)]
+    assert face.metrics()["batches_retried"] >= 1
+
+
+@pytest.mark.parametrize("sequence", [0, 2**31 - 3])
+def test_sequences_and_epochs_that_run_out_go_on_with_a_new_producer_id(make, topic, log, network, sequence):
+    """Guarantee 8: from sequence 2^31-3 and epoch 32766; each refused record needs a new epoch, and behind 32767 there
+    is none, so a new producer id comes."""
+    face = make(linger_ms=0, batch_size=0)
+    face.partitions_for(topic)
+    network.wait_for(22)
+    while not face.core.sender.identity.known:
+        face.send(f"{topic}-other", b"")
+        face.flush()
+    identity = face.core.sender.identity
+    first_id = identity.producer_id
+    with face.core.lock:
+        identity.epoch = 32_766
+        numbers = face.core.topics[topic].queues[0].sequence
+        assert numbers.prepare(0, identity, [])
+        numbers.next = sequence
+    sent, seen = [], []
+
+    def watch(request):
+        for one in request.topic_data:
+            for partition in one.partition_data:
+                header = read_header(bytes(partition.records))
+                if one.name == topic:
+                    seen.append((header.producer_id, header.producer_epoch, header.base_sequence))
+        return errors.InvalidRecord.code if refusing else 0
+
+    refusing = False
+    network.refuse = watch
+    for _ in range(3):
+        futures = [face.send(topic, b"%d" % (len(sent) + number), partition=0) for number in range(6)]
+        assert [face.result(future).offset for future in futures] == list(range(len(sent), len(sent) + 6))
+        sent += [b"%d" % (len(sent) + number) for number in range(6)]
+        refusing = True
+        assert isinstance(face.exception(face.send(topic, b"refused", partition=0)), errors.InvalidRecord)
+        refusing = False
+    assert [record.value for record in log()[0]] == sent
+    expected = [(first_id, 32_766, (sequence + number) & (2**31 - 1)) for number in range(7)]
+    expected += [(first_id, 32_767, number) for number in range(7)]
+    assert seen[:14] == expected
+    new_id = seen[14][0]
+    assert new_id != first_id and seen[14:] == [(new_id, 0, number) for number in range(7)]
+
+
+def test_a_topic_made_anew_gets_new_sequences_and_no_stale_offset(make, cluster, topic, log, network):
+    """Guarantee 17: the other topic id is seen, sequences restart, and no error shows meanwhile."""
+    face = make(linger_ms=0, **SLOW)
+    for number in range(5):
+        face.result(face.send(topic, b"old %d" % number, partition=0))
+    queue = face.core.topics[topic].queues[0]
+    before, old_id = queue.sequence.epoch, face.core.topics[topic].topic_id
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 3, 1)])
+    futures = [face.send(topic, b"new %d" % number, partition=0) for number in range(20)]
+    assert [face.result(future).offset for future in futures] == list(range(20))
+    face.core.loop._cluster.request_refresh()
+    learnt = threading.Event()
+    face.core.cluster.listeners.append(lambda metadata: learnt.set())
+    assert learnt.wait(20)
+    assert face.result(face.send(topic, b"last", partition=0)).offset == 20
+    assert face.core.topics[topic].topic_id != old_id
+    assert (queue.sequence.epoch, queue.sequence.next) > (before, 0)
+    assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(20)] + [b"last"]
+
+
+def test_murmur2_is_javas_for_a_hundred_thousand_keys():
+    """Guarantee 25: the same hash, and so the same partition, as another client's port of Java's murmur2."""
+    partitioner = pytest.importorskip("kafka.partitioner.default")
+    rng = random.Random(25)
+    for number in range(100_000):
+        key = rng.randbytes(number % 40) if number % 2 else f"ключ-{number}-{rng.random()}".encode()
+        expected = partitioner.murmur2(key)
+        assert murmur2(key) & 0xFFFFFFFF == expected & 0xFFFFFFFF
+        assert partition_for_key(key, 1 + number % 100) == (expected & 0x7FFFFFFF) % (1 + number % 100)
