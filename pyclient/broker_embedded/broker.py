@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
+    from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.timers import Timer
     from pyclient.clock import Clock, Rng
 
@@ -73,6 +74,7 @@ class BrokerNode:
         self.node_id = config.integer("node.id")
         self.host = config.host
         self.port = config.port
+        self.release = None if config.as_version is None else _release_of(config.as_version)
         self.image = MetadataImage()
         self.configs = Configs(config, self.image)
         self.purgatory = FetchPurgatory(loop, self.schedule)
@@ -296,6 +298,12 @@ class BrokerNode:
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()
+
+
+def _release_of(text: str) -> Release:
+    from pyclient.broker_embedded.releases import release_of
+
+    return release_of(text)
 
 
 def connections_of(config: BrokerConfig, address: str) -> int:

@@ -35,6 +35,7 @@ class EmbeddedCluster:
     `processes=True` runs it in a process of its own: for load, and for `kill()` to be a real SIGKILL. In a thread it
     shares the GIL with the program; while it runs there, Python's switch interval is lowered to 0.5 ms, so that a busy
     thread does not hold it up for 5 ms a turn.
+    `as_version="3.9"` makes it look like that release to clients: it offers no newer versions of APIs.
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
     broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and
     the next cluster on it has the same topics and records.
@@ -51,6 +52,7 @@ class EmbeddedCluster:
         *,
         processes: bool = False,
         profile: str = "test",
+        as_version: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         host: str = "127.0.0.1",
@@ -65,7 +67,14 @@ class EmbeddedCluster:
         self._closed = False
         self._temporary = data_dir is None
         self._advanced = 0.0
-        checked = BrokerConfig.build(config, data_dir=os.fspath(data_dir or ""), host=host, port=port, profile=profile)
+        checked = BrokerConfig.build(
+            config,
+            data_dir=os.fspath(data_dir or ""),
+            host=host,
+            port=port,
+            profile=profile,
+            as_version=as_version,
+        )
         if control_port is not None and not 0 <= control_port <= 65535:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
         self._brokers = [Broker(checked, processes=processes, control_port=control_port, guard=self._check_open)]

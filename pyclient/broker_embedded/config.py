@@ -35,6 +35,7 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     port: int = 0
     profile: str = "test"
+    as_version: str | None = None
     explicit: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
 
@@ -47,13 +48,20 @@ class BrokerConfig:
         host: str = "127.0.0.1",
         port: int = 0,
         profile: str = "test",
+        as_version: str | None = None,
     ) -> BrokerConfig:
         """Check `settings` (Kafka's option names; texts or values) on top of a profile.
+
+        `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all it has.
 
         Raises `ConfigError` naming the option, its value and what is allowed.
         """
         if profile not in PROFILES:
             raise ConfigError(f"profile is {profile!r}: it must be one of {', '.join(sorted(PROFILES))}")
+        if as_version is not None:
+            from pyclient.broker_embedded.releases import release_of
+
+            release_of(as_version)
         if not 0 <= port <= 65535:
             raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
         explicit = dict(PROFILES[profile])
@@ -68,7 +76,7 @@ class BrokerConfig:
                 raise ConfigError(str(error)) from None
         values["log.dirs"] = data_dir
         _check_conflicts(values)
-        return cls(data_dir, host, port, profile, explicit, values)
+        return cls(data_dir, host, port, profile, as_version, explicit, values)
 
     def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
         """The same configuration with another data directory or port."""

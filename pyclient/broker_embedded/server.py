@@ -139,7 +139,8 @@ class BrokerConnection:
         try:
             header = framing.decode_request_header(frame)
             route = dispatch.route(header.api_key, header.api_version)
-            if route is None:
+            release = self.node.release
+            if route is None or (release is not None and not release.serves(header.api_key, header.api_version)):
                 self._refuse(header)
                 return
             request = route.decode(frame, header.body_offset)
@@ -177,7 +178,8 @@ class BrokerConnection:
         if header.api_key == _API_VERSIONS:
             from pyclient.broker_embedded.handlers.api_versions import unsupported_version
 
-            self.stream.send(framing.encode_response(unsupported_version(), 0, header.correlation_id))
+            answer = unsupported_version(self.node.release)
+            self.stream.send(framing.encode_response(answer, 0, header.correlation_id))
             return
         log.warning(
             "%s (client id %.100r): closing the connection: API %d version %d is not served",

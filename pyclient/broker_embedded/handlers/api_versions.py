@@ -1,4 +1,4 @@
-"""ApiVersions v0-4: what this broker serves, from the dispatch table.
+"""ApiVersions v0-4: what this broker serves, from the dispatch table; at most what the release has that it looks like.
 
 The response header is always v0. A version that is not known is answered in v0 with error 35 and the entry of
 ApiVersions itself; the server does that before a handler is looked up.
@@ -7,10 +7,12 @@ ApiVersions itself; the server does that before a handler is looked up.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.controller.features import FEATURES, supported
 from pyclient.broker_embedded.dispatch import SERVED, handles
+from pyclient.broker_embedded.releases import release_of
 from pyclient.errors import InvalidRequest, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import (
     ApiVersion,
@@ -23,17 +25,22 @@ from pyclient.protocol.versions import API_KEYS
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.releases import Release
 
 _FEATURES_FROM_0: Final = 4  # older clients take a minimum of 0 for an error (KIP-1022)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-_API_KEYS: Final = sorted(
-    (
-        ApiVersion(api_key=API_KEYS[name], min_version=served.advertised_first, max_version=served.last)
-        for name, served in SERVED.items()
-    ),
-    key=lambda entry: entry.api_key,
-)
+
+@cache
+def _api_keys(release: str | None) -> list[ApiVersion]:
+    capped = None if release is None else release_of(release).versions
+    found = []
+    for name, served in SERVED.items():
+        key = API_KEYS[name]
+        last = served.last if capped is None else min(served.last, capped.get(key, -1))
+        if last >= served.first:
+            found.append(ApiVersion(api_key=key, min_version=served.advertised_first, max_version=last))
+    return sorted(found, key=lambda entry: entry.api_key)
 
 
 @handles(ApiVersionsRequest, versions=(0, 4))
@@ -41,11 +48,16 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     """Answer with the table; `INVALID_REQUEST` for a client that names itself impossibly (v3+)."""
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
+    release = context.node.release
     levels = context.node.image.features
     ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
+    if release is not None:
+        most = release.features
+        levels = {name: min(level, most[name]) for name, level in levels.items() if name in most}
+        ranges = {name: (first, min(last, most[name])) for name, (first, last) in ranges.items() if name in most}
     return ApiVersionsResponse(
         error_code=0,
-        api_keys=_API_KEYS,
+        api_keys=_api_keys(None if release is None else release.name),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=first, max_version=last)
             for name, (first, last) in ranges.items()
@@ -60,9 +72,13 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     )
 
 
-def unsupported_version() -> ApiVersionsResponse:
+def unsupported_version(release: Release | None = None) -> ApiVersionsResponse:
     """The answer, in v0, to a version that is not known: it tells the versions of ApiVersions."""
-    own = [entry for entry in _API_KEYS if entry.api_key == ApiVersionsRequest.api_key]
+    own = [
+        entry
+        for entry in _api_keys(None if release is None else release.name)
+        if entry.api_key == ApiVersionsRequest.api_key
+    ]
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=own)
 
 

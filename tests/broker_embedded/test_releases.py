@@ -1,0 +1,151 @@
+"""`as_version`: a node looks like a release of Kafka, to clients that ask and to those that guess."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.releases import RELEASES, release_of
+from pyclient.errors import ConfigError, UnsupportedVersion
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.versions import API_KEYS
+
+ASK = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+
+# What brokers of these releases answered, of the APIs that change between them.
+MEASURED = {
+    "3.9": {
+        "Produce": 11,
+        "Fetch": 17,
+        "ListOffsets": 9,
+        "Metadata": 12,
+        "OffsetCommit": 9,
+        "OffsetFetch": 9,
+        "FindCoordinator": 6,
+        "DescribeGroups": 5,
+        "ListGroups": 5,
+        "ApiVersions": 4,
+        "InitProducerId": 5,
+        "DescribeLogDirs": 4,
+        "AlterPartitionReassignments": 0,
+        "DescribeQuorum": 2,
+        "UpdateFeatures": 1,
+        "DescribeCluster": 1,
+        "ConsumerGroupHeartbeat": 0,
+        "ConsumerGroupDescribe": 0,
+        "ListConfigResources": 0,
+        "DescribeTopicPartitions": 0,
+    },
+    "4.3": {
+        "Produce": 13,
+        "Fetch": 18,
+        "ListOffsets": 11,
+        "Metadata": 13,
+        "OffsetCommit": 10,
+        "OffsetFetch": 10,
+        "FindCoordinator": 6,
+        "DescribeGroups": 6,
+        "ListGroups": 5,
+        "ApiVersions": 4,
+        "InitProducerId": 5,
+        "DescribeLogDirs": 5,
+        "AlterPartitionReassignments": 1,
+        "DescribeQuorum": 2,
+        "UpdateFeatures": 2,
+        "DescribeCluster": 2,
+        "ConsumerGroupHeartbeat": 1,
+        "ConsumerGroupDescribe": 1,
+        "ListConfigResources": 1,
+        "DescribeTopicPartitions": 0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_table_has_what_was_measured(name: str) -> None:
+    versions = release_of(name).versions
+    assert {api: versions[API_KEYS[api]] for api in MEASURED[name]} == MEASURED[name]
+
+
+def test_every_api_is_in_the_table_and_never_goes_back() -> None:
+    newest = release_of(RELEASES[-1]).versions
+    assert set(newest) == {API_KEYS[name] for name in SERVED}
+    assert all(newest[API_KEYS[name]] >= served.last for name, served in SERVED.items())
+    for older, newer in itertools.pairwise(RELEASES):
+        before, after = release_of(older).versions, release_of(newer).versions
+        assert all(after[key] >= last for key, last in before.items())
+
+
+def test_a_release_with_a_patch_number_is_that_release() -> None:
+    assert release_of("3.9.2") == release_of("3.9")
+
+
+@pytest.mark.parametrize("name", ["", "2.7", "3", "5.0", "four"])
+def test_an_unknown_release_is_a_config_error(name: str) -> None:
+    with pytest.raises(ConfigError, match="as_version"):
+        BrokerConfig.build(data_dir="", as_version=name)
+
+
+@pytest.mark.parametrize("name", ["2.8", "3.4", "3.9", "4.0", "4.3"])
+def test_a_node_offers_what_the_release_has_and_no_more(connect: Any, name: str) -> None:
+    release = release_of(name)
+    with EmbeddedCluster(as_version=name) as cluster:
+        client = connect(cluster)
+        told = client.call(ASK, 3)
+        ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+        for api, served in SERVED.items():
+            key = API_KEYS[api]
+            last = min(served.last, release.versions.get(key, -1))
+            assert ranges.get(key) == (None if last < served.first else (served.advertised_first, last)), api
+        levels = {feature.name: feature.max_version_level for feature in told.finalized_features}
+        assert levels == {feature: min(level, {"metadata.version": 25}.get(feature, level))
+                          for feature, level in release.features.items()}  # fmt: skip
+        last = ranges[API_KEYS["Metadata"]][1]
+        assert client.call(MetadataRequest(topics=[]), last).controller_id == 1
+        if last < SERVED["Metadata"].last:
+            client.send(MetadataRequest(topics=[]), last + 1)
+            assert client.is_closed()
+
+
+def test_an_older_release_does_not_know_the_newest_api_versions(connect: Any) -> None:
+    import struct
+
+    from pyclient.protocol import codec
+    from pyclient.protocol.messages.api_versions import ApiVersionsResponse
+
+    with EmbeddedCluster(as_version="3.5") as cluster:
+        client = connect(cluster)
+        client.send(ASK, 4)
+        frame = client.receive_frame()
+        answer = codec.decode(ApiVersionsResponse, 0, frame, 4)
+        assert struct.unpack_from(">i", frame)[0] == client.correlation_id
+        assert answer.error_code == UnsupportedVersion.code
+        assert [(entry.api_key, entry.max_version) for entry in answer.api_keys] == [(18, 3)]
+        assert client.call(ASK, 3).error_code == 0
+
+
+def test_a_broker_in_a_process_of_its_own_looks_like_the_release_too(connect: Any) -> None:
+    with EmbeddedCluster(as_version="3.0", processes=True) as cluster:
+        told = connect(cluster).call(ASK, 3)
+        assert {entry.api_key: entry.max_version for entry in told.api_keys}[API_KEYS["Fetch"]] == 12
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_kafka_python_takes_the_node_for_that_release(name: str) -> None:
+    data = pytest.importorskip("kafka.protocol.broker_version_data")
+    versions = release_of(name).versions
+    ranges = {
+        data.ApiKey(API_KEYS[api]): (served.advertised_first, min(served.last, versions[API_KEYS[api]]))
+        for api, served in SERVED.items()
+        if versions.get(API_KEYS[api], -1) >= served.first
+    }
+    guessed = data.infer_broker_version_from_api_versions({key.value: span for key, span in ranges.items()} | ranges)
+    expected = tuple(map(int, name.split(".")))
+    assert guessed == (expected if expected not in ((3, 4), (3, 6)) else (3, expected[1] - 1))
+    # 3.4 and 3.6 differ from the release before in APIs of brokers and of transactions only
