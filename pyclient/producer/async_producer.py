@@ -60,7 +60,7 @@ class AsyncProducer(RecordAppender):
         given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
         self._config = resolve(ProducerConfig, given, config)
         self._clock = SYSTEM_CLOCK
-        self._stamp_with(self._clock)
+        self._stamp_with(self._clock.time_ms, system=self._clock is SYSTEM_CLOCK)
         self._forked = False
         self._closed = False
         self._core: ProducerCore | None = None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
+from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.errors import BufferExhausted, ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
 from pyclient.producer.batch_future import BatchFuture
@@ -54,7 +55,8 @@ class Producer(RecordSender[DeliveryFuture]):
         self._topics = self._core.topics
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._direct = self._config.plain
-        self._stamp_with(self._engine.clock)
+        clock = self._engine.clock
+        self._stamp_with(clock.time_ms, system=clock is SYSTEM_CLOCK)
         self._append_lock = None if ATOMIC_APPEND else self._lock
         self._lanes = self._core.accumulator.lanes
         tell_after_fork(self)

@@ -14,10 +14,9 @@ from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t,
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from pyclient.clock import SystemClock
 from pyclient.errors import CorruptRecord
 from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
-from pyclient.records.checks import as_bytes, header_pair, rows_outside
+from pyclient.records.checks import as_bytes, header_pair, no_such_row, rows_outside
 from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED, Compression
 from pyclient.records.payload import open_batch

@@ -81,14 +81,14 @@ cdef class RecordAppender:
 
     cdef public dict _lanes
     cdef public object _append_lock  # None where the interpreter's lock is enough
-    cdef object _clock
+    cdef object _clock_ms  # None: the system's
 
     def __cinit__(self, *_, **__):
         self._lanes = {}
 
-    def _stamp_with(self, clock):
-        """Timestamps come from `clock`. The system's is read without a call: that is 30 of 140 ns."""
-        self._clock = None if type(clock) is SystemClock else clock
+    def _stamp_with(self, time_ms, *, system):
+        """Timestamps come from `time_ms`. The `system`'s time is read without a call: 30 instead of 140 ns."""
+        self._clock_ms = None if system else time_ms
 
     def _append(self, topic, timestamp_ms, key, value, headers, partition):
         """Append a record if that takes nothing but an open batch with room; else None, and nothing has happened.
@@ -110,11 +110,11 @@ cdef class RecordAppender:
             return None
         if timestamp_ms is not None:
             time = timestamp_ms
-        elif self._clock is None:
+        elif self._clock_ms is None:
             clock_gettime(CLOCK_REALTIME, &now)
             time = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
         else:
-            time = self._clock.time_ms()
+            time = self._clock_ms()
         return (<TopicLanes?>lanes).write(time, key, value, headers, partition)
 
 

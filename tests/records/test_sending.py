@@ -88,7 +88,7 @@ def sender(twin: Any, clock: Any = SYSTEM_CLOCK, *, direct: bool = True) -> Any:
         def __init__(self) -> None:
             self.others: list[tuple[Any, ...]] = []
             self._direct = direct
-            self._stamp_with(clock)
+            self._stamp_with(clock.time_ms, system=clock is SYSTEM_CLOCK)
 
         def _send(self, *record: Any) -> Any:
             self.others.append(record)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pyclient.clock import Clock
 from pyclient.records._pure.building import BatchBuilder
 from pyclient.records._pure.hashing import partition_for_key
 from pyclient.records._pure.record import RecordHandle
@@ -83,9 +82,9 @@ class RecordAppender:
         appender._append_lock = None
         return appender
 
-    def _stamp_with(self, clock: Clock) -> None:
-        """Timestamps come from `clock`."""
-        self._clock_ms = clock.time_ms
+    def _stamp_with(self, time_ms: Callable[[], int], *, system: bool) -> None:
+        """Timestamps come from `time_ms`; if that is the `system`'s time, the compiled twin may read it itself."""
+        self._clock_ms = time_ms
 
     def _append(
         self, topic: str, timestamp_ms: int | None, key: Any, value: Any, headers: Any, partition: int | None
