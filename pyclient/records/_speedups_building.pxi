@@ -84,19 +84,26 @@ cdef class BatchBuilder:
         handle.timestamp_ms = timestamp_ms
         return handle
 
-    def append_many(self, timestamp_ms, keys, values, headers, Py_ssize_t start, Py_ssize_t stop):
+    def append_many(self, timestamp_ms, keys, values, headers, Py_ssize_t start, Py_ssize_t stop, rows=None):
         """Write `values[start:stop]` (and the keys, headers and timestamps beside them); says how many went in.
 
-        Raises `TypeError` only when `values[start]` itself is wrong; before a later wrong one it stops.
+        With `rows` (int32) it is the records that `rows[start:stop]` name. Raises `TypeError` only when the first
+        record itself is wrong, and `ValueError` when it is not there; before a later one of those it stops.
         """
         cdef object times = None if isinstance(timestamp_ms, int) else timestamp_ms
         cdef int64_t timestamp = timestamp_ms if times is None else 0
-        cdef Py_ssize_t row = start
-        shortest = min([len(column) for column in (keys, values, headers, times) if column is not None])
-        if not 0 <= start <= stop <= shortest:
-            raise rows_outside(start, stop, shortest)
+        cdef Words numbers = None if rows is None else Words(rows, 4)
+        cdef Py_ssize_t at = start
+        cdef Py_ssize_t row
+        cdef Py_ssize_t shortest = min([len(column) for column in (keys, values, headers, times) if column is not None])
+        cdef Py_ssize_t available = shortest if numbers is None else numbers.length
+        if not 0 <= start <= stop <= available:
+            raise rows_outside(start, stop, available)
         try:
-            while row < stop:
+            while at < stop:
+                row = at if numbers is None else numbers.int32(at)
+                if not 0 <= row < shortest:
+                    raise no_such_row(row, shortest)
                 if times is not None:
                     timestamp = times[row]
                 if not self.add(
@@ -106,11 +113,11 @@ cdef class BatchBuilder:
                     None if headers is None else headers[row],
                 ):
                     break
-                row += 1
-        except (TypeError, UnicodeEncodeError, OverflowError):
-            if row == start:
+                at += 1
+        except (TypeError, ValueError, OverflowError):
+            if at == start:
                 raise
-        return row - start
+        return at - start
 
     cdef bint add(self, int64_t timestamp_ms, object key, object value, object headers) except -1:
         cdef Row row

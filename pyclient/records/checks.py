@@ -25,3 +25,8 @@ def header_pair(pair: Any) -> tuple[str, Any]:
 def rows_outside(start: int, stop: int, available: int) -> ValueError:
     """The error for rows that the columns do not have."""
     return ValueError(f"rows {start} to {stop} are not in columns of {available} rows")
+
+
+def no_such_row(row: int, count: int) -> ValueError:
+    """The error for one row that the columns do not have."""
+    return ValueError(f"row {row} is not in columns of {count} rows")

@@ -284,3 +284,17 @@ def test_the_bound_of_what_is_no_record_is_a_type_error(twin: Any) -> None:
     for arguments in (("k", b"", None), (None, 1, None), (None, None, [1])):
         with pytest.raises(TypeError):
             twin.module.record_size_bound(*arguments)
+
+
+def test_append_many_takes_the_rows_that_are_named(twin: Any) -> None:
+    builder = twin.BatchBuilder(bytearray(1000), None)
+    values, rows = [b"a", b"b", b"c", b"d"], array.array("i", [3, 0, 2, 4, 1])
+    assert builder.append_many([1, 2, 3, 4], values, values, None, 0, 2, rows) == 2
+    assert builder.append_many(9, None, tuple(values), None, 2, 5, memoryview(rows)) == 1
+    with pytest.raises(ValueError, match="row 4 is not in columns of 4 rows"):
+        builder.append_many(9, None, values, None, 3, 5, rows)
+    with pytest.raises(ValueError, match="row -1 is not in columns of 4 rows"):
+        builder.append_many(9, None, values, None, 0, 1, array.array("i", [-1]))
+    with pytest.raises(ValueError, match="rows 0 to 6 are not in columns of 5 rows"):
+        builder.append_many(9, None, values, None, 0, 6, rows)
+    assert twin.rows(builder.seal()) == [(4, b"d", b"d", ()), (1, b"a", b"a", ()), (9, None, b"c", ())]

@@ -9,7 +9,7 @@ from pyclient.records._pure.column_rows import ColumnRows
 from pyclient.records._pure.encoding import HeaderPairs, encode_record
 from pyclient.records._pure.record import RecordHandle
 from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
-from pyclient.records.checks import rows_outside
+from pyclient.records.checks import no_such_row, rows_outside
 from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns
 from pyclient.records.compression import Compression
 from pyclient.records.varints import wrap64
@@ -70,30 +70,39 @@ class BatchBuilder:
         headers: Sequence[HeaderPairs | None] | None,
         start: int,
         stop: int,
+        rows: Buffer | None = None,
     ) -> int:
         """Write `values[start:stop]` (and the keys, headers and timestamps beside them); says how many went in.
 
-        Raises `TypeError` only when `values[start]` itself is wrong; before a later wrong one it stops.
+        With `rows` (int32) it is the records that `rows[start:stop]` name. Raises `TypeError` only when the first
+        record itself is wrong, and `ValueError` when it is not there; before a later one of those it stops.
         """
         shortest = min(len(column) for column in (keys, values, headers) if column is not None)
         times = None if isinstance(timestamp_ms, int) else timestamp_ms
         if times is not None:
             shortest = min(shortest, len(times))
-        if not 0 <= start <= stop <= shortest:
-            raise rows_outside(start, stop, shortest)
-        row = start
+        numbers = None if rows is None else memoryview(rows).cast("B").cast("i")
+        available = shortest if numbers is None else len(numbers)
+        if not 0 <= start <= stop <= available:
+            raise rows_outside(start, stop, available)
+        at = start
         try:
-            while row < stop and self._add(
-                timestamp_ms if times is None else times[row],  # type: ignore[arg-type]
-                None if keys is None else keys[row],
-                values[row],
-                None if headers is None else headers[row],
-            ):
-                row += 1
-        except (TypeError, UnicodeEncodeError, OverflowError):
-            if row == start:
+            while at < stop:
+                row = at if numbers is None else numbers[at]
+                if not 0 <= row < shortest:
+                    raise no_such_row(row, shortest)
+                if not self._add(
+                    timestamp_ms if times is None else times[row],  # type: ignore[arg-type]
+                    None if keys is None else keys[row],
+                    values[row],
+                    None if headers is None else headers[row],
+                ):
+                    break
+                at += 1
+        except (TypeError, ValueError, OverflowError):
+            if at == start:
                 raise
-        return row - start
+        return at - start
 
     def append_columns(
         self,
