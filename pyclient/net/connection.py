@@ -48,11 +48,43 @@ _MAX_CORRELATION_ID: Final = 2**31 - 1
 _SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
 
 
+class _Told:
+    """Stands where a future would: tells a response in the turn of the loop in which its frame was received.
+
+    A future's callback comes a turn later (measured: 15 us of CPU time for a small request). Errors take that turn,
+    too: they come up where the connection is not ready for what a caller may do next.
+    """
+
+    __slots__ = ("_answered", "_done", "_loop")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, answered: Callable[[Any, BaseException | None], object]
+    ) -> None:
+        self._loop = loop
+        self._answered = answered
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, response: Any) -> None:
+        self._done = True
+        try:
+            self._answered(response, None)
+        except Exception as error:
+            text = "what was to happen after a response failed"
+            self._loop.call_exception_handler({"message": text, "exception": error})
+
+    def set_exception(self, error: BaseException) -> None:
+        self._done = True
+        self._loop.call_soon(self._answered, None, error)
+
+
 class _Waiting(NamedTuple):
     correlation_id: int
     request: type[Request[Any]]
     version: int
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | _Told
     deadline: float
     timeout: float
 
@@ -159,6 +191,19 @@ class Connection:
     ) -> asyncio.Future[R]:
         """Sends a request at once; the future gets its response, or an error as `request` raises it."""
         future: asyncio.Future[R] = self._loop.create_future()
+        self._submit(message, future, version, timeout)
+        return future
+
+    def tell(self, message: Request[R], answered: Callable[[R | None, BaseException | None], object]) -> None:
+        """Sends a request at once and calls `answered(response, None)` or `answered(None, error)`, from the loop.
+
+        Raises `UnsupportedVersion` if broker and client have no version in common.
+        """
+        self._submit(message, _Told(self._loop, answered), None, None)
+
+    def _submit(
+        self, message: Request[R], future: asyncio.Future[R] | _Told, version: int | None, timeout: float | None
+    ) -> None:
         request = type(message)
         if version is None:
             version = self._versions.get(request)
@@ -166,7 +211,7 @@ class Connection:
                 version = self.version_for(request)
         if self._cause is not None:
             future.set_exception(self._failure(request, version))
-            return future
+            return
         correlation_id = self._next_correlation_id()
         parts = encode_request(message, version, correlation_id, self._config.client_id)
         if timeout is None:
@@ -176,7 +221,6 @@ class Connection:
         if self._timer is None or deadline < self._timer_at:
             self._wake_at(deadline)
         self._send(parts)
-        return future
 
     def send_only(self, message: Request[Any], *, version: int | None = None) -> None:
         """Sends a request that has no response (Produce with acks=0); `ConnectionFailed` if the end was reached."""

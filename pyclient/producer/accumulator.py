@@ -179,6 +179,11 @@ class RecordAccumulator:
         """The partition has nothing to send."""
         self._ready.get(queue.leader, {}).pop(queue, None)
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether any partition has something to send."""
+        return any(self._ready.values())
+
     def ready_nodes(self) -> list[int]:
         """Leaders of partitions that have something to send; -1 among them if some have no leader."""
         return [node for node, queues in self._ready.items() if queues]
@@ -222,10 +227,10 @@ class RecordAccumulator:
         if not queue.head_is_ready:
             self.unmark(queue)
 
-    def release(self, batch: ProducerBatch) -> None:
-        """The batch is over and no request holds its bytes: its buffer goes back."""
+    def release(self, batch: ProducerBatch, *, patient: bool = False) -> None:
+        """The batch is over and no request holds its bytes: its buffer goes back, see `BufferPool.release`."""
         assert not batch.on_wire
         self.incomplete.pop(batch, None)
         buffer = batch.take_buffer()
         if buffer is not None:
-            self.pool.release(buffer)
+            self.pool.release(buffer, patient=patient)

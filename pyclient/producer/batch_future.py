@@ -39,6 +39,9 @@ class Span(NamedTuple):
     def settled(self) -> Iterator[tuple[Delivery, int, range]]:
         """Where the records are now, as batches may split: (delivery, first index there, which of the span's)."""
         start, stop = 0, len(self.positions)
+        if self.delivery.state is not State.SPLIT:
+            yield self.delivery, self.first, range(stop)
+            return
         while start < stop:
             delivery, index = self.delivery.locate(self.first + start)
             count = min(stop - start, delivery.count - index) if delivery.count else stop - start

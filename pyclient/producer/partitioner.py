@@ -50,5 +50,5 @@ class StickyPartitioner:
 def pick_by_queue(queued: Sequence[int], rng: Rng) -> int:
     """An index chosen with the weight "longest queue + 1 - own queue", so that slow brokers get less."""
     longest = max(queued)
-    bounds = list(accumulate(longest + 1 - length for length in queued))
+    bounds = list(accumulate([longest + 1 - length for length in queued]))
     return bisect_right(bounds, rng.randrange(bounds[-1]))

@@ -161,6 +161,11 @@ class Sender:
         return min(self._look_again, self.accumulator.next_change())
 
     @property
+    def has_more_to_do(self) -> bool:
+        """Whether a look after an answer would find anything to send or to ask for."""
+        return self.refresh_wanted or self.identity.wanted or self.accumulator.has_ready
+
+    @property
     def total_in_flight(self) -> int:
         """How many requests wait for an answer, at all brokers."""
         return sum(node.in_flight for node in self._nodes.values())
@@ -277,7 +282,7 @@ class Sender:
         base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
         settlement = Settlement(batch.delivery, batch.count, base_offset, answer.log_append_time_ms)
         self.metrics.delivered(batch.count, batch.size, now - batch.created, now)
-        self.accumulator.release(batch)
+        self.accumulator.release(batch, patient=True)
         return settlement
 
     def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> Settlement | None:

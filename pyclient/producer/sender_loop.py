@@ -34,6 +34,7 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 _IDLE_CHECK_SECONDS: Final = 30.0
+_GRANT_SECONDS: Final = 0.001  # how long a little free memory may wait for more
 _SMALL_REQUEST: Final = 65_536  # bytes; larger ones go out while the next is being sealed, smaller ones together
 
 
@@ -71,6 +72,7 @@ class SenderLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[int] = set()
         self._asking_for_id = False
+        self._grant_due = False
         self._idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
         self._stopped = False
 
@@ -105,6 +107,18 @@ class SenderLoop:
         """Completes futures, outside the lock."""
         for settlement in settlements:
             settlement.tell()
+
+    def _tell_delivered(self, settlements: list[Settlement]) -> None:
+        """The same for an answer, which frees memory: a little of it is handed out a moment later."""
+        self.tell(settlements)
+        if not self._grant_due and self.sender.accumulator.pool.withheld:
+            self._grant_due = True
+            self._loop.call_later(_GRANT_SECONDS, self._grant)
+
+    def _grant(self) -> None:
+        self._grant_due = False
+        with self._lock:
+            self.sender.accumulator.pool.grant()
 
     # -- one look
 
@@ -141,13 +155,11 @@ class SenderLoop:
         if now >= self._idle_check_at:
             self._idle_check_at = now + _IDLE_CHECK_SECONDS
             self._forget_idle_topics(now)
-        if next_look != self.next_look or self._timer is None:
+        if next_look < self.next_look:  # a timer that is early costs one look, to move it at every record costs more
             if self._timer is not None:
                 self._timer.cancel()
-                self._timer = None
             self.next_look = next_look
-            if next_look != NEVER:
-                self._timer = self._loop.call_later(max(0.0, next_look - now), self._on_timer)
+            self._timer = self._loop.call_later(max(0.0, next_look - now), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -239,11 +251,9 @@ class SenderLoop:
             self._send_unanswered(connection, request, work)
             return
         try:
-            future = connection.submit(request)
+            connection.tell(request, partial(self._answered, work))
         except KafkaError as error:  # no version in common: nothing was sent
             self._lost(work, error, written=False)
-            return
-        future.add_done_callback(partial(self._answered, work))
 
     def _request(self, work: ProduceWork) -> ProduceRequest:
         config = self._config
@@ -258,19 +268,16 @@ class SenderLoop:
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
 
-    def _answered(self, work: ProduceWork, future: asyncio.Future[ProduceResponse]) -> None:
-        if future.cancelled():
-            self._lost(work, ConnectionFailed("the request was cancelled"), written=True)
-            return
-        error = future.exception()
-        if error is None:
-            response = future.result()
+    def _answered(self, work: ProduceWork, response: ProduceResponse | None, error: BaseException | None) -> None:
+        if response is not None:
             answers = answers_by_partition(response)
             now = self._clock.monotonic()
             with self._lock:
                 settlements = self.sender.answered(work, answers, response.throttle_time_ms, now)
-            self.tell(settlements)
-            self.nudge()
+                more = self.sender.has_more_to_do
+            self._tell_delivered(settlements)
+            if more:  # a look that finds nothing takes as long as to send a record
+                self.nudge()
         elif isinstance(error, KafkaError):
             self._lost(work, error, written=True)
         else:
@@ -304,7 +311,7 @@ class SenderLoop:
             raise
         with self._lock:
             settlements = self.sender.unanswered(work, self._clock.monotonic())
-        self.tell(settlements)
+        self._tell_delivered(settlements)
         self.nudge()
 
     # -- producer id

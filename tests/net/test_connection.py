@@ -70,6 +70,35 @@ def test_requests_are_pipelined_and_answers_find_their_requests(run):
     run(scenario())
 
 
+def test_an_answer_can_be_told_in_the_turn_in_which_it_comes(run, caplog):
+    async def scenario():
+        broker = ScriptedBroker({MetadataRequest: METADATA, HeartbeatRequest: CLOSE})
+        connection = await connect(broker)
+        told, failed = asyncio.Event(), asyncio.Event()
+        seen = []
+
+        def answered(response, error):
+            seen.append((response, error))
+            (failed if error else told).set()
+            if response is not None:
+                raise ArithmeticError("in the caller's own code")
+
+        connection.tell(ALL_TOPICS, answered)
+        await told.wait()
+        assert seen[0][0].cluster_id == "c" and seen[0][1] is None
+        assert not connection.closed and "in the caller's own code" in caplog.text
+        connection.tell(HEARTBEAT, answered)
+        await failed.wait()
+        failed.clear()
+        connection.tell(HEARTBEAT, answered)  # on the closed connection
+        assert len(seen) == 2
+        await failed.wait()
+        assert [type(error) for _, error in seen[1:]] == [ConnectionFailed, ConnectionFailed]
+        broker.stop()
+
+    run(scenario())
+
+
 def test_the_version_is_what_both_sides_know(run):
     async def scenario():
         broker = ScriptedBroker(ranges={18: (0, 4), 3: (0, 5), 12: (5, 3), 0: (3, 13), 10: (50, 60)})

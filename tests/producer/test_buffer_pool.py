@@ -118,3 +118,18 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_a_patient_release_wakes_nobody_until_there_is_plenty_or_grant_is_called():
+    pool, woken = BufferPool(4000, 100), []
+    held = [pool.try_acquire(100) for _ in range(40)]
+    first, second = waiting(pool, 100, woken), waiting(pool, 100, woken)
+    pool.release(held.pop(), patient=True)
+    assert woken == [] and pool.withheld and pool.available == 100
+    pool.grant()
+    assert woken == [first] and not pool.withheld and pool.available == 0
+    for _ in range(7):
+        pool.release(held.pop(), patient=True)
+    assert woken == [first] and pool.withheld
+    pool.release(held.pop(), patient=True)
+    assert woken == [first, second] and not pool.withheld and pool.available == 700

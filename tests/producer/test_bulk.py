@@ -1,0 +1,73 @@
+"""`send_many` where its records do not go into batches as smoothly as usual."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyclient import errors
+from pyclient.records import partition_for_key
+
+
+def test_wrong_records_between_good_ones_cost_no_batch(make, topic, log):
+    face = make(batch_size=4000, linger_ms=10_000)
+    values = [b"good %d" % number if number % 2 else number for number in range(100)]
+    outcome = face.send_many(topic, values, partition=0)
+    assert face.health()["batches_unconfirmed"] == 1
+    assert sorted(outcome.failures) == list(range(0, 100, 2))
+    face.flush()
+    assert [record.value for record in log()[0]] == values[1::2]
+
+
+def test_records_of_all_sizes_fill_batches_and_have_their_own_where_they_must(make, topic, log):
+    face = make(batch_size=1000, max_request_size=20_000)
+    values = [b"%05d" % number + b"x" * (number * 37 % 3000) for number in range(300)]
+    outcome = face.send_many(topic, values, partition=1)
+    face.result(outcome)
+    assert outcome.offsets == list(range(300))
+    assert [record.value for record in log()[1]] == values
+
+
+def test_columns_that_exceed_the_memory_go_on_when_some_is_free(make, topic, log):
+    face = make(batch_size=500, buffer_memory=1500)
+    values = [b"%04d" % number for number in range(1000)]
+    outcome = face.send_many(topic, values, partition=2)
+    face.result(outcome)
+    assert [record.value for record in log()[2]] == values
+
+
+@pytest.mark.parametrize("columns", ["lists", "Arrow"])
+def test_keys_choose_partitions_as_they_do_one_by_one(make, topic, log, columns):
+    pa = pytest.importorskip("pyarrow")
+    face = make(batch_size=700)
+    keys = [None if number % 11 == 0 else b"key %d" % (number % 40) for number in range(500)]
+    values = [b"%04d" % number for number in range(500)]
+    arguments = (values, keys) if columns == "lists" else (pa.array(values), pa.array(keys))
+    outcome = face.send_many(topic, *arguments, timestamps_ms=range(1000, 1500))
+    metadata = face.result(outcome)
+    expected = {partition: [] for partition in range(3)}
+    for number, key in enumerate(keys):
+        if key is not None:
+            expected[partition_for_key(key, 3)].append((1000 + number, key, values[number]))
+            assert metadata[number].partition == partition_for_key(key, 3)
+            assert metadata[number].timestamp_ms == 1000 + number
+    for partition, records in log().items():
+        found = [(record.timestamp_ms, record.key, record.value) for record in records if record.key is not None]
+        assert found == expected[partition]
+
+
+def test_a_user_s_partitioner_is_asked_for_each_row(make, topic, log):
+    face = make(partitioner=lambda topic, key, count: int(key) % count, batch_size=300)
+    keys = [b"%d" % number for number in range(90)]
+    outcome = face.send_many(topic, keys, keys=keys)
+    face.result(outcome)
+    assert outcome.partitions == [number % 3 for number in range(90)]
+    assert [record.value for record in log()[1]] == keys[1::3]
+
+
+def test_a_record_larger_than_a_request_is_refused_and_the_rest_goes_on(make, topic, log):
+    pa = pytest.importorskip("pyarrow")
+    face = make(batch_size=1000, max_request_size=2000)
+    outcome = face.send_many(topic, pa.array([b"a", b"b" * 3000, b"c"]), partition=0)
+    face.exception(outcome)
+    assert {place: type(error) for place, error in outcome.failures.items()} == {1: errors.MessageTooLarge}
+    assert [record.value for record in log()[0]] == [b"a", b"c"]
