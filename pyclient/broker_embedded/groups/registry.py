@@ -187,7 +187,7 @@ class GroupRegistry:
 
     def _restored(self, group_id: str, partition: int, replay: Replay) -> GroupEntry:
         offsets = replay.offsets.get(group_id, {})
-        consumer = replay.consumer.get(group_id)
+        consumer = replay.consumer_group(group_id)
         now = self.seams.clock.monotonic()
         if consumer is not None:
             consumer.start_timers(now, self.seams.group_config.group_consumer_session_timeout_ms / 1000)

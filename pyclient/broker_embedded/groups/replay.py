@@ -40,19 +40,23 @@ class Replay:
                 self._apply_consumer(record)
 
     def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
+        """In a compacted log what made a group may stand behind what happened to it, so nothing is left out here."""
         group_id, change = record
         if change == EpochRecord(None):
             self.consumer.pop(group_id, None)
             return
         group = self.consumer.get(group_id)
         if group is None:
-            group = ConsumerGroup(group_id)
+            group = self.consumer[group_id] = ConsumerGroup(group_id)
         group.apply(change)
-        if group.epoch or group.members:  # else: what is left of a deleted group, its last tombstones
-            self.consumer[group_id] = group
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """The consumer group of that name; what is left of a deleted one, its last tombstones, makes none."""
+        group = self.consumer.get(group_id)
+        return group if group is not None and group.epoch else None
 
     def names(self) -> Iterator[str]:
         """The groups that are there."""
-        named = dict.fromkeys((*self.consumer, *self.classic))
+        named = dict.fromkeys((*filter(self.consumer_group, self.consumer), *self.classic))
         named.update((name, None) for name, kept in self.offsets.items() if kept)
         return iter(named)
