@@ -127,10 +127,12 @@ class ConsumerFace(Generic[K, V]):
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions this consumer reads now."""
+        self._check_process()
         return set(self._core.subscription.assignment())
 
     def subscription(self) -> set[str]:
         """The topics subscribed to; for a pattern those that match it so far."""
+        self._check_process()
         return set(self._core.subscription.topics)
 
     # ---- where to read
@@ -185,6 +187,7 @@ class ConsumerFace(Generic[K, V]):
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that `pause` stopped."""
+        self._check_process()
         with self._core.lock:
             return {state.topic_partition for state in self._core.subscription if state.paused}
 
@@ -220,7 +223,8 @@ class ConsumerFace(Generic[K, V]):
 
     def wakeup(self) -> None:
         """Ends the wait that is going on in another thread, or the next one, with `Wakeup`. Thread-safe."""
-        if self._is_mine() and not self._closed:
+        self._check_process()
+        if not self._closed:
             self._core.wakeup()
 
     # ---- state

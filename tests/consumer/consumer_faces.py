@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import random
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -68,16 +71,17 @@ class BlockingSync(Consumer[Any, Any]):
 class Faces:
     """Makes consumers of one face and one group protocol, and closes those a test leaves open."""
 
-    def __init__(self, name: str, bootstrap_servers: str, protocol: str = "classic") -> None:
+    def __init__(self, name: str, bootstrap_servers: str, protocol: str = "classic", **defaults: Any) -> None:
         self.name = name
         self.protocol = protocol
+        self._defaults = defaults
         self.bootstrap_servers = bootstrap_servers
         self._made: list[Any] = []
         self._thread: LoopThread | None = None
 
     def __call__(self, *topics: str, **options: Any) -> Any:
         """A consumer; it reads from the earliest record and notices rebalances quickly, unless told otherwise."""
-        defaults: dict[str, Any] = {"auto_offset_reset": "earliest", "group_protocol": self.protocol}
+        defaults: dict[str, Any] = {"auto_offset_reset": "earliest", "group_protocol": self.protocol} | self._defaults
         if options.get("group_protocol", self.protocol) == "classic":
             defaults["heartbeat_interval_ms"] = 50
         options = {"bootstrap_servers": self.bootstrap_servers, **defaults, **options}
@@ -95,6 +99,10 @@ class Faces:
         """Runs a coroutine on the loop of the asynchronous consumers."""
         assert self._thread is not None
         return self._thread.run(coroutine)
+
+    def forget(self, consumer: Any) -> None:
+        """Lets go of a consumer that the test has closed."""
+        self._made.remove(consumer)
 
     def close(self) -> None:
         for consumer in self._made:
@@ -154,3 +162,40 @@ def values(records: Any) -> list[bytes]:
 
 def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
+
+
+class Interrupter:
+    """Presses Ctrl-C while `armed`, a random moment after `press` is called."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.armed = False
+        self._rng = random.Random(seed)
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupter:
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, *_: object) -> None:
+        if self.armed:
+            raise KeyboardInterrupt
+
+    def during(self, call: Callable[[], Any]) -> Any:
+        """The call's result, or None if it was interrupted."""
+        main = threading.main_thread().ident
+        timer = threading.Timer(self._rng.uniform(0, 0.008), signal.pthread_kill, (main, signal.SIGINT))
+        result = None
+        timer.start()
+        try:
+            try:
+                self.armed = True
+                result = call()
+            finally:
+                self.armed = False
+        except KeyboardInterrupt:
+            result = None
+        timer.join()
+        return result

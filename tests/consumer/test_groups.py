@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from consumer_faces import Diary, Faces, partitions, poll_until, read, shares, values
 
-from pyclient import Admin, Producer, errors
+from pyclient import Admin, errors
 from pyclient.assignment import Assignor, assign_range
 from pyclient.types import TopicPartition
 
@@ -70,79 +69,6 @@ def test_a_cooperative_rebalance_moves_only_what_has_to(consumers: Faces, new_to
     second.close()
     poll_until([first], lambda: len(shares([first])[0]) == 4)
     assert [line for line in diary.lines if line.startswith("-")] == revoked
-
-
-def test_no_record_is_read_twice_over_clean_cooperative_rebalances(
-    consumers: Faces, new_topic: NewTopic, producer: Producer, group: str
-) -> None:
-    topic = new_topic(6)
-    options = {"group_id": group, "partition_assignment_strategy": "cooperative-sticky"}
-    members = [consumers(topic, **options)]
-    seen: Counter[bytes] = Counter()
-    sent = 0
-
-    def send(count: int) -> None:
-        nonlocal sent
-        for _ in range(count):
-            producer.send(topic, b"%d" % sent, partition=sent % 6)
-            sent += 1
-        producer.flush()
-
-    def settle(count: int) -> None:
-        def evenly() -> bool:
-            held = shares(members)
-            return sum(map(len, held)) == 6 and max(map(len, held)) - min(map(len, held)) <= 1
-
-        seen.update(values(poll_until(members, lambda: evenly() and seen.total() >= 0)))
-        for _ in range(200):
-            if seen.total() >= count:
-                return
-            for member in members:
-                seen.update(values(member.poll(0.02)))
-        raise AssertionError((seen.total(), count))
-
-    send(60)
-    settle(60)
-    for _ in range(2):
-        members.append(consumers(topic, **options))
-        send(60)
-        settle(sent)
-    while len(members) > 1:
-        members.pop(0).close()
-        send(60)
-        settle(sent)
-    assert set(seen.values()) == {1}
-    assert len(seen) == sent
-
-
-def test_what_is_committed_when_a_partition_is_revoked_is_where_its_next_owner_begins(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
-) -> None:
-    class Committing(Diary):
-        consumer: Any
-
-        def on_revoked(self, revoked: Any) -> Any:
-            super().on_revoked(revoked)
-            return self.consumer.raw.commit()
-
-    topic = new_topic(2)
-    for partition in range(2):
-        produce(topic, *[b"%d" % n for n in range(10)], partition=partition)
-    listener = Committing()
-    first = consumers(group_id=group, enable_auto_commit=False)
-    listener.consumer = first
-    first.subscribe(topic, listener=listener)
-    before = read(first, 7)
-    second = consumers(topic, group_id=group, enable_auto_commit=False)
-    after = poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
-    after += poll_until([first, second], lambda: first.lag() and all(v == 0 for v in _lags(first, second)))
-    seen = Counter((record.partition, record.offset) for record in [*before, *after])
-    assert set(seen.values()) == {1}
-    assert len(seen) == 20
-
-
-def _lags(*consumers: Any) -> list[int | None]:
-    return [lag for consumer in consumers for lag in consumer.lag().values()]
 
 
 def test_partitions_that_appear_are_shared_out(
@@ -259,27 +185,6 @@ def _drive(result: Any) -> Any:
     if hasattr(result, "send"):
         result.send(None)
     return result
-
-
-def test_a_member_that_polls_too_late_leaves_loses_its_partitions_and_says_so(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
-) -> None:
-    topic = new_topic()
-    produce(topic, b"x")
-    diary = Diary()
-    slow = consumers(group_id=group, max_poll_interval_ms=300, heartbeat_interval_ms=50, session_timeout_ms=6_000)
-    slow.subscribe(topic, listener=diary)
-    read(slow, 1)
-    other = consumers(topic, group_id=group)
-    poll_until([other], lambda: shares([other]) == [[0]])  # it gets the partition although nobody closed the first
-    with pytest.raises(errors.CommitFailed, match="poll overdue"):
-        slow.commit()
-    with pytest.raises(errors.PollIntervalExceeded, match="max_poll_interval_ms=300"):
-        slow.poll(0.1)
-    assert diary.lines[-1] == "!0"
-    assert slow.assignment() == set()
-    other.close()
-    poll_until([slow], lambda: shares([slow]) == [[0]])
 
 
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(

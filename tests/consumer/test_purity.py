@@ -13,7 +13,18 @@ FORBIDDEN = {"asyncio", "socket", "threading", "time", "random"}
 
 @pytest.mark.parametrize(
     "name",
-    ["group", "group_classic", "group_consumer", "group_events", "subscription", "fetch_session", "fetch_buffer", "fetch_plan", "batches", "membership"],
+    [
+        "group",
+        "group_classic",
+        "group_consumer",
+        "group_events",
+        "subscription",
+        "fetch_session",
+        "fetch_buffer",
+        "fetch_plan",
+        "batches",
+        "membership",
+    ],
 )
 def test_a_deciding_module_imports_nothing_that_waits(name: str) -> None:
     module = importlib.import_module(f"pyclient.consumer.{name}")

@@ -1,0 +1,109 @@
+"""Members come and go: every record is processed, none twice, and partitions that stay are read on all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from pyclient import Producer
+from tests.consumer.consumer_faces import Diary, Faces, poll_until, read, shares, values
+
+NewTopic = Callable[..., str]
+Produce = Callable[..., None]
+
+INCREMENTAL = [f"{face}-{way}" for face in ("sync", "async") for way in ("cooperative", "consumer")]
+
+
+def settle(members: Sequence[Any], partitions: int, processed: Counter[bytes], sent: int) -> None:
+    """Polls all in turn until they share the partitions evenly and have read everything."""
+    for _ in range(1000):
+        held = [len(member.assignment()) for member in members]
+        if sum(held) == partitions and max(held) - min(held) <= 1 and processed.total() >= sent:
+            return
+        for member in members:
+            processed.update(values(member.poll(0.005)))
+    raise AssertionError((processed.total(), sent, shares(members)))
+
+
+def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
+    consumers: Faces, new_topic: NewTopic, producer: Producer, group: str
+) -> None:
+    topic = new_topic(12)
+    processed: Counter[bytes] = Counter()
+    diaries: list[Diary] = []
+    members: list[Any] = []
+    sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        for _ in range(48):
+            producer.send(topic, b"%d" % sent, partition=sent % 12)
+            sent += 1
+        producer.flush()
+
+    def join() -> None:
+        diaries.append(Diary())
+        members.append(consumers(group_id=group))
+        members[-1].subscribe(topic, listener=diaries[-1])
+
+    send()
+    join()
+    settle(members, 12, processed, sent)
+    for newcomers in (1, 2, 2):
+        for _ in range(newcomers):
+            join()
+        send()
+        settle(members, 12, processed, sent)
+    for leavers in (2, 2, 1):
+        for _ in range(leavers):
+            members.pop(0).close()
+        send()
+        settle(members, 12, processed, sent)
+    assert Counter({b"%d" % n: 1 for n in range(sent)}) == processed
+    assert not any(line.startswith("!") for diary in diaries for line in diary.lines)
+
+
+@pytest.mark.parametrize("consumers", INCREMENTAL, indirect=True)
+def test_partitions_that_do_not_move_are_read_while_another_member_takes_its_time(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    class Slow(Diary):
+        def __init__(self) -> None:
+            super().__init__()
+            self.entered, self.go_on = threading.Event(), threading.Event()
+
+        def on_revoked(self, revoked: Any) -> Any:
+            super().on_revoked(revoked)
+            self.entered.set()
+            if consumers.name == "async":
+                return asyncio.to_thread(self.go_on.wait, 30)
+            return self.go_on.wait(30) and None
+
+    topic = new_topic(6)
+    steady, diary, slow = consumers(group_id=group), Diary(), Slow()
+    steady.subscribe(topic, listener=diary)
+    sluggish = consumers(group_id=group)
+    sluggish.subscribe(topic, listener=slow)
+    poll_until([steady, sluggish], lambda: sorted(map(len, shares([steady, sluggish]))) == [3, 3])
+    diary.lines.clear()
+    third = consumers(topic, group_id=group)
+    thread = threading.Thread(target=lambda: poll_until([sluggish], slow.go_on.is_set))
+    thread.start()
+    try:
+        # the rebalance cannot end while this callback runs
+        poll_until([steady, third], lambda: slow.entered.is_set() and len(steady.assignment()) == 2)
+        kept = min(steady.assignment())
+        for n in range(5):
+            produce(topic, b"%d" % n, partition=kept.partition)
+            assert values(read(steady, 1)) == [b"%d" % n]
+    finally:
+        slow.go_on.set()
+        thread.join()
+    poll_until([steady, sluggish, third], lambda: sorted(map(len, shares([steady, sluggish, third]))) == [2, 2, 2])
+    moved = {number for line in diary.lines if line.startswith("-") for number in line[1:].split()}
+    assert len(moved) == 1  # of its three partitions

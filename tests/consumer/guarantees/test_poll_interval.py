@@ -1,0 +1,64 @@
+"""A member whose user works longer than max_poll_interval_ms leaves, says so, and commits nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pyclient import errors
+from tests.consumer.consumer_faces import Diary, Faces, partitions, poll_until, read, shares, values
+
+NewTopic = Callable[..., str]
+Produce = Callable[..., None]
+
+
+def test_a_slow_handler_loses_its_partitions_and_cannot_commit_over_its_successor(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    topic = new_topic()
+    (partition,) = partitions(topic, 0)
+    produce(topic, *[b"%d" % n for n in range(10)])
+    diary = Diary()
+    auto_commit = consumers.name == "sync"
+    slow = consumers(
+        group_id=group, max_poll_interval_ms=1000, enable_auto_commit=auto_commit, auto_commit_interval_ms=0
+    )
+    slow.subscribe(topic, listener=diary)
+    assert values(read(slow, 3)) == [b"0", b"1", b"2"]
+    successor = consumers(topic, group_id=group, enable_auto_commit=False)
+    done = poll_until([successor], lambda: shares([successor]) == [[0]])
+    done += read(successor, 10 - (0 if not done else len(done))) if not done or done[-1].offset < 9 else []
+    successor.commit()
+    refusals: list[BaseException | None] = []
+    for offsets in (None, {partition: 3}):
+        with pytest.raises(errors.CommitFailed, match=rf"{group}.*poll overdue.*max_poll_interval_ms"):
+            slow.commit(offsets)
+        slow.commit_async(offsets, lambda _, error: refusals.append(error))
+    with pytest.raises(errors.PollIntervalExceeded, match="max_poll_interval_ms=1000"):
+        for _ in range(100):
+            slow.poll(0.02)
+    assert diary.lines[-1] == "!0"
+    poll_until([slow, successor], lambda: len(refusals) == 2)
+    assert {type(refusal) for refusal in refusals} == {errors.CommitFailed}
+    slow.close()
+    assert successor.committed([partition])[partition].offset == 10
+
+
+def test_heartbeats_go_on_while_the_handler_works_within_its_time(
+    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
+    topic = new_topic(2)
+    produce(topic, b"x")
+    diary = Diary()
+    busy = consumers(group_id=group)
+    busy.subscribe(topic, listener=diary)
+    read(busy, 1)
+    other = consumers(topic, group_id=group)
+    # the busy one never polls while the other one waits: nothing is taken from it
+    for _ in range(20):
+        other.poll(0.02)
+        assert shares([other]) == [[]]
+    assert shares([busy]) == [[0, 1]]
+    poll_until([busy, other], lambda: sorted(map(len, shares([busy, other]))) == [1, 1])
+    assert not any(line.startswith("!") for line in diary.lines)

@@ -1,0 +1,38 @@
+"""A topic that was deleted and made anew is another topic: it is read as the policy says, not where the old one was."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from pyclient import Admin, NewTopic
+from tests.consumer.consumer_faces import Faces, partitions, read, values
+
+Produce = Callable[..., None]
+
+
+def make_anew(admin: Admin, topic: str) -> None:
+    admin.delete_topics([topic])
+    for _ in range(200):
+        try:
+            admin.create_topics([NewTopic(topic, partitions=1)])
+        except Exception:  # it is still being deleted
+            continue
+        return
+    raise AssertionError(f"{topic} could not be made anew")
+
+
+def test_a_group_reads_a_new_topic_of_the_same_name_from_its_beginning(
+    consumers: Faces, admin: Admin, produce: Produce, group: str
+) -> None:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, partitions=1)])
+    produce(topic, *[b"old %d" % n for n in range(5)])
+    consumer = consumers(topic, group_id=group, metadata_max_age_ms=50, auto_commit_interval_ms=50)
+    assert len(read(consumer, 5)) == 5
+    consumer.commit()
+    make_anew(admin, topic)
+    produce(topic, *[b"new %d" % n for n in range(8)])
+    assert values(read(consumer, 8)) == [b"new %d" % n for n in range(8)]
+    consumer.commit()
+    assert consumer.committed(partitions(topic, 0))[topic, 0].offset == 8
