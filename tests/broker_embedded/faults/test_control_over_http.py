@@ -1,0 +1,308 @@
+"""The controls over HTTP, as a test in another language uses them: seen by a client that is not ours."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.metadata import MetadataRequest
+
+MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
+
+
+class Http:
+    """A client of the controls."""
+
+    def __init__(self, url: str) -> None:
+        self.host = url.removeprefix("http://").rstrip("/")
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        try:
+            text = body if isinstance(body, (str, bytes)) or body is None else json.dumps(body)
+            connection.request(method, path, text, {name.replace("_", "-"): value for name, value in headers.items()})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def raw(self, data: bytes) -> bytes:
+        host, _, port = self.host.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            answer = b""
+            while more := sock.recv(65536):
+                answer += more
+        return answer
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(control_port=0) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def control(cluster: EmbeddedCluster) -> Iterator[Http]:
+    assert cluster.control_url is not None
+    control = Http(cluster.control_url)
+    yield control
+    control.ask("DELETE", "/faults")
+
+
+def confluent(bootstrap: str, **options: Any) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "log_level": 0, **options})
+
+
+def deliver(producer: Producer, topic: str) -> list[Any]:
+    """What became of one record: (error, offset)."""
+    seen: list[Any] = []
+    producer.produce(topic, b"value", on_delivery=lambda error, message: seen.append((error, message.offset())))
+    producer.flush(20)
+    return seen
+
+
+@MODES
+def test_another_client_sees_a_fault_that_was_made_by_http(processes: bool) -> None:
+    with EmbeddedCluster(control_port=0, processes=processes) as cluster:
+        assert cluster.control_url is not None
+        control = Http(cluster.control_url)
+        status, fault = control.ask(
+            "POST",
+            "/faults",
+            {"kind": "fail", "api": "Produce", "error": "NOT_ENOUGH_REPLICAS", "topic": "orders", "times": 2},
+        )
+        assert status == 200
+        assert control.ask("POST", "/requests/start", {"limit": 100}) == (200, {"limit": 100})
+        producer = confluent(cluster.bootstrap_servers)
+        assert deliver(producer, "orders") == [(None, 0)]
+        status, seen = control.ask("GET", f"/faults/{fault['id']}/wait?hits=2&timeout=5")
+        assert (status, seen["hits"], seen["over"], seen["error"]) == (200, 2, True, "NotEnoughReplicas")
+        status, found = control.ask("GET", "/requests?api=Produce&topic=orders&answered=true")
+        assert status == 200
+        assert [each["errors"] for each in found["requests"]] == [["NotEnoughReplicas"]] * 2 + [[]]
+        assert {each["client_id"] for each in found["requests"]} == {"rdkafka"}
+        status, topic = control.ask("GET", "/topics/orders/wait?records=1&timeout=5")
+        assert (status, topic["partitions"][0]["end_offset"]) == (200, 1)
+
+
+def test_a_final_error_reaches_the_other_client_s_user(cluster: EmbeddedCluster, control: Http) -> None:
+    producer = confluent(cluster.bootstrap_servers)
+    assert deliver(producer, "final") == [(None, 0)]
+    control.ask("POST", "/faults", {"kind": "fail", "api": "Produce", "error": 29, "topic": "final"})
+    [(error, _offset)] = deliver(producer, "final")
+    assert error.name() == "TOPIC_AUTHORIZATION_FAILED"
+    control.ask(
+        "POST", "/faults", {"kind": "fail", "api": ["CreateTopics", "InitProducerId"], "error": 41, "times": None}
+    )
+    with pytest.raises((KafkaException, AssertionError)):
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        [future] = admin.create_topics([NewTopic("new", 1, 1)], operation_timeout=1, request_timeout=3).values()
+        future.result(10)
+
+
+def test_a_held_request_is_let_go(cluster: EmbeddedCluster, control: Http) -> None:
+    producer = confluent(cluster.bootstrap_servers)
+    assert deliver(producer, "held") == [(None, 0)]
+    _, fault = control.ask("POST", "/faults", {"kind": "hold", "api": "Produce"})
+    seen: list[Any] = []
+    sending = threading.Thread(target=lambda: seen.extend(deliver(producer, "held")))
+    sending.start()
+    assert control.ask("GET", f"/faults/{fault['id']}/wait")[1]["held"] == 1
+    assert not seen
+    assert control.ask("POST", f"/faults/{fault['id']}/release")[1]["over"] is True
+    sending.join(20)
+    assert seen == [(None, 1)]
+    assert control.ask("DELETE", f"/faults/{fault['id']}")[0] == 200
+    assert control.ask("GET", f"/faults/{fault['id']}")[0] == 404
+
+
+def test_the_broker_is_restarted_by_http_and_its_faults_stay(cluster: EmbeddedCluster, control: Http) -> None:
+    producer = confluent(cluster.bootstrap_servers, **{"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50})
+    assert deliver(producer, "restarted") == [(None, 0)]
+    _, fault = control.ask("POST", "/faults", {"kind": "delay", "api": "Produce", "seconds": 0, "times": None})
+    status, state = control.ask("POST", "/broker/restart", {"clean": False, "down_seconds": 0.05})
+    assert (status, state["running"], state["bootstrap_servers"]) == (200, True, cluster.bootstrap_servers)
+    assert deliver(producer, "restarted") == [(None, 1)]
+    assert control.ask("GET", f"/faults/{fault['id']}/wait")[1]["hits"] >= 1
+    assert control.ask("POST", "/broker/stop")[1]["running"] is False
+    assert control.ask("GET", "/topics")[0] == 409
+    assert not cluster.alive
+    assert control.ask("POST", "/broker/start")[1]["running"] is True
+    assert cluster.alive
+
+
+def test_a_broker_is_paused_for_a_while(cluster: EmbeddedCluster, control: Http, connect: Any) -> None:
+    client = connect(cluster)
+    assert control.ask("POST", "/broker/pause", {"seconds": 0.2})[0] == 200
+    client.call(MetadataRequest(topics=[]), 1)
+    assert control.ask("POST", "/broker/pause")[0] == 400
+
+
+def test_time_moves_and_a_group_is_waited_for(cluster: EmbeddedCluster, control: Http) -> None:
+    assert control.ask("GET", "/groups/nobody%2Fknows")[1]["state"] == "Dead"
+    assert control.ask("GET", "/groups/nobody%2Fknows/wait?state=dead,empty&members=0")[0] == 200
+    status, problem = control.ask("GET", "/groups/g/wait?state=stable&timeout=0.05")
+    assert (status, problem["error"]["type"]) == (408, "KafkaTimeout")
+    assert "state=Dead" in problem["error"]["message"]
+    before = control.ask("GET", "/broker")[1]["time_ms"]
+    after = control.ask("POST", "/time/advance", {"seconds": 60})[1]["time_ms"]
+    assert after - before >= 60_000
+    assert control.ask("POST", "/retention")[0] == 200
+    assert control.ask("POST", "/compact")[1] == {"rounds": 0}
+    assert control.ask("POST", "/compact", {"topic": "nobody-made-it"})[0] == 404
+
+
+def test_what_there_is_describes_itself(control: Http) -> None:
+    status, found = control.ask("GET", "/")
+    assert status == 200
+    assert {"fail", "delay", "drop", "disconnect", "hold"} == set(found["kinds"])
+    assert found["apis"]["OffsetCommit"]["limited_by"] == ["group", "partition", "topic"]
+    assert found["broker"]["running"] is True
+    listed = {(each["method"], each["path"]) for each in found["endpoints"]}
+    assert ("POST", "/faults") in listed
+    for method, path in listed:
+        if method == "GET" and "wait" not in path and path not in ("/requests", "/"):
+            assert control.ask(method, path.replace("{}", "1"))[0] in (200, 404), path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "expected"),
+    [
+        ("GET", "/fault", None, 404, "did you mean /faults"),
+        ("GET", "/topics/nobody-made-it", None, 404, "no topic 'nobody-made-it'"),
+        ("DELETE", "/broker", None, 405, "only GET"),
+        ("POST", "/faults", {"kind": "fial", "api": "Produce"}, 400, "did you mean fail"),
+        ("POST", "/faults", {"kind": "fail", "api": "Prodce", "error": 6}, 400, "did you mean Produce"),
+        ("POST", "/faults", {"kind": "fail", "api": "Vote", "error": 6}, 400, "does not serve it"),
+        ("POST", "/faults", {"kind": "fail", "api": "Produce", "error": "NotLeader"}, 400, "no error of Kafka's"),
+        ("POST", "/faults", {"kind": "fail", "api": "Produce"}, 400, "error: fail needs it"),
+        ("POST", "/faults", {"kind": "drop", "topics": "t"}, 400, "did you mean topic"),
+        ("POST", "/faults", {"kind": "drop", "times": 0}, 400, "times is 0"),
+        ("POST", "/faults", "[1]", 400, "JSON object"),
+        ("POST", "/faults", "{", 400, "no JSON"),
+        ("POST", "/faults", "[" * 100_000, 400, "no JSON"),
+        ("POST", "/time/advance", {"seconds": -1}, 400, "seconds is -1"),
+        ("POST", "/time/advance", {}, 400, "seconds is None"),
+        ("POST", "/time/advance", {"second": 1}, 400, "did you mean seconds"),
+        ("GET", "/requests", None, 409, "start it first"),
+        ("GET", "/faults/99", None, 404, "no fault 99"),
+        ("GET", "/faults/x/wait", None, 404, "no fault x"),
+        ("POST", "/requests/start", {"limit": 0}, 400, "limit is 0"),
+        ("PUT", "/faults", None, 501, "PUT"),
+    ],
+)
+def test_what_is_wrong_is_said(control: Http, method: str, path: str, body: Any, status: int, expected: str) -> None:
+    found, answer = control.ask(method, path, body)
+    assert found == status, answer
+    assert expected in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "127.0.0.1"}, 200),
+        ({"Host": "[::1]:5"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "evil.example:80"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "none"}, 200),
+    ],
+)
+def test_a_page_in_a_browser_cannot_use_it(control: Http, headers: dict[str, str], status: int) -> None:
+    assert control.ask("GET", "/broker", **headers)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"GET / HTTP/2\r\n\r\n", 400),
+        (b"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET //evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n: localhost\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n", 400),
+        (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{}", 400),
+        (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999999\r\n\r\n", 413),
+        (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"\xff\xfe\x00\r\n\r\n", 400),
+    ],
+)
+def test_bytes_that_make_no_sense_end_that_connection_only(control: Http, data: bytes, status: int) -> None:
+    answer = control.raw(data)
+    assert re.match(rb"HTTP/1\.1 (\d+) ", answer), answer[:100]
+    assert answer.split(b" ")[1] == str(status).encode()
+    assert b"Connection: close" in answer
+    assert control.ask("GET", "/broker")[0] == 200
+
+
+def test_every_beginning_of_a_request_is_survived(control: Http) -> None:
+    whole = b'POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17\r\n\r\n{"kind":"nothing"}'
+    for end in range(0, len(whole) - 1, 3):
+        answer = control.raw(whole[:end])
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
+    assert control.ask("GET", "/faults") == (200, {"faults": []})
+
+
+def test_a_connection_is_used_again(control: Http) -> None:
+    host, _, port = control.host.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    for _ in range(3):
+        connection.request("GET", "/broker")
+        response = connection.getresponse()
+        assert json.loads(response.read())["running"] is True
+        assert not response.will_close
+    connection.close()
+
+
+def test_the_foreground_broker_tells_where_its_controls_are() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pyclient.broker_embedded",
+        "--port",
+        "0",
+        "--control-port",
+        "0",
+        "--profile",
+        "test",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            bootstrap, url = (process.stdout.readline().strip() for _ in range(2))
+            assert bootstrap.startswith("bootstrap.servers=127.0.0.1:")
+            control = Http(url.removeprefix("control.url="))
+            lost = {"kind": "disconnect", "api": "Produce", "when": "after"}
+            assert control.ask("POST", "/faults", lost)[0] == 200
+            options = {"enable.idempotence": True, "retry.backoff.ms": 10}
+            producer = confluent(bootstrap.removeprefix("bootstrap.servers="), **options)
+            assert deliver(producer, "orders") == [(None, 0)]
+            assert deliver(producer, "orders") == [(None, 1)]  # the batch that came twice is in the log once
+            assert control.ask("GET", "/faults")[1]["faults"][0]["hits"] == 1
+        finally:
+            process.terminate()
+        assert process.wait(20) == 0
