@@ -1,0 +1,249 @@
+"""What is measured of a broker: a case gives figures of one node, to be compared with the other's of the same run."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks import broker_load as load
+from benchmarks.broker_nodes import Node
+from benchmarks.side_by_side import measure
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class Figure(NamedTuple):
+    """One figure. `wanted` is the ratio to Kafka's to aim at: at least that, or at most where less is better."""
+
+    value: float
+    unit: str
+    wanted: float | None = None
+    less_is_better: bool = False
+
+
+class Options(NamedTuple):
+    """How long and how much."""
+
+    seconds: float
+    rounds: int
+    records: int
+
+
+Case = Callable[[Node, Options], dict[str, Figure]]
+"""Runs on one node; figures by what they are of."""
+
+
+def produce(node: Node, options: Options) -> dict[str, Figure]:
+    """acks=-1, five requests in flight."""
+    found = {}
+    for size in (16 * KIB, 128 * KIB, MIB):
+        with node.topic(f"produce-{size}") as topic:
+            load.produce(node, topic, size, 0.3)
+            done = load.produce(node, topic, size, options.seconds)
+        name = f"produce {size // KIB} KiB"
+        found[name] = Figure(done.rate / 1e6, "MB/s", 2)
+        found[f"{name}, broker CPU"] = Figure(done.cpu.total / (done.amount / 1e9), "s/GB", 1, True)
+    return found
+
+
+def fetch(node: Node, options: Options) -> dict[str, Figure]:
+    """What is in the page cache."""
+    found = {}
+    with node.topic("fetch") as topic:
+        load.fill(node, topic, 16 * MIB, 512 * KIB)
+        for size in (MIB, 8 * MIB):
+            load.fetch(node, topic, size, 0.3)
+            done = load.fetch(node, topic, size, options.seconds)
+            found[f"fetch {size // MIB} MiB"] = Figure(done.rate / 1e6, "MB/s", 1)
+            found[f"fetch {size // MIB} MiB, broker CPU"] = Figure(
+                done.cpu.total / (done.amount / 1e9), "s/GB", 1, True
+            )
+    return found
+
+
+def metadata(node: Node, options: Options) -> dict[str, Figure]:
+    """Small requests."""
+    found = {}
+    for connections in (8, 64):
+        load.small_requests(node, connections, 0.5)
+        done = load.small_requests(node, connections, options.seconds)
+        found[f"Metadata, {connections} connections"] = Figure(done.rate / 1e3, "k req/s", 2)
+        cpu = Figure(done.cpu.total / done.amount * 1e6, "us/req", 1, True)
+        found[f"Metadata, {connections} connections, broker CPU"] = cpu
+    return found
+
+
+def latency(node: Node, options: Options) -> dict[str, Figure]:
+    """One record of 100 B a request, 1,000 requests a second."""
+    with node.topic("latency") as topic:
+        request = load.produce_request(topic, load.batch(200))
+        load.paced(node, request, 1000, 1.0, load.check_produced)
+        done = load.paced(node, request, 1000, max(options.seconds, 3.0), load.check_produced)
+    return {
+        "produce at 1,000 req/s, p50": Figure(done.percentile(0.5) * 1e3, "ms", 1, True),
+        "produce at 1,000 req/s, p99": Figure(done.percentile(0.99) * 1e3, "ms", 1, True),
+    }
+
+
+def confluent(node: Node, options: Options) -> dict[str, Figure]:
+    """confluent-kafka end to end, six partitions, confirmed record by record."""
+    found = {}
+    for size in (100, 1024):
+        count = options.records if size == 100 else options.records // 3
+        with node.topic(f"confluent-{size}", 6) as topic:
+            made = measure("produce", "confluent-kafka", node.servers, topic, size, "none", count)
+            read = measure("consume", "confluent-kafka", node.servers, topic, size, "none", count)
+        found[f"confluent-kafka produces {size} B"] = Figure(count / made["seconds"] / 1e3, "k/s", 1)
+        found[f"confluent-kafka consumes {size} B"] = Figure(count / read["seconds"] / 1e3, "k/s", 1)
+    return found
+
+
+def perf_tools(node: Node, options: Options) -> dict[str, Figure]:
+    """Kafka's own producer and consumer performance tools."""
+    from tests.kafka import tools
+
+    with node.topic("perf", 6) as topic:
+        count = str(options.records * 3)
+        made = tools.run(
+            "producer-perf", "--topic", topic, "--num-records", count, "--record-size", "100", "--throughput", "-1",
+            "--bootstrap-server", node.servers, "--command-property", "acks=all",
+        ).out  # fmt: skip
+        rates = re.findall(r"([\d.]+) records/sec", made)
+        read = tools.run(
+            "consumer-perf", "--topic", topic, "--num-records", count, "--bootstrap-server", node.servers,
+            "--timeout", "30000", "--hide-header",
+        ).out  # fmt: skip
+    fields = [field.strip() for field in read.strip().splitlines()[-1].split(",")]
+    fetching_ms, records = float(fields[7]), float(fields[4])
+    return {
+        "kafka-producer-perf-test, 100 B": Figure(float(rates[-1]) / 1e3, "k/s", 1),
+        "kafka-consumer-perf-test, 100 B": Figure(records / fetching_ms, "k/s", 1),
+    }
+
+
+def idle(node: Node, _: Options) -> dict[str, Figure]:
+    """Memory; meaningful only as the first case."""
+    return {"resident memory at the start": Figure(node.resident_mb(), "MB", 0.15, True)}
+
+
+def compaction(node: Node, options: Options) -> dict[str, Figure]:
+    """Small requests while a log of 200 MB is compacted, beside the same without."""
+    request = load.metadata_request()
+    found = {}
+    load.paced(node, request, 1000, 1.0, lambda _: None)
+    quiet = load.paced(node, request, 1000, options.seconds, lambda _: None)
+    with node.topic("compacted", cleanup_policy="compact", segment_bytes=str(16 * MIB)) as topic:
+        records = load.produce_request(topic, load.batch(MIB - KIB, key=lambda n: b"%d" % n))
+        with load.Wire(node) as wire:
+            for _ in range(200):
+                wire.socket.sendall(records)
+                load.check_produced(wire.answer())
+        before = node.cpu().total
+        busy = load.paced(node, request, 1000, max(options.seconds, 3.0), lambda _: None)
+        found["compaction, broker CPU meanwhile"] = Figure((node.cpu().total - before) / busy.seconds * 100, "%")
+    found["Metadata at 1,000 req/s, p99"] = Figure(quiet.percentile(0.99) * 1e3, "ms")
+    found["the same during compaction, p99"] = Figure(busy.percentile(0.99) * 1e3, "ms")
+    return found
+
+
+def bare_writes(seconds: float) -> float:
+    """MB/s of a loop that writes 128 KiB to a file, as the log's share is of."""
+    data = load.batch(128 * KIB)
+    with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder, Path(folder, "log").open("wb", 0) as file:
+        written, started = 0, time.perf_counter()
+        while time.perf_counter() < started + seconds:
+            written += file.write(data)
+        return written / 1e6 / (time.perf_counter() - started)
+
+
+def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
+    """What appending and finding cost in a log of 100 MB and in a large one."""
+    found: dict[str, Figure] = {}
+    with node.topic("growth", retention_bytes="-1") as topic:
+        request = load.produce_request(topic, load.batch(128 * KIB))
+        rows, check = len(load.batch(128 * KIB)) // 107, load.check_produced
+
+        def window(name: str) -> float:
+            with load.Wire(node) as wire:
+                done = load.measured(
+                    node, lambda: (wire.pipeline(request, 1.5, load.check_produced) * len(request), [])
+                )
+            found[f"{name}: user CPU"] = Figure(done.cpu.user / (done.amount / 1e9), "s/GB")
+            found[f"{name}: appends"] = Figure(done.rate / 1e6, "MB/s")
+            return done.amount
+
+        def look_ups(name: str, end: int) -> None:
+            with load.Wire(node) as wire:
+                times = []
+                for n in range(1000):
+                    wanted = load.fetch_request(topic, 1, offset=n * 7919 * 131 % max(end - 2000, 1))
+                    started = time.perf_counter()
+                    wire.socket.sendall(wanted)
+                    wire.answer()
+                    times.append(time.perf_counter() - started)
+            found[f"{name}: finding a batch"] = Figure(median(times[200:]) * 1e6, "us")
+
+        load.fill(node, topic, 100 * MIB)
+        written = 100e6 + window("log of 100 MB")
+        look_ups("log of 100 MB", int(100e6 / 128 / KIB) * rows)
+        found["share of a bare write loop"] = Figure(found["log of 100 MB: appends"].value / bare_writes(1.0), "")
+        with load.Wire(node) as wire:
+            while written < gigabytes * 1e9:
+                written += wire.pipeline(request, 0.5, load.check_produced) * len(request)
+        window(f"log of {gigabytes:g} GB")
+        look_ups(f"log of {gigabytes:g} GB", int(written / 128 / KIB) * rows)
+    return found
+
+
+def start(_: Options) -> dict[str, Figure]:
+    """From making a node in a process of its own to its first Metadata answer."""
+    from benchmarks.broker_start import in_process, in_thread
+
+    in_thread()
+    return {
+        "start to first Metadata, thread": Figure(median(in_thread() for _ in range(5)), "ms"),
+        "start to first Metadata, process": Figure(median(in_process() for _ in range(5)), "ms"),
+    }
+
+
+def many_partitions(partitions: int) -> dict[str, Figure]:
+    """A node with so many partitions, each with a record: its restart, its rest, its memory."""
+    from pyclient import Admin, NewTopic, Producer
+    from pyclient.broker_embedded import EmbeddedCluster
+
+    def restarted() -> None:
+        cluster.restart()
+
+    def killed() -> None:
+        cluster.kill()
+        cluster.start()
+
+    with (
+        tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder,
+        EmbeddedCluster(processes=True, profile="kafka", data_dir=folder) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic(f"t{n}", partitions // 10, 1) for n in range(10)])
+        started = time.perf_counter()
+        with Producer(cluster.bootstrap_servers) as producer:
+            for n in range(partitions):
+                producer.send(f"t{n % 10}", b"x" * 100, partition=n // 10)
+            producer.flush(110)
+        found = {"first record of a partition": Figure((time.perf_counter() - started) / partitions * 1e6, "us")}
+        for name, again in (("stop and start", restarted), ("kill and start", killed)):
+            started = time.perf_counter()
+            again()
+            assert len(admin.list_topics()) == 10
+            found[f"{partitions:,} partitions: {name}"] = Figure(time.perf_counter() - started, "s")
+        assert cluster.pid is not None
+        node = Node("pyclient", cluster.bootstrap_servers, cluster.pid)
+        before = node.cpu().total
+        time.sleep(5)
+        found[f"{partitions:,} partitions: idle"] = Figure((node.cpu().total - before) / 5 * 100, "% of a core")
+        found[f"{partitions:,} partitions: memory"] = Figure(node.resident_mb(), "MB")
+    return found
