@@ -170,9 +170,7 @@ def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
 
         def window(name: str) -> float:
             with load.Wire(node) as wire:
-                done = load.measured(
-                    node, lambda: (wire.pipeline(request, 1.5, load.check_produced) * len(request), [])
-                )
+                done = load.measured(node, lambda: (len(request) * wire.pipeline(request, 1.5, check), []))
             found[f"{name}: user CPU"] = Figure(done.cpu.user / (done.amount / 1e9), "s/GB")
             found[f"{name}: appends"] = Figure(done.rate / 1e6, "MB/s")
             return done.amount

@@ -61,7 +61,9 @@ class LogState:
         self._fs = fs
         self._clock = clock
         self._name = f"{topic}-{partition}"
-        self._files = PartitionFiles(fs, directory, topic_id, loaded.epochs, exist=loaded.exists)
+        self._files = PartitionFiles(
+            fs, directory, topic_id, loaded.epochs, exist=loaded.exists, saved=loaded.epochs_saved
+        )
         self._epochs = loaded.epochs
         self._unflushed_since: int | None = None
         self._snapshot_offset = self.segments.active.base_offset

@@ -32,7 +32,7 @@ _CHECK_BYTES: Final = 1 << 20
 class LoadedLog:
     """What a partition's directory holds. `damage` is where recovery stopped, if it was not at the end of the files.
 
-    `exists`: there is something in the directory.
+    `exists`: there is something in the directory. `epochs_saved`: its file of leader epochs says what `epochs` does.
     """
 
     segments: list[Segment]
@@ -42,6 +42,7 @@ class LoadedLog:
     producers: ProducerState
     exists: bool
     damage: DamagedSegment | None = None
+    epochs_saved: bool = False
 
 
 def load(
@@ -77,6 +78,7 @@ def load(
         loading.producers,
         True,
         loading.damage,
+        clean,
     )
     if loaded.end_offset < loaded.start_offset:
         return _restart_empty(fs, directory, name, config, loaded)
@@ -212,7 +214,8 @@ class _Loading:
 
     def _recover(self, files: dict[str, int], recovery_point: int) -> None:
         check_from = max(recovery_point, self.segments[0].base_offset)
-        self._load_epochs(LEADER_EPOCHS in files)
+        if LEADER_EPOCHS in files or check_from > self.segments[0].base_offset:
+            self._load_epochs(LEADER_EPOCHS in files)
         self.epochs.truncate_from_end(check_from)
         start = self.restore_producers(files, check_from)
         self.end_offset = start

@@ -124,6 +124,7 @@ class StoredLog(LogState):
     def begin_epoch(self, epoch: int) -> None:
         """This node leads from now on: `epoch` begins at the end of the log, even if nothing is ever written in it."""
         self._files.note_epoch(epoch, self.end_offset)
+        self._files.save()
 
     # To the disk
 

@@ -209,6 +209,7 @@ def test_the_epoch_file_is_made_again(bench: Any, filled: Any, clean: bool, cont
     path.unlink() if content is None else path.write_bytes(content)
     log = bench.open(clean=clean)
     assert state(log) == before
+    log.flush()
     log.close(clean=False)
     assert path.read_text() == "0\n3\n0 0\n1 8\n2 16\n"
 
