@@ -28,6 +28,7 @@ BROKER = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("seconds", "options"),
     [
