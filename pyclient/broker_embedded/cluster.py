@@ -176,6 +176,18 @@ class EmbeddedCluster:
             self._broker.stop()
         self.start()
 
+    def repair(self) -> None:
+        """Undo what was broken: cancel faults, stop the request log, let a paused broker go on, start one that is down.
+
+        Time that was advanced stays so. The fixture `kafka_cluster` does this after each test.
+        """
+        self._check_open()
+        for broker in self._brokers:
+            broker.resume()
+            broker.start()
+        self._faults.clear()
+        self._requests.stop()
+
     def close(self) -> None:
         """Stop the broker, and remove its data unless it was given a `data_dir`. May be called twice.
 

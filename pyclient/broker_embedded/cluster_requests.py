@@ -89,8 +89,8 @@ class Requests:
 
     def stop(self) -> None:
         """Log none any more, and forget those that were."""
-        self._limit = None
-        if self._broker.state == "running":
+        was_on, self._limit = self._limit is not None, None
+        if was_on and self._broker.state == "running":
             self._broker.call("POST", "/requests/stop")
 
     def clear(self) -> None:

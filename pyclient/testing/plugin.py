@@ -12,14 +12,29 @@ import pytest
 if TYPE_CHECKING:
     from pyclient.broker_embedded import EmbeddedCluster
 
+_CLUSTER: pytest.StashKey[EmbeddedCluster] = pytest.StashKey()
+
 
 @pytest.fixture(scope="session")
-def kafka_cluster() -> Iterator[EmbeddedCluster]:
-    """An embedded one-node cluster, started on first use and shared by the session."""
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    """An embedded one-node cluster, started on first use and shared by the session.
+
+    What a test breaks is whole again at its end: faults are cancelled, the request log is off, and the broker runs.
+    """
     from pyclient.broker_embedded import EmbeddedCluster
 
     with EmbeddedCluster() as cluster:
+        request.config.stash[_CLUSTER] = cluster
         yield cluster
+        del request.config.stash[_CLUSTER]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Before fixtures close their clients, which a fault could hold up."""
+    cluster = item.config.stash.get(_CLUSTER, None)
+    if cluster is not None and "kafka_cluster" in getattr(item, "fixturenames", ()):
+        cluster.repair()
 
 
 @pytest.fixture
