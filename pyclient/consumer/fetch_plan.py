@@ -51,6 +51,7 @@ _STALE: Final = frozenset(
 """The picture of the cluster is old: ask for a new one, then again."""
 _PASSING: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
 _NO_TOPIC_ID: Final = uuid.UUID(int=0)
+_PLENTY: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +102,13 @@ def plan_fetch(
 ) -> FetchPlan:
     """The partitions that `node` leads and that want data, those first that have waited longest.
 
-    Left out are those that a fetch to this node is in flight for, and those with enough in stock. What a node's
-    answers hold in memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes`
+    Left out are those that a fetch to this node is in flight for, and those with enough in stock: twice what makes a
+    fetch urgent, so that one request fetches for many partitions and not one for each. What a node's answers hold in
+    memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes`
     together; only when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
     """
     plan = FetchPlan(node)
-    low, in_stock = low_bytes(config), False
+    low, in_stock, urgent = low_bytes(config), False, False
     for state in subscription:
         if state.phase is not Phase.FETCH or state.paused:
             continue
@@ -115,15 +117,16 @@ def plan_fetch(
         if source != node:
             continue
         in_stock = in_stock or state.buffered > 0
-        if (state.asked == state.version and state.asked_node == node) or state.buffered >= low:
+        if (state.asked == state.version and state.asked_node == node) or state.buffered >= _PLENTY * low:
             continue
         if state.retry_at > now:
             plan.wake_at = state.retry_at if plan.wake_at is None else min(plan.wake_at, state.retry_at)
         else:
+            urgent = urgent or state.buffered < low
             _add(plan, state, from_replica, config)
     room = config.fetch_max_bytes - buffer.held(node) - reserved
     one = _one_share(config)
-    if room < one and in_stock:
+    if not urgent or (room < one and in_stock):
         plan.targets.clear()
     plan.max_bytes = max(one, min(room, len(plan.targets) * config.max_partition_fetch_bytes))
     return plan
@@ -131,7 +134,7 @@ def plan_fetch(
 
 def low_bytes(config: ConsumerConfig) -> int:
     """Below so many bytes in stock a partition is fetched again, while the user works on the rest."""
-    return max(1, config.max_partition_fetch_bytes // 2)
+    return config.max_partition_fetch_bytes
 
 
 def high_bytes(config: ConsumerConfig) -> int:

@@ -11,7 +11,8 @@ from typing import Any, Generic, NoReturn, cast, overload
 from pyclient.consumer.batches import BatchSlice, RawRecord
 from pyclient.consumer.typevars import K, V
 from pyclient.errors import CorruptBatch, CorruptRecord, DeserializationError
-from pyclient.records import ColumnsBuilder, Record
+from pyclient.records import BatchHeader, ColumnsBuilder, Record
+from pyclient.records.columns import Buffer
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 Deserializer = Callable[[bytes], Any]
@@ -121,13 +122,16 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         """
         from pyclient.records.arrow import to_table
 
-        builder, parts = ColumnsBuilder(), []
-        for piece in self._slices:
-            try:
-                _add(builder, piece)
-            except OverflowError:  # a column holds 2 GiB at most
-                parts.append(builder.finish())
-                _add(builder, piece)
+        builder, parts, done = ColumnsBuilder(), [], 0
+        rows = [_rows(piece) for piece in self._slices]
+        while done < len(rows):
+            done += builder.add_many(rows[done:] if done else rows)
+            if done < len(rows):
+                try:
+                    _add(builder, self._slices[done])
+                    done += 1
+                except OverflowError:  # a column holds 2 GiB at most
+                    parts.append(builder.finish())
         parts.append(builder.finish())
         return to_table(parts)
 
@@ -155,18 +159,14 @@ def _partition_of(piece: BatchSlice) -> TopicPartition:
     return TopicPartition(piece.batch.topic, piece.batch.partition)
 
 
-def _add(builder: ColumnsBuilder, piece: BatchSlice) -> None:
+def _rows(piece: BatchSlice) -> tuple[Buffer, int, BatchHeader, str, int, int, int]:
     batch = piece.batch
+    return batch.buffer, batch.position, batch.header, batch.topic, batch.partition, piece.start, piece.stop
+
+
+def _add(builder: ColumnsBuilder, piece: BatchSlice) -> None:
+    buffer, position, header, topic, partition, start, stop = _rows(piece)
     try:
-        builder.add(
-            batch.buffer,
-            batch.position,
-            batch.header,
-            batch.topic,
-            batch.partition,
-            from_offset=piece.start,
-            to_offset=piece.stop,
-        )
+        builder.add(buffer, position, header, topic, partition, from_offset=start, to_offset=stop)
     except CorruptRecord as error:
-        header = batch.header
-        raise CorruptBatch(str(error), batch.topic, batch.partition, header.base_offset, header.next_offset) from error
+        raise CorruptBatch(str(error), topic, partition, header.base_offset, header.next_offset) from error

@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Final
 
 from pyclient.errors import MalformedMessage
+from pyclient.net.receive_buffers import receive_buffers
 
 _LENGTH: Final = Struct(">i")
 _SHARED_BYTES: Final = 128 * 1024
@@ -40,7 +41,8 @@ class FrameAssembler:
     """Takes bytes where `space` says, and hands each whole frame to `on_frame`.
 
     Small frames are copied out of a buffer that all streams of a thread share; a large one is received straight into
-    its own buffer, which grows with what has come and never with what was only announced. While `paused`, nothing is
+    its own buffer, one that was used before or one that grows with what has come, never with what was only announced.
+    While `paused`, nothing is
     handed out: what is there waits for `resume`.
     """
 
@@ -63,6 +65,11 @@ class FrameAssembler:
         if len(self._tail) >= 4:
             return f"{len(self._tail) - 4} of {_LENGTH.unpack_from(self._tail)[0]} bytes"
         return f"{len(self._tail)} bytes of its length" if self._tail else None
+
+    @property
+    def missing(self) -> int:
+        """How many bytes of a large frame have not come yet."""
+        return 0 if self._large is None else self._needed - self._filled
 
     @property
     def backlog(self) -> bool:
@@ -127,11 +134,19 @@ class FrameAssembler:
         self._needed = length
         self._filled = len(head)
         self._large = head
-        self._grow(max(_SHARED_BYTES, 4 * self._filled))
+        spare = receive_buffers().spare(length)
+        if spare is None:
+            self._grow(max(_SHARED_BYTES, 4 * self._filled))
+        else:
+            self._move(spare[:length])
 
     def _grow(self, size: int) -> None:
+        """To `size` bytes, or to a buffer that can be used again if that is all of the frame."""
+        needed = self._needed
+        self._move(receive_buffers().new(needed)[:needed] if size >= needed else memoryview(bytearray(size)))
+
+    def _move(self, larger: memoryview) -> None:
         assert self._large is not None
-        larger = memoryview(bytearray(min(size, self._needed)))
         larger[: self._filled] = self._large[: self._filled]
         self._large = larger
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -16,6 +17,8 @@ from pyclient.protocol.fields import Part
 _GATHER: Final = 64  # parts in one sendmsg
 _FAIR_SHARE: Final = 8 * 1024 * 1024  # bytes one stream writes before the loop turns to the others
 _FAIR_READS: Final = 8
+_LOW_WATER: Final[Any] = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
+_WAKE_BYTES: Final = 256 * 1024  # of a large frame; waking up costs as much as receiving 50 KB
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: headers travel in the packet of the file bytes behind them
 _COPY_BYTES: Final = 256 * 1024
 
@@ -129,6 +132,7 @@ class FrameStream:
         self._reading = False  # frames are wanted
         self._watching = False  # the loop calls _on_readable
         self._writing = False
+        self._waits_for = 1  # bytes
         self._corked = False
         self._queue: deque[Part] = deque()
         self._file_sent = 0
@@ -329,7 +333,16 @@ class FrameStream:
             self._on_end()
             return False
         self._handing_out(self._frames.received, count)
+        if _LOW_WATER is not None:
+            self._wait_for(self._frames.missing)
         return count == len(space)
+
+    def _wait_for(self, missing: int) -> None:
+        """Has the loop wake up for a large piece of a large frame, not for every packet of it."""
+        size = max(1, min(missing, _WAKE_BYTES))
+        if size != self._waits_for and not self.closed:
+            self._waits_for = size
+            self._sock.setsockopt(socket.SOL_SOCKET, _LOW_WATER, size)
 
     def _handing_out(self, deliver: Callable[..., None], *args: int) -> None:
         """Runs the receiver; what it sends meanwhile leaves in one write afterwards."""

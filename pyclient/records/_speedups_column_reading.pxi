@@ -20,7 +20,7 @@ cdef enum:
     LARGE_BLOCK = 4 * 1024 * 1024
     SMALLEST_SPARE = 64 * 1024
     FAR_TOO_LARGE = 32
-    MOST_SPARE_BYTES = 16 * 1024 * 1024
+    MOST_SPARE_BYTES = 32 * 1024 * 1024
 
 cdef Block spare_blocks[SPARE_BLOCKS]
 cdef int spare_count = 0
@@ -41,10 +41,20 @@ cdef int take_block(int64_t size, Block* block) noexcept with gil:
         spare_blocks[best] = spare_blocks[spare_count]
         spare_bytes -= block.capacity
     else:
-        block.data = <char*>malloc(size)
-        block.capacity = size
+        block.capacity = rounded(size)
+        block.data = <char*>malloc(block.capacity)
     block.used = 0
     return OUT_OF_MEMORY if block.data == NULL else 0
+
+
+cdef inline int64_t rounded(int64_t size) noexcept nogil:
+    """Large blocks come in few sizes, so that a spare one fits whatever comes next."""
+    cdef int64_t capacity = SMALLEST_SPARE
+    if size <= SMALLEST_SPARE:
+        return size
+    while capacity < size:
+        capacity *= 2
+    return capacity
 
 
 cdef void give_block(Block* block) noexcept with gil:
@@ -191,8 +201,12 @@ cdef void free_strings(Strings* strings) noexcept:
     give_block(&strings.validity)
 
 
-# What is the same for all records of a batch, and which of them are wanted.
+# What is the same for all records of a batch, which of them are wanted, and where reading them has come to.
 cdef struct Batch:
+    const uint8_t* at
+    const uint8_t* end
+    int problem
+    int64_t rows  # that were added
     int64_t count
     int64_t base_offset
     int64_t last_offset_delta
@@ -235,10 +249,36 @@ cdef int reserve_rows(Columns* columns, int64_t rows, int64_t size) noexcept nog
     )
 
 
-cdef int read_rows(const uint8_t** start, const uint8_t* end, Batch* batch, Columns* target) noexcept nogil:
+cdef Py_ssize_t add_batches(Batch* batches, Py_ssize_t count, Columns* columns) noexcept nogil:
+    """Add batches until one cannot be added; says how many were. Of the bad one nothing is left."""
+    cdef int64_t before, rows = 0, size = 0
+    cdef int64_t key_nulls, value_nulls, header_nulls
+    cdef Py_ssize_t number
+    cdef Batch* batch
+    for number in range(count):
+        rows += batches[number].count
+        size += batches[number].end - batches[number].at
+    if count:
+        batches[0].problem = reserve_rows(columns, rows, size)
+        if batches[0].problem:
+            return 0
+    for number in range(count):
+        batch = batches + number
+        before = columns.count
+        key_nulls, value_nulls, header_nulls = columns.keys.nulls, columns.values.nulls, columns.header_values.nulls
+        batch.problem = read_rows(batch, columns)
+        if batch.problem or batch.at != batch.end:
+            cut(columns, before, key_nulls, value_nulls, header_nulls)
+            return number
+        batch.rows = columns.count - before
+    return count
+
+
+cdef int read_rows(Batch* batch, Columns* target) noexcept nogil:
     """Add the batch's rows to the columns; the number of what is wrong with row `batch.number`, or 0."""
     cdef Columns columns = target[0]
-    cdef const uint8_t* at = start[0]
+    cdef const uint8_t* at = batch.at
+    cdef const uint8_t* end = batch.end
     cdef int64_t offset, number = 0
     cdef int problem = reserve_rows(&columns, batch.count, end - at)
     cdef Row row
@@ -259,7 +299,7 @@ cdef int read_rows(const uint8_t** start, const uint8_t* end, Batch* batch, Colu
         push32(&columns.header_offsets, <int32_t>columns.names.length)
         columns.count += 1
     batch.number = number
-    start[0] = at
+    batch.at = at
     target[0] = columns
     return problem
 
@@ -278,17 +318,32 @@ cdef int add_headers(Columns* columns, Row* row, const uint8_t* end) noexcept no
     return problem
 
 
-cdef void fill_constants(Columns* columns, int64_t before, int32_t topic_id, int32_t partition, int8_t kind) noexcept nogil:
+cdef void cut(
+    Columns* columns, int64_t count, int64_t key_nulls, int64_t value_nulls, int64_t header_nulls
+) noexcept nogil:
+    cdef int64_t headers = as_int32(&columns.header_offsets)[count]
+    columns.count = count
+    columns.offsets.used = columns.timestamps.used = 8 * count
+    columns.header_offsets.used = 4 * (count + 1)
+    cut_strings(&columns.keys, count, key_nulls)
+    cut_strings(&columns.values, count, value_nulls)
+    cut_strings(&columns.names, headers, 0)
+    cut_strings(&columns.header_values, headers, header_nulls)
+
+
+cdef void fill_constants(Columns* columns, int64_t rows, int32_t topic_id, int32_t partition, int8_t kind) noexcept:
+    """What is the same in all of the next `rows` rows."""
+    cdef int64_t first = columns.kinds.used
     cdef int32_t* topic_ids = as_int32(&columns.topic_ids)
     cdef int32_t* partitions = as_int32(&columns.partitions)
     cdef int8_t* kinds = <int8_t*>columns.kinds.data
     cdef int64_t row
-    for row in range(before, columns.count):
+    for row in range(first, first + rows):
         topic_ids[row] = topic_id
         partitions[row] = partition
         kinds[row] = kind
-    columns.topic_ids.used = columns.partitions.used = 4 * columns.count
-    columns.kinds.used = columns.count
+    columns.topic_ids.used = columns.partitions.used = 4 * (first + rows)
+    columns.kinds.used = first + rows
 
 
 @cython.final
@@ -353,13 +408,64 @@ cdef class ColumnsBuilder:
         """
         payload = open_batch(buffer, position, header, topic, partition, max_size)
         data = memoryview(payload.data)
-        cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(data).buf
-        cdef const uint8_t* end = at + len(data)
         cdef Columns* columns = &self._columns
         cdef Batch batch
-        cdef int problem
         self.check_alone()
         self.check_room(len(data))
+        self.describe(payload, data, from_offset, to_offset, &batch)
+        self._busy = True
+        with nogil:
+            add_batches(&batch, 1, columns)
+        self._busy = False
+        if batch.problem == OUT_OF_MEMORY:
+            raise MemoryError
+        if batch.problem:
+            raise payload.bad_record(batch.number, batch.problem)
+        if batch.at != batch.end:
+            raise payload.bytes_behind(batch.end - batch.at)
+        self.name(payload, &batch)
+        return batch.rows
+
+    def add_many(self, pieces, max_size=MAX_DECOMPRESSED):
+        """Add as many of the pieces as possible, without the GIL for all together; says how many were added.
+
+        A piece is (buffer, position, header, topic, partition, from_offset, to_offset), as `add` takes them. It ends
+        in front of the first that cannot be added: `add` says why.
+        """
+        cdef Columns* columns = &self._columns
+        cdef Py_ssize_t number = 0, added = 0, count = len(pieces)
+        cdef int64_t size = 0
+        cdef Batch* batches
+        cdef list kept = []
+        self.check_alone()
+        batches = <Batch*>malloc(max(count, 1) * sizeof(Batch))
+        if batches == NULL:
+            raise MemoryError
+        try:
+            for buffer, position, header, topic, partition, from_offset, to_offset in pieces:
+                try:
+                    payload = open_batch(buffer, position, header, topic, partition, max_size)
+                    data = memoryview(payload.data)
+                    size += len(data)
+                    self.check_room(size)
+                except (CorruptRecord, OverflowError):
+                    break
+                kept.append((payload, data))
+                self.describe(payload, data, from_offset, to_offset, batches + number)
+                number += 1
+            self._busy = True
+            with nogil:
+                added = add_batches(batches, number, columns)
+            self._busy = False
+            for number in range(added):
+                self.name(kept[number][0], batches + number)
+        finally:
+            free(batches)
+        return added
+
+    cdef object describe(self, payload, data, int64_t from_offset, int64_t to_offset, Batch* batch):
+        batch.at = <const uint8_t*>PyMemoryView_GET_BUFFER(data).buf
+        batch.end = batch.at + PyMemoryView_GET_BUFFER(data).len
         batch.count = payload.count
         batch.base_offset = payload.base_offset
         batch.last_offset_delta = payload.last_offset_delta
@@ -367,23 +473,12 @@ cdef class ColumnsBuilder:
         batch.timestamp = payload.append_timestamp if batch.appended else payload.base_timestamp
         batch.from_offset = from_offset
         batch.to_offset = to_offset
-        cdef int64_t before = columns.count
-        cdef int64_t* nulls = [columns.keys.nulls, columns.values.nulls, columns.header_values.nulls]
-        self._busy = True
-        with nogil:
-            problem = read_rows(&at, end, &batch, columns)
-        self._busy = False
-        if problem or at != end:
-            self.cut(before, nulls)
-            if problem == OUT_OF_MEMORY:
-                raise MemoryError
-            if problem:
-                raise payload.bad_record(batch.number, problem)
-            raise payload.bytes_behind(end - at)
-        if columns.count > before:
-            topic_id = self._topics.setdefault(topic, len(self._topics))
-            fill_constants(columns, before, topic_id, partition, header.timestamp_type)
-        return columns.count - before
+
+    cdef object name(self, payload, Batch* batch):
+        """Fill the columns that say where the batch's rows are from."""
+        if batch.rows:
+            topic_id = self._topics.setdefault(payload.topic, len(self._topics))
+            fill_constants(&self._columns, batch.rows, topic_id, payload.partition, payload.header.timestamp_type)
 
     cdef object check_alone(self):
         if self._busy:
@@ -396,17 +491,6 @@ cdef class ColumnsBuilder:
         )
         if used + extra > MAX_COLUMN_DATA:
             raise OverflowError("a column holds 2 GiB: finish this one and begin another")
-
-    cdef void cut(self, int64_t count, int64_t* nulls) noexcept:
-        cdef Columns* columns = &self._columns
-        cdef int64_t headers = as_int32(&columns.header_offsets)[count]
-        columns.count = count
-        columns.offsets.used = columns.timestamps.used = 8 * count
-        columns.header_offsets.used = 4 * (count + 1)
-        cut_strings(&columns.keys, count, nulls[0])
-        cut_strings(&columns.values, count, nulls[1])
-        cut_strings(&columns.names, headers, 0)
-        cut_strings(&columns.header_values, headers, nulls[2])
 
     def finish(self):
         """The columns so far; the builder is empty again."""

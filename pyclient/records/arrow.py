@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -26,6 +27,7 @@ def to_table(parts: Sequence[RecordColumns]) -> Any:
     return table.unify_dictionaries() if len(batches) > 1 else table
 
 
+@cache
 def schema() -> Any:
     """The `pyarrow.Schema` of `to_table`."""
     pa = _pyarrow()
@@ -37,7 +39,7 @@ def schema() -> Any:
             ("timestamp", pa.timestamp("ms", tz="UTC")),
             ("key", pa.binary()),
             ("value", pa.binary()),
-            ("headers", pa.list_(_header_type(pa))),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         ]
     )
 
@@ -68,17 +70,7 @@ def _as_binary(pa: ModuleType, array: Any) -> Any:
     """Whatever else holds bytes or text, with one copy."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
-    tests = (
-        "null",
-        "binary",
-        "string",
-        "large_binary",
-        "large_string",
-        "fixed_size_binary",
-        "binary_view",
-        "string_view",
-    )
-    if not any(getattr(pa.types, f"is_{test}")(array.type) for test in tests):
+    if not any(getattr(pa.types, f"is_{test}")(array.type) for test in _BYTES_OR_TEXT):
         raise TypeError(f"a column must be of binary or string type, not {array.type}")
     try:
         return array.cast(pa.binary())
@@ -89,18 +81,20 @@ def _as_binary(pa: ModuleType, array: Any) -> Any:
 def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
     count = part.count
 
+    kinds = schema().types
+
     def fixed(kind: Any, buffer: Buffer) -> Any:
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(buffer)])
 
     topics = pa.DictionaryArray.from_arrays(fixed(pa.int32(), part.topic_ids), pa.array(part.topics, pa.string()))
     columns = [
         topics,
-        fixed(pa.int32(), part.partitions),
-        fixed(pa.int64(), part.offsets),
-        fixed(pa.timestamp("ms", tz="UTC"), part.timestamps),
-        _binary(pa, pa.binary(), part.keys),
-        _binary(pa, pa.binary(), part.values),
-        _headers(pa, part.headers, count),
+        fixed(kinds[1], part.partitions),
+        fixed(kinds[2], part.offsets),
+        fixed(kinds[3], part.timestamps),
+        _binary(pa, kinds[4], part.keys),
+        _binary(pa, kinds[5], part.values),
+        _headers(pa, kinds[6], part.headers, count),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema())
 
@@ -111,15 +105,10 @@ def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:
     return pa.Array.from_buffers(kind, column.length, buffers, offset=column.start)
 
 
-def _headers(pa: ModuleType, headers: HeaderColumns, count: int) -> Any:
+def _headers(pa: ModuleType, kind: Any, headers: HeaderColumns, count: int) -> Any:
     names, values = _binary(pa, pa.string(), headers.names), _binary(pa, pa.binary(), headers.values)
-    kind = _header_type(pa)
-    pairs = pa.StructArray.from_buffers(kind, len(names), [None], children=[names, values])
-    return pa.ListArray.from_buffers(pa.list_(kind), count, [None, pa.py_buffer(headers.offsets)], children=[pairs])
-
-
-def _header_type(pa: ModuleType) -> Any:
-    return pa.struct([("key", pa.string()), ("value", pa.binary())])
+    pairs = pa.StructArray.from_buffers(kind.value_type, len(names), [None], children=[names, values])
+    return pa.ListArray.from_buffers(kind, count, [None, pa.py_buffer(headers.offsets)], children=[pairs])
 
 
 def _pyarrow() -> ModuleType:

@@ -122,12 +122,22 @@ def test_a_fetch_that_an_old_leader_never_answers_does_not_keep_the_new_one_from
     assert state.position == 2
 
 
-def test_a_partition_with_half_its_share_in_stock_is_not_asked_for() -> None:
-    desk = Desk()
-    desk.stock(desk.states[0], 499)
+def test_a_partition_with_two_shares_in_stock_is_not_asked_for() -> None:
+    desk = Desk(fetch_max_bytes=9_000)
+    desk.stock(desk.states[0], 1_999)
     assert desk.asked() == [T0, T1]
     desk.stock(desk.states[0], 1)
     assert desk.asked() == [T1]
+
+
+def test_nothing_is_asked_for_until_some_partition_has_less_than_a_share_left_and_then_as_much_as_possible() -> None:
+    desk = Desk(fetch_max_bytes=9_000)
+    desk.stock(desk.states[0], 1_000)
+    desk.stock(desk.states[1], 1_000)
+    assert desk.asked() == []
+    desk.buffer.take(1)
+    assert desk.buffer.wants_more
+    assert desk.asked() == [T0, T1]
 
 
 def test_a_partition_in_backoff_says_when_to_look_again() -> None:
@@ -139,14 +149,14 @@ def test_a_partition_in_backoff_says_when_to_look_again() -> None:
 
 
 def test_what_is_held_asked_and_reserved_stays_below_fetch_max_bytes() -> None:
-    desk = Desk()
+    desk = Desk(fetch_max_bytes=3_500)
     assert desk.plan().max_bytes == 2_000  # two partitions, a share each
-    desk.stock(desk.states[0], 1_500)
+    desk.stock(desk.states[0], 2_000)
     assert desk.plan().max_bytes == 1_000
     assert desk.plan(reserved=400).max_bytes == 1_000
     assert desk.plan(reserved=600).targets == {}  # the user has something to poll meanwhile
     desk.buffer.take(10)
-    plan = desk.plan(reserved=2_900)
+    plan = desk.plan(reserved=3_400)
     assert (set(plan.targets), plan.max_bytes) == ({T0, T1}, 1_000)
 
 

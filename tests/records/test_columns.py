@@ -408,3 +408,31 @@ def test_no_memory_is_left_behind(twin: Any) -> None:
             once()
         resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
     assert resident[2] - resident[1] < 400_000
+
+
+def test_many_batches_are_added_at_once_up_to_the_first_that_is_damaged(twin: Any) -> None:
+    batches = [twin.build([(1, b"k", b"%d" % n, ())] * 3) for n in range(4)]
+    damaged = bytearray(batches[2])
+    damaged[61] ^= 0x7F  # the first record's length
+    pieces = [
+        (batch, 0, read_header(batch), topic, partition, 0, 3)
+        for batch, topic, partition in (
+            (batches[0], "a", 0), (batches[1], "b", 1), (bytes(damaged), "c", 2), (batches[3], "a", 3),
+        )
+    ]  # fmt: skip
+    builder = twin.ColumnsBuilder()
+    assert builder.add_many(pieces) == 2
+    with pytest.raises(CorruptRecord):
+        builder.add(*pieces[2][:5])
+    assert builder.add_many(pieces[3:]) == 1
+    columns = builder.finish()
+    assert columns.topics == ("a", "b")
+    assert listed(columns.values) == [b"0"] * 3 + [b"1"] * 3 + [b"3"] * 3
+    assert integers(columns.partitions, "i") == [0] * 3 + [1] * 3 + [3] * 3
+    assert integers(columns.topic_ids, "i") == [0] * 3 + [1] * 3 + [0] * 3
+
+
+def test_no_batches_at_all_are_added_at_once(twin: Any) -> None:
+    builder = twin.ColumnsBuilder()
+    assert builder.add_many([]) == 0
+    assert builder.finish().count == 0

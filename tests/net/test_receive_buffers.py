@@ -1,0 +1,66 @@
+from pyclient.net.frames import FrameAssembler
+from pyclient.net.receive_buffers import ReceiveBuffers
+
+
+def framed(size):
+    return size.to_bytes(4, "big") + bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+
+def test_a_buffer_is_spare_when_nobody_looks_at_it_any_more():
+    buffers = ReceiveBuffers()
+    view = buffers.new(1_000_000)
+    part = view[10:20]
+    del view
+    assert buffers.spare(1_000_000) is None
+    del part
+    assert buffers.spare(1_000_000) is not None
+
+
+def test_the_smallest_spare_buffer_that_is_large_enough_is_taken():
+    buffers = ReceiveBuffers()
+    sizes = [len(buffers.new(size)) for size in (3_000_000, 1_000_000, 2_000_000)]
+    spare = buffers.spare(1_000_001)
+    assert len(spare) == min(size for size in sizes if size > 1_000_000)
+    assert buffers.spare(10_000) is None  # far too large, all of them
+
+
+def test_what_is_not_needed_is_kept_up_to_a_limit():
+    buffers = ReceiveBuffers(idle_bytes=3_000_000)
+    views = [buffers.new(1_000_000) for _ in range(8)]
+    del views
+    assert buffers.spare(900_000) is not None
+    kept = 0
+    held = []
+    while (view := buffers.spare(900_000)) is not None:
+        held.append(view)
+        kept += len(view)
+    assert 2_000_000 < kept <= 4_200_000
+
+
+def test_a_large_frame_is_received_into_memory_that_was_used_before():
+    places = []
+    assembler = FrameAssembler(100_000_000, lambda frame: places.append(id(frame.obj)))
+    for _ in range(3):
+        data = framed(900_000)
+        while data:
+            space = assembler.space()
+            count = min(len(space), len(data), 100_000)
+            space[:count] = data[:count]
+            assembler.received(count)
+            data = data[count:]
+    assert places[1] == places[2]
+
+
+def test_frames_that_are_kept_never_share_memory():
+    kept = []
+    assembler = FrameAssembler(100_000_000, kept.append)
+    for number in range(6):
+        size = 300_000
+        data = size.to_bytes(4, "big") + bytes([number]) * size
+        while data:
+            space = assembler.space()
+            count = min(len(space), len(data))
+            space[:count] = data[:count]
+            assembler.received(count)
+            data = data[count:]
+    assert [bytes(frame) == bytes([number]) * 300_000 for number, frame in enumerate(kept)] == [True] * 6
