@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from types import MappingProxyType
 from typing import Final
 
 from pyclient.types import TopicPartition
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
 
 Assignment = dict[str, list[TopicPartition]]
 
@@ -39,11 +43,14 @@ class Assignor:
 
     `assign(partition_counts, members)` gives every member a list, an empty one if need be; topics that are missing
     from `partition_counts` are left out. With `cooperative` members keep what they own while they join (KIP-429).
+    `user_data(partitions, generation)` makes what a member tells the leader beside its subscription, out of its last
+    assignment and the generation it got that in (-1: none yet); `assign` finds it in `MemberSubscription.user_data`.
     """
 
     name: str
     assign: Callable[[PartitionCounts, Members], Assignment]
     cooperative: bool = False
+    user_data: Callable[[Sequence[TopicPartition], int], bytes | None] | None = None
 
 
 def assign_range(counts: PartitionCounts, members: Members) -> Assignment:
@@ -102,12 +109,68 @@ def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Assi
     }
 
 
+def assign_eager_sticky(counts: PartitionCounts, members: Members) -> Assignment:
+    """As `assign_sticky`, for members that gave everything up before they joined and say in `user_data` what it was.
+
+    User data that make no sense count as none (they may be another assignor's).
+    """
+    remembered: dict[str, MemberSubscription] = {}
+    for member, subscription in members.items():
+        try:
+            owned, generation = decode_sticky_data(subscription.user_data or b"")
+        except ValueError:
+            owned, generation = (), -1
+        remembered[member] = replace(subscription, owned=owned, generation=generation)
+    return assign_sticky(counts, remembered)
+
+
+def encode_sticky_data(partitions: Sequence[TopicPartition], generation: int) -> bytes:
+    """The user data of Java's StickyAssignor: an array of topic and partition numbers, then the generation."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    data = bytearray(_INT32.pack(len(by_topic)))
+    for topic, numbers in by_topic.items():
+        name = topic.encode()
+        data += _INT16.pack(len(name)) + name + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+    return bytes(data + _INT32.pack(generation))
+
+
+def decode_sticky_data(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
+    """Partitions and generation (-1 where an old member leaves it out); `ValueError` for bytes that make no sense."""
+    try:
+        (topics,), position = _INT32.unpack_from(data), _INT32.size
+        found: list[TopicPartition] = []
+        for _ in _checked(topics, data, position):
+            (length,) = _INT16.unpack_from(data, position)
+            position += _INT16.size
+            name = data[position : position + len(_checked(length, data, position))].decode()
+            position += length
+            (count,) = _INT32.unpack_from(data, position)
+            position += _INT32.size
+            numbers = struct.unpack_from(f">{len(_checked(count, data, position))}i", data, position)
+            position += _INT32.size * count
+            found += [TopicPartition(name, number) for number in numbers]
+        generation = _INT32.unpack_from(data, position)[0] if len(data) > position else -1
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"user data of the sticky assignor end early, or make no sense: {error}") from error
+    return tuple(dict.fromkeys(found)), generation
+
+
+def _checked(count: int, data: bytes, position: int) -> range:
+    """As many as a length says, if there are bytes enough for that."""
+    if not 0 <= count <= len(data) - position:
+        raise ValueError(f"user data of the sticky assignor: {count} entries in {len(data) - position} bytes")
+    return range(count)
+
+
 ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {
         assignor.name: assignor
         for assignor in (
             Assignor("range", assign_range),
             Assignor("roundrobin", assign_round_robin),
+            Assignor("sticky", assign_eager_sticky, user_data=encode_sticky_data),
             Assignor("cooperative-sticky", assign_cooperative_sticky, cooperative=True),
         )
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,9 +10,12 @@ from pyclient.assignment import (
     ASSIGNORS,
     MemberSubscription,
     assign_cooperative_sticky,
+    assign_eager_sticky,
     assign_range,
     assign_round_robin,
     assign_sticky,
+    decode_sticky_data,
+    encode_sticky_data,
 )
 from pyclient.types import TopicPartition
 
@@ -164,5 +168,47 @@ def test_cooperative_members_never_share_a_partition_and_settle_in_two_rounds(
 
 
 def test_the_names_are_those_that_go_over_the_wire() -> None:
-    assert set(ASSIGNORS) == {"range", "roundrobin", "cooperative-sticky"}
+    assert set(ASSIGNORS) == {"range", "roundrobin", "sticky", "cooperative-sticky"}
     assert [name for name, assignor in ASSIGNORS.items() if assignor.cooperative] == ["cooperative-sticky"]
+
+
+# ---- sticky for eager members
+
+
+def test_the_user_data_of_the_sticky_assignor_are_javas() -> None:
+    partitions = (TopicPartition("ab", 0), TopicPartition("ab", 2), TopicPartition("c", 1))
+    data = bytes.fromhex("00000002 0002 6162 00000002 00000000 00000002 0001 63 00000001 00000001 00000007")
+    assert encode_sticky_data(partitions, 7) == data
+    assert decode_sticky_data(data) == (partitions, 7)
+    assert decode_sticky_data(data[:-4]) == (partitions, -1)  # as members before Kafka 2.0 write it
+
+
+@given(st.lists(partitions, unique=True, max_size=12), st.integers(-1, 2**31 - 1))
+def test_sticky_user_data_come_back_as_they_were_and_no_part_of_them_passes_for_the_whole(
+    held: list[TopicPartition], generation: int
+) -> None:
+    held.sort()
+    data = encode_sticky_data(held, generation)
+    assert decode_sticky_data(data) == (tuple(held), generation)
+    for end in range(len(data) - 4):
+        with pytest.raises(ValueError, match="user data of the sticky assignor"):
+            decode_sticky_data(data[:end])
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\1\xff\xff", b"\0\0\0\1\0\1\xff\0\0\0\0"]
+)
+def test_user_data_that_claim_more_than_there_is_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="user data of the sticky assignor"):
+        decode_sticky_data(data)
+
+
+def test_eager_sticky_members_get_back_what_they_say_they_had() -> None:
+    def member(held: str, generation: int) -> MemberSubscription:
+        had = [TopicPartition("a", int(number)) for number in held.split()]
+        return MemberSubscription(("a",), user_data=encode_sticky_data(had, generation))
+
+    group = {"m0": member("3 5", 4), "m1": member("1 2", 4), "m2": MemberSubscription(("a",), user_data=b"strange")}
+    assert shape(assign_eager_sticky({"a": 6}, group)) == {"m0": "a3 a5", "m1": "a1 a2", "m2": "a0 a4"}
+    late = {"m0": member("0 1", 4), "m1": member("0 1", 5)}
+    assert shape(assign_eager_sticky({"a": 2}, late)) == {"m0": "a1", "m1": "a0"}

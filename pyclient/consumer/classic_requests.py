@@ -85,7 +85,6 @@ class ClassicRequests(GroupRequests):
 
     async def _join(self, join: SendJoin) -> Event:
         config = self._config
-        metadata = encode_subscription(join, config.client_rack)
         request = JoinGroupRequest(
             group_id=self._group_id,
             session_timeout_ms=self._session_timeout_ms,
@@ -93,7 +92,12 @@ class ClassicRequests(GroupRequests):
             member_id=join.member_id,
             group_instance_id=config.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=assignor.name, metadata=metadata) for assignor in self._assignors],
+            protocols=[
+                JoinGroupRequestProtocol(
+                    name=assignor.name, metadata=encode_subscription(join, assignor, config.client_rack)
+                )
+                for assignor in self._assignors
+            ],
             reason=join.reason[:255],
         )
         response = await self._ask(join.node, request, self._join_patience)

@@ -18,6 +18,7 @@ LATEST: Final = -1
 _JAVA_ASSIGNORS: Final[Mapping[str, str]] = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _DURATION: Final = re.compile(

@@ -55,6 +55,7 @@ class ClassicMember(Member):
         self.protocol = ""
         self.leader = False
         self._rejoin: str | None = None
+        self._last: tuple[Partitions, int] = ((), NO_GENERATION)
 
     def _protocol_step(self, event: Event, now: float) -> list[Action]:
         match event:
@@ -112,6 +113,7 @@ class ClassicMember(Member):
             self.owned,
             self.generation if self.owned else NO_GENERATION,
             self._reason,
+            *self._last,
         )
         return [join]
 
@@ -140,6 +142,7 @@ class ClassicMember(Member):
         added = tuple(partition for partition in partitions if partition not in held)
         revoked = tuple(partition for partition in self.owned if partition not in wanted)
         self._adopting = Adopt(self._attempt, partitions, added, revoked)
+        self._last = partitions, self.generation
         return [self._adopting]
 
     def _adopted(self, number: int) -> list[Action]:

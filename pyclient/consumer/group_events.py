@@ -185,7 +185,7 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class SendJoin:
-    """JoinGroup; then `Joined` or `Refused`."""
+    """JoinGroup; then `Joined` or `Refused`. `last` is what was assigned last, in the generation `last_generation`."""
 
     attempt: int
     node: int
@@ -194,6 +194,8 @@ class SendJoin:
     owned: Partitions
     generation: int
     reason: str
+    last: Partitions = ()
+    last_generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,18 @@ _VERSION: Final = 3
 _MAX_PARTITION: Final = 2**31 - 1
 
 
-def encode_subscription(join: SendJoin, rack: str) -> bytes:
-    """What this member tells the leader."""
+def encode_subscription(join: SendJoin, assignor: Assignor, rack: str) -> bytes:
+    """What this member tells the leader, if that uses `assignor`."""
     owned = [
         ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in split_by_topic(join.owned).items()
     ]
     subscription = ConsumerProtocolSubscription(
-        topics=sorted(join.topics), owned_partitions=owned, generation_id=join.generation, rack_id=rack or None
+        topics=sorted(join.topics),
+        user_data=None if assignor.user_data is None else assignor.user_data(join.last, join.last_generation),
+        owned_partitions=owned,
+        generation_id=join.generation,
+        rack_id=rack or None,
     )
     return encode_versioned(subscription, _VERSION)
 

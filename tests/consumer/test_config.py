@@ -79,7 +79,7 @@ def test_an_assignor_of_ones_own_is_taken() -> None:
     [
         ({"auto_offset_reset": "oldest"}, "'earliest', 'latest', 'none'"),
         ({"auto_offset_reset": "by_duration:3 days"}, "ISO-8601"),
-        ({"partition_assignment_strategy": "sticky-ish"}, "range, roundrobin, cooperative-sticky"),
+        ({"partition_assignment_strategy": "sticky-ish"}, "range, roundrobin, sticky, cooperative-sticky"),
         ({"partition_assignment_strategy": []}, "assignors"),
         ({"partition_assignment_strategy": "range,range"}, "named twice"),
         ({"group_id": ""}, "group_id=''"),

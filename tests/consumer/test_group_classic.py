@@ -341,6 +341,14 @@ def test_the_leader_rebalances_when_partitions_appear() -> None:
     assert script.step(Released())[0].endswith("topic a has 2 partitions now")
 
 
+def test_a_join_tells_what_was_assigned_last_even_when_that_is_given_up() -> None:
+    script = Script().stable("a0 a1")
+    script.step(RejoinWanted("why not"))
+    script.step(Released())
+    join = script.last[SendJoin]
+    assert (join.owned, join.last, join.last_generation) == ((), tp("a0 a1"), 1)
+
+
 # ---- rebalancing, cooperative
 
 

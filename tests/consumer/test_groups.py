@@ -216,6 +216,20 @@ def test_a_second_consumer_of_one_instance_id_ends_the_first(consumers: Faces, n
                 first.poll(0.05)
 
 
+def test_sticky_members_give_everything_up_and_get_most_of_it_back(
+    consumers: Faces, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic(6)
+    options = {"group_id": group, "partition_assignment_strategy": "sticky"}
+    members = [consumers(topic, **options) for _ in range(2)]
+    poll_until(members, lambda: sorted(map(len, shares(members))) == [3, 3])
+    before = [set(held) for held in shares(members)]
+    members.append(consumers(topic, **options))
+    poll_until(members, lambda: sorted(map(len, shares(members))) == [2, 2, 2])
+    after = [set(held) for held in shares(members)]
+    assert [len(was & now) for was, now in zip(before, after, strict=False)] == [2, 2]
+
+
 def test_an_assignor_of_ones_own_decides(consumers: Faces, new_topic: NewTopic, group: str) -> None:
     def only_the_first(counts: Any, members: Any) -> Any:
         shares = {member: [] for member in members}
