@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Limits and times of the coordinator; a field is Kafka's broker option with `_` for `.`, checked by the node."""
+    """Limits and times of the coordinator; a field is Kafka's broker option with `_` for `.`, checked by the node.
+
+    `internal_group_session_cap_ms` is our own: members may ask for longer sessions, and are given up after that time.
+    """
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -23,6 +26,7 @@ class GroupConfig:
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: str = "uniform,range"
     group_consumer_migration_policy: str = "bidirectional"
+    internal_group_session_cap_ms: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000

@@ -14,15 +14,21 @@ from pyclient.broker_embedded.groups.consumer.log_format import encode
 from pyclient.broker_embedded.groups.consumer.membership import check_form
 from pyclient.broker_embedded.groups.consumer.model import JOINING, CurrentRecord
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+from pyclient.broker_embedded.groups.leaving import disband
+from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
+from pyclient.broker_embedded.groups.migration import check_upgrade, downgrade, give_protocols, may_downgrade, upgrade
+from pyclient.broker_embedded.groups.rebalancing import prepare
 from pyclient.broker_embedded.groups.registry import GroupEntry, group_tombstones, is_deserted
-from pyclient.errors import BrokerError, GroupIdNotFound
+from pyclient.broker_embedded.groups.state import ClassicGroup
+from pyclient.errors import BrokerError, GroupIdNotFound, RebalanceInProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, ConsumerHeartbeat
-    from pyclient.broker_embedded.groups.consumer.model import Record
+    from pyclient.broker_embedded.groups.consumer.model import Member, Record
     from pyclient.broker_embedded.groups.consumer.topics import Topics
+    from pyclient.broker_embedded.groups.events import Action
     from pyclient.broker_embedded.groups.log_records import KeyValue
     from pyclient.broker_embedded.groups.registry import GroupRegistry
 
@@ -34,9 +40,11 @@ _RETRY_SECONDS: Final = 1.0
 class ConsumerGroups:
     """The consumer groups in a registry. What a call changes is in the log when it returns."""
 
-    def __init__(self, groups: GroupRegistry) -> None:
+    def __init__(self, groups: GroupRegistry, perform: Callable[[GroupEntry, Iterable[Action]], None]) -> None:
+        """`perform` does what a classic group wants done."""
         self._groups = groups
         self._seams = groups.seams
+        self._perform = perform
 
     @property
     def topics(self) -> Topics:
@@ -64,57 +72,105 @@ class ConsumerGroups:
         limits = self.limits()
         check_form(group_id, event, limits, makes_own_id=makes_own_id)
         if event.member_epoch < JOINING:
-            entry, group = self._existing(group_id)
-            decision = leave(group, event, self._seams.topics)
-            self._write(entry, group, decision.records, [])
-            return entry, decision.answer
+            return self._leave(group_id, event)
         if not event.member_id:
             event = replace(event, member_id=str(uuid.UUID(int=self._seams.rng.getrandbits(128), version=4)))
-        entry, group, before = self._joined(group_id, event)
+        entry, group, before = self._entered(group_id, event, limits)
         topics = self._seams.topics
         decision = heartbeat(group, event, topics, limits, self._seams.clock.time_ms())
-        self._write(entry, group, decision.records, before)
+        self.write(entry, group, decision.records, before)
         group.topics_seen = topics.version
-        session = self._seams.group_config.group_consumer_session_timeout_ms
-        group.sessions[decision.answer.member_id] = self._seams.clock.monotonic() + session / 1000
+        group.calls.pop(decision.answer.member_id, None)
+        self.start_session(group, decision.answer.member_id, self._seams.group_config.group_consumer_session_timeout_ms)
         return entry, decision.answer
 
-    def _existing(self, group_id: str) -> tuple[GroupEntry, ConsumerGroup]:
+    def _leave(self, group_id: str, event: ConsumerHeartbeat) -> tuple[GroupEntry, ConsumerAnswer]:
         entry = self._groups.find(group_id)
         if entry is None:
             raise GroupIdNotFound(f"Group {group_id} not found.")
-        if entry.consumer is None:
-            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-        return entry, entry.consumer
+        group = _consumer(entry)
+        decision = leave(group, event)
+        if decision.gone:
+            self.remove(entry, group, decision.gone)
+        else:
+            self.write(entry, group, decision.records)
+        return entry, decision.answer
 
-    def _joined(self, group_id: str, event: ConsumerHeartbeat) -> tuple[GroupEntry, ConsumerGroup, list[KeyValue]]:
-        """The group that the member is in, or enters: a new one, or one without members that was a classic group."""
+    def _entered(
+        self, group_id: str, event: ConsumerHeartbeat, limits: Limits
+    ) -> tuple[GroupEntry, ConsumerGroup, list[KeyValue]]:
+        """The group that the member is in, or enters: a new one, or one that was a classic group.
+
+        What stands in the log of the latter has to be written over by the records that are returned.
+        """
         entry = self._groups.find(group_id)
-        if entry is None and event.member_epoch == JOINING:
-            group = ConsumerGroup(group_id)
-            return GroupEntry(group, self._groups.partition_of(group_id)), group, []
-        if entry is not None and entry.consumer is None and event.member_epoch == JOINING and is_deserted(entry):
-            return entry, ConsumerGroup(group_id), group_tombstones(entry.group) if entry.in_log else []
-        if entry is None:
-            raise GroupIdNotFound(f"Consumer group {group_id} not found.")
-        return (*self._existing(group_id), [])
+        if event.member_epoch != JOINING:
+            if entry is None:
+                raise GroupIdNotFound(f"Consumer group {group_id} not found.")
+            return entry, _consumer(entry), []
+        if entry is None:  # it is known when its first records are in the log
+            entry = GroupEntry(self._groups.new_classic(group_id), self._groups.partition_of(group_id))
+        if entry.classic is None:
+            return entry, _consumer(entry), []
+        group = ConsumerGroup(group_id)
+        records: list[Record] = []
+        if not is_deserted(entry):
+            check_upgrade(entry.classic, self._seams.group_config.group_consumer_migration_policy, limits)
+            records = upgrade(entry.classic, self._seams.topics, self._seams.clock.time_ms())
+            group.apply_all(records)
+        tombstones = group_tombstones(entry.group) if entry.in_log else []
+        return entry, group, [*tombstones, *(encode(group_id, record) for record in records)]
 
-    def _write(
-        self, entry: GroupEntry, group: ConsumerGroup, records: Sequence[Record], before: Sequence[KeyValue]
+    def write(
+        self, entry: GroupEntry, group: ConsumerGroup, records: Sequence[Record], before: Sequence[KeyValue] = ()
     ) -> None:
         """Put the records into the log, then apply them: the group is as the log says, whatever fails."""
         if not records and not before:
             return
         self._groups.write(entry.partition, [*before, *(encode(group.group_id, record) for record in records)])
         group.apply_all(records)
-        entry.group = group
-        entry.in_log = True
-        self._groups.add(entry)
         now = self._seams.clock.monotonic()
+        if entry.group is not group:
+            config = self._seams.group_config
+            group.start_timers(now, config.group_consumer_session_timeout_ms, config.internal_group_session_cap_ms)
+            self._replace(entry, group)
+        entry.in_log = True
         for record in records:
             member = group.members.get(record.member_id) if isinstance(record, CurrentRecord) else None
             if member is not None:
                 group.watch_revocation(member, now)
+
+    def _replace(self, entry: GroupEntry, group: ClassicGroup | ConsumerGroup) -> None:
+        """The group is another one from here on; whoever waits for the old one joins the new one."""
+        old, entry.group = entry.group, group
+        entry.stop_timer()
+        self._groups.add(entry)
+        if isinstance(old, ClassicGroup):
+            self._perform(entry, disband(old, RebalanceInProgress.code))
+
+    def start_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
+        """The member was heard of."""
+        cap = self._seams.group_config.internal_group_session_cap_ms
+        group.sessions[member_id] = self._seams.clock.monotonic() + min(session_ms, cap) / 1000
+
+    def remove(self, entry: GroupEntry, group: ConsumerGroup, members: Sequence[Member]) -> None:
+        """Take members out; a group of which only classic members are left becomes a classic one, and rebalances."""
+        config = self._seams.group_config
+        gone = {member.member_id for member in members}
+        if not may_downgrade(group, gone, config.group_consumer_migration_policy, config.group_max_size):
+            self.write(entry, group, remove(group, members, self._seams.topics))
+            return
+        records, snapshot = downgrade(group, gone, self._seams.topics)
+        now_ms = self._seams.clock.time_ms()
+        written = [encode(group.group_id, record) for record in records]
+        self._groups.write(entry.partition, [*written, encode_group(GroupRecord(group.group_id, snapshot, now_ms))])
+        classic = self._groups.new_classic(group.group_id)
+        now = self._seams.clock.monotonic()
+        classic.restore(snapshot, now)
+        give_protocols(classic, group)
+        entry.state_ms = now_ms
+        self._replace(entry, classic)
+        self._perform(entry, prepare(classic, now))
 
     def tick(self, entry: GroupEntry, group: ConsumerGroup) -> None:
         """Give up the members whose time is over."""
@@ -125,9 +181,16 @@ class ConsumerGroups:
         for member, reason in gone:
             _log.info("group %s: member %s is given up: %s", group.group_id, member.member_id, reason)
         try:
-            self._write(entry, group, remove(group, [member for member, _ in gone], self._seams.topics), [])
+            self.remove(entry, group, [member for member, _ in gone])
         except BrokerError as error:  # nobody is there to be told: it is tried again
             _log.warning("group %s: members could not be removed: %s", group.group_id, error)
-            group.sessions.update((member.member_id, now + _RETRY_SECONDS) for member, _ in gone)
             for member, _ in gone:
+                group.sessions[member.member_id] = now + _RETRY_SECONDS
                 group.revocations.pop(member.member_id, None)
+                group.calls.pop(member.member_id, None)
+
+
+def _consumer(entry: GroupEntry) -> ConsumerGroup:
+    if entry.consumer is None:
+        raise GroupIdNotFound(f"Group {entry.group_id} is not a consumer group.")
+    return entry.consumer

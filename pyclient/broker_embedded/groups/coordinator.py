@@ -6,9 +6,10 @@ import asyncio
 import logging
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyclient.broker_embedded.groups.classic import next_deadline, step
+from pyclient.broker_embedded.groups.classic_in_consumer import ClassicInConsumer
 from pyclient.broker_embedded.groups.consumer_groups import ConsumerGroups
 from pyclient.broker_embedded.groups.events import (
     Heartbeat,
@@ -31,7 +32,6 @@ from pyclient.broker_embedded.groups.state import ClassicGroup
 from pyclient.errors import (
     BrokerError,
     GroupIdNotFound,
-    InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+R = TypeVar("R")
+
 
 class GroupCoordinator:
     """Classic consumer groups and committed offsets; the handlers' only door to them. Not thread-safe: one loop."""
@@ -56,7 +58,8 @@ class GroupCoordinator:
         self._seams = seams
         self.groups = GroupRegistry(seams)
         self.offsets = OffsetKeeper(self.groups)
-        self.consumers = ConsumerGroups(self.groups)
+        self.consumers = ConsumerGroups(self.groups, self._perform)
+        self._classic_in_consumer = ClassicInConsumer(self.consumers, seams)
         self._cleaner: TimerHandle | None = None
         self._closed = False
 
@@ -99,6 +102,8 @@ class GroupCoordinator:
             entry = self._member_group(group_id, create=not event.member_id)
         except BrokerError as error:
             return JoinResult(error=error.code, member_id=event.member_id)
+        if entry.consumer is not None:
+            return self._armed(entry, self._classic_in_consumer.join(entry, entry.consumer, event))
         reply: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return await reply
@@ -109,6 +114,8 @@ class GroupCoordinator:
             entry = self._member_group(group_id)
         except BrokerError as error:
             return SyncResult(error=error.code)
+        if entry.consumer is not None:
+            return self._armed(entry, self._classic_in_consumer.sync(entry.consumer, event))
         reply: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return await reply
@@ -119,6 +126,8 @@ class GroupCoordinator:
             entry = self._member_group(group_id)
         except BrokerError as error:
             return error.code
+        if entry.consumer is not None:
+            return self._armed(entry, self._classic_in_consumer.heartbeat(entry.consumer, event))
         reply: asyncio.Future[HeartbeatResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return reply.result().error  # a group never parks it
@@ -131,6 +140,8 @@ class GroupCoordinator:
             return LeaveResult(members=tuple((identity, error.code) for identity in event.members))
         except BrokerError as error:
             return LeaveResult(error=error.code)
+        if entry.consumer is not None:
+            return self._armed(entry, self._classic_in_consumer.leave(entry, entry.consumer, event))
         reply: asyncio.Future[LeaveResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return reply.result()
@@ -156,26 +167,26 @@ class GroupCoordinator:
         entry = self.groups.find_or_create(group_id) if create else self.groups.find(group_id)
         if entry is None:
             raise UnknownMemberId(f"there is no group {group_id!r}")
-        if entry.consumer is not None:
-            self._to_classic(entry, create=create)
+        if create and entry.consumer is not None and is_empty(entry):
+            self._to_classic(entry)
         return entry
 
-    def _to_classic(self, entry: GroupEntry, *, create: bool) -> None:
+    def _to_classic(self, entry: GroupEntry) -> None:
         """A consumer group without members becomes a classic one when a classic member comes."""
-        if not create:
-            raise UnknownMemberId(f"group {entry.group_id!r} has no classic members")
-        if not is_empty(entry):
-            raise InconsistentGroupProtocol(f"group {entry.group_id!r} has members of the consumer protocol")
         self.groups.write(entry.partition, group_tombstones(entry.group))
         entry.stop_timer()
         entry.group = self.groups.new_classic(entry.group_id)
         entry.in_log = False
 
+    def _armed(self, entry: GroupEntry, result: R) -> R:
+        """A consumer group's answer, with the timers set that it needs."""
+        self._arm(entry)
+        return result
+
     def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat, *, makes_own_id: bool) -> ConsumerAnswer:
         """ConsumerGroupHeartbeat; raises the `BrokerError` that the member is told."""
         entry, answer = self.consumers.heartbeat(group_id, event, makes_own_id=makes_own_id)
-        self._arm(entry)
-        return answer
+        return self._armed(entry, answer)
 
     def _step(self, entry: GroupEntry, event: Event) -> None:
         group = entry.classic

@@ -44,7 +44,7 @@ def join(group: ClassicGroup, event: Join, now: float) -> list[Action]:
         known = group.static_ids.get(event.instance_id)
         return _add(group, event, now) if known is None else _take_place(group, event, group.members[known], now)
     if event.needs_known_id:
-        group.pending[event.fresh_id] = now + event.session_timeout_ms / 1000
+        group.pending[event.fresh_id] = now + group.session_seconds(event.session_timeout_ms)
         return _refuse(event, MemberIdRequired.code, event.fresh_id)
     return _add(group, event, now)
 

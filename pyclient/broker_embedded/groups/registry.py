@@ -133,7 +133,8 @@ class GroupRegistry:
     def new_classic(self, group_id: str) -> ClassicGroup:
         """An empty classic group; the registry does not know it yet."""
         config = self.seams.group_config
-        return ClassicGroup(group_id, config.group_initial_rebalance_delay_ms, config.group_max_size)
+        delay, size = config.group_initial_rebalance_delay_ms, config.group_max_size
+        return ClassicGroup(group_id, delay, size, config.internal_group_session_cap_ms)
 
     def add(self, entry: GroupEntry) -> None:
         """Know a group from here on."""
@@ -190,14 +191,14 @@ class GroupRegistry:
         consumer = replay.consumer_group(group_id)
         now = self.seams.clock.monotonic()
         if consumer is not None:
-            consumer.start_timers(now, self.seams.group_config.group_consumer_session_timeout_ms / 1000)
+            config = self.seams.group_config
+            consumer.start_timers(now, config.group_consumer_session_timeout_ms, config.internal_group_session_cap_ms)
             return GroupEntry(consumer, partition, offsets, in_log=True)
         record = replay.classic.get(group_id)
         if record is None or record.snapshot is None:
             return GroupEntry(self.new_classic(group_id), partition, offsets)
-        config = self.seams.group_config
-        delay, size = config.group_initial_rebalance_delay_ms, config.group_max_size
-        classic = ClassicGroup.restored(group_id, record.snapshot, now, initial_delay_ms=delay, max_size=size)
+        classic = self.new_classic(group_id)
+        classic.restore(record.snapshot, now)
         return GroupEntry(classic, partition, offsets, record.state_ms, in_log=True)
 
     def write(self, partition: int, records: Iterable[KeyValue]) -> None:

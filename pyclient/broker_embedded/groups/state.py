@@ -95,6 +95,8 @@ class ClassicGroup:
     group_id: str
     initial_delay_ms: int = 3_000
     max_size: int = 2_147_483_647
+    session_cap_ms: int = 2_147_483_647
+    """A silent member is given up after so long, even if it asked for a longer session."""
     state: GroupState = EMPTY
     generation: int = 0
     protocol_type: str | None = None
@@ -180,7 +182,11 @@ class ClassicGroup:
     def refresh(self, member: Member, now: float) -> None:
         """A sign of life: the session starts again, unless the member waits for an answer of ours."""
         if member.join_reply is None and member.sync_reply is None:
-            member.deadline = now + member.session_timeout_ms / 1000
+            member.deadline = now + self.session_seconds(member.session_timeout_ms)
+
+    def session_seconds(self, session_timeout_ms: int) -> float:
+        """How long a member that asked for that session may be silent."""
+        return min(session_timeout_ms, self.session_cap_ms) / 1000
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
         """Whether somebody with these protocols can be in the group."""
@@ -226,17 +232,13 @@ class ClassicGroup:
             ),
         )
 
-    @classmethod
-    def restored(
-        cls, group_id: str, snapshot: GroupSnapshot, now: float, *, initial_delay_ms: int, max_size: int
-    ) -> ClassicGroup:
-        """The group as the log has it; every session starts again at `now`."""
-        group = cls(group_id, initial_delay_ms, max_size)
-        group.generation = snapshot.generation
-        group.protocol_type = snapshot.protocol_type or None
-        group.protocol_name = snapshot.protocol_name
+    def restore(self, snapshot: GroupSnapshot, now: float) -> None:
+        """Make a new group what the log says; every session starts again at `now`."""
+        self.generation = snapshot.generation
+        self.protocol_type = snapshot.protocol_type or None
+        self.protocol_name = snapshot.protocol_name
         known = {kept.member_id for kept in snapshot.members}
-        group.leader = snapshot.leader if snapshot.leader in known else None
+        self.leader = snapshot.leader if snapshot.leader in known else None
         for kept in snapshot.members:
             session, rebalance = kept.session_timeout_ms, kept.rebalance_timeout_ms
             member = Member(
@@ -248,12 +250,11 @@ class ClassicGroup:
                 rebalance_timeout_ms=rebalance if rebalance >= 0 else session,
                 protocols=(Protocol(snapshot.protocol_name or "", kept.subscription),),
                 assignment=kept.assignment,
-                deadline=now + session / 1000,
+                deadline=now + self.session_seconds(session),
             )
-            group.add(member, snapshot.protocol_type)
-        if group.members:
-            group.state = STABLE
-        return group
+            self.add(member, snapshot.protocol_type)
+        if self.members:
+            self.state = STABLE
 
 
 def _names(protocols: tuple[Protocol, ...]) -> set[str]:

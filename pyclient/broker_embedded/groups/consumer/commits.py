@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyclient.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from pyclient.errors import BrokerError, IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,12 +43,9 @@ def check_commit(
             f"OffsetCommit version {KNOWS_EPOCHS} or above must be used by members using the consumer group protocol"
         )
     known = member.current.epoch
-    if epoch == known:
+    if epoch == known or (epoch < known and all(_had_since(member, partition, epoch) for partition in partitions)):
         return
-    if member.metadata.classic is not None:
-        raise IllegalGeneration(f"generation {epoch} is not member {member_id}'s, which is {known}")
-    if epoch > known or not all(_had_since(member, partition, epoch) for partition in partitions):
-        raise StaleMemberEpoch(f"member epoch {epoch} is not member {member_id}'s, which is {known}")
+    raise _wrong_epoch(member, epoch)
 
 
 def _had_since(member: Member, partition: tuple[UUID, int], epoch: int) -> bool:
@@ -65,11 +62,15 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
     if member_id is None and epoch < 0:
         return
     member = _member(group, member_id or "")
-    if epoch == member.current.epoch:
-        return
+    if epoch != member.current.epoch:
+        raise _wrong_epoch(member, epoch)
+
+
+def _wrong_epoch(member: Member, epoch: int) -> BrokerError:
+    said = f"{epoch} is not member {member.member_id}'s, which is {member.current.epoch}"
     if member.metadata.classic is not None:
-        raise IllegalGeneration(f"generation {epoch} is not member {member_id}'s, which is {member.current.epoch}")
-    raise StaleMemberEpoch(f"member epoch {epoch} is not member {member_id}'s, which is {member.current.epoch}")
+        return IllegalGeneration(f"generation {said}")
+    return StaleMemberEpoch(f"member epoch {said}")
 
 
 def _member(group: ConsumerGroup, member_id: str) -> Member:

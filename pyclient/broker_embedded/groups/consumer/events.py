@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.groups.consumer.model import Record, Target
+    from pyclient.broker_embedded.groups.consumer.model import Member, Record, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,8 @@ class Limits:
 
 @dataclass(slots=True)
 class Decision:
-    """An answer, and the records that make it true."""
+    """An answer, and the records that make it true; `gone` are members that the group has to be rid of."""
 
     answer: ConsumerAnswer
     records: list[Record] = field(default_factory=list)
+    gone: tuple[Member, ...] = ()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.topics import Topics
 
 
-def leave(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics) -> Decision:
+def leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> Decision:
     """Take a heartbeat with a leaving epoch in; a static member that leaves for a short while keeps its place."""
     if event.instance_id is None:
         member = group.members.get(event.member_id)
@@ -40,7 +40,7 @@ def leave(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics) -> Dec
     if event.instance_id is not None and event.member_epoch == LEAVING_STATIC:
         gone = replace(member.current, epoch=LEAVING_STATIC, state=MemberState.STABLE, revoking={})
         return Decision(answer, [CurrentRecord(member.member_id, gone)])
-    return Decision(answer, remove(group, [member], topics))
+    return Decision(answer, gone=(member,))
 
 
 def remove(group: ConsumerGroup, members: Collection[Member], topics: Topics) -> list[Record]:
@@ -70,4 +70,6 @@ def overdue(group: ConsumerGroup, now: float) -> list[tuple[Member, str]]:
             found.append((member, "its session has ended: no heartbeat came"))
         elif revoked_until <= now and member.current.epoch == epoch:
             found.append((member, "it did not give its partitions up within its rebalance timeout"))
+        elif group.calls.get(member_id, now + 1) <= now:
+            found.append((member, "it did not join again, or ask for its assignment, within its rebalance timeout"))
     return found

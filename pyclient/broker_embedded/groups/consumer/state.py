@@ -53,6 +53,8 @@ class ConsumerGroup:
     """When (seconds) each member is given up unless it is heard of."""
     revocations: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Members that have to give partitions up, with their epoch and until when (seconds)."""
+    calls: dict[str, float] = field(default_factory=dict)
+    """Until when (seconds) members of the classic protocol have to join again, or to ask for their assignment."""
     deleted: bool = False
 
     @property
@@ -124,8 +126,8 @@ class ConsumerGroup:
             if known is not None:
                 self._release(known)
                 del self.members[member_id]
-            self.sessions.pop(member_id, None)
-            self.revocations.pop(member_id, None)
+            for timers in (self.sessions, self.revocations, self.calls):
+                timers.pop(member_id, None)
             return
         self.members[member_id] = replace(known or Member(member_id), metadata=metadata)
         if metadata.instance_id is not None:
@@ -156,12 +158,12 @@ class ConsumerGroup:
         if instance_id is not None and self.static_ids.get(instance_id) == member.member_id:
             del self.static_ids[instance_id]
 
-    def start_timers(self, now: float, session_seconds: float) -> None:
+    def start_timers(self, now: float, session_ms: int, cap_ms: int) -> None:
         """After a replay: every member has a whole session, and those that revoke a whole rebalance timeout."""
         for member in self.members.values():
             classic = member.metadata.classic
-            session = session_seconds if classic is None else classic.session_timeout_ms / 1000
-            self.sessions[member.member_id] = now + session
+            wanted = session_ms if classic is None else classic.session_timeout_ms
+            self.sessions[member.member_id] = now + min(wanted, cap_ms) / 1000
             self.watch_revocation(member, now)
 
     def watch_revocation(self, member: Member, now: float) -> None:
@@ -174,7 +176,8 @@ class ConsumerGroup:
 
     def next_deadline(self) -> float | None:
         """When (seconds) something is due if nobody is heard of; None while nothing can happen by itself."""
-        due = [*self.sessions.values(), *(deadline for _, deadline in self.revocations.values())]
+        revocations = (deadline for _, deadline in self.revocations.values())
+        due = [*self.sessions.values(), *self.calls.values(), *revocations]
         return min(due, default=None)
 
 

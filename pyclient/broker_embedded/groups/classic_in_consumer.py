@@ -1,0 +1,127 @@
+"""Requests of the classic protocol to consumer groups (KIP-848): JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.groups.consumer import classic_members
+from pyclient.broker_embedded.groups.consumer.membership import known_static
+from pyclient.broker_embedded.groups.events import JoinResult, LeaveResult, SyncResult
+from pyclient.errors import (
+    BrokerError,
+    InconsistentGroupProtocol,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.groups.consumer.model import Member, Record
+    from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+    from pyclient.broker_embedded.groups.consumer_groups import ConsumerGroups
+    from pyclient.broker_embedded.groups.events import Heartbeat, Join, Leave, MemberIdentity, Sync
+    from pyclient.broker_embedded.groups.registry import GroupEntry
+    from pyclient.broker_embedded.groups.seams import GroupSeams
+
+
+class ClassicInConsumer:
+    """The members of the classic protocol in consumer groups. Nothing is parked: every request is answered at once."""
+
+    def __init__(self, consumers: ConsumerGroups, seams: GroupSeams) -> None:
+        self._consumers = consumers
+        self._seams = seams
+
+    def join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
+        """JoinGroup: the member's next step is taken at once; it learns of it by SyncGroup."""
+        try:
+            return self._join(entry, group, event)
+        except BrokerError as error:
+            return JoinResult(error=error.code, member_id=event.member_id)
+
+    def _join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
+        if self._seams.group_config.group_consumer_migration_policy == "disabled":
+            raise InconsistentGroupProtocol(f"group {group.group_id} takes no members of the classic protocol")
+        limits = self._consumers.limits()
+        classic_members.check_protocols(group, event)
+        if event.needs_known_id and not event.member_id and event.instance_id is None:
+            return JoinResult(error=MemberIdRequired.code, member_id=event.fresh_id)
+        records: list[Record] = []
+        topics, now_ms = self._seams.topics, self._seams.clock.time_ms()
+        member, current = classic_members.join(group, event, topics, limits, now_ms, records)
+        self._consumers.write(entry, group, records)
+        group.topics_seen = topics.version
+        self._consumers.start_session(group, member.member_id, event.session_timeout_ms)
+        group.calls[member.member_id] = self._deadline(member)
+        return JoinResult(
+            member_id=member.member_id,
+            generation=current.epoch,
+            protocol_type=classic_members.CONSUMER,
+            protocol_name=event.protocols[0].name,
+        )
+
+    def _deadline(self, member: Member) -> float:
+        return self._seams.clock.monotonic() + member.metadata.rebalance_timeout_ms / 1000
+
+    def sync(self, group: ConsumerGroup, event: Sync) -> SyncResult:
+        """SyncGroup: what the member has now."""
+        try:
+            member = classic_members.speaker(group, event.member_id, event.instance_id, event.generation)
+            assignment = classic_members.synced(group, member, event, self._seams.topics)
+        except RebalanceInProgress as error:
+            group.calls.setdefault(event.member_id, self._deadline(group.members[event.member_id]))
+            return SyncResult(error=error.code)
+        except BrokerError as error:
+            return SyncResult(error=error.code)
+        group.calls.pop(event.member_id, None)
+        self._heard_of(group, member)
+        return SyncResult(protocol_type=event.protocol_type, protocol_name=event.protocol_name, assignment=assignment)
+
+    def heartbeat(self, group: ConsumerGroup, event: Heartbeat) -> int:
+        """Heartbeat: an error code; REBALANCE_IN_PROGRESS when the member's next step waits for it."""
+        try:
+            member = classic_members.speaker(group, event.member_id, event.instance_id, event.generation)
+        except BrokerError as error:
+            return error.code
+        self._heard_of(group, member)
+        if not classic_members.must_join_again(group, member):
+            return 0
+        group.calls.setdefault(event.member_id, self._deadline(member))
+        return RebalanceInProgress.code
+
+    def _heard_of(self, group: ConsumerGroup, member: Member) -> None:
+        classic = member.metadata.classic
+        assert classic is not None
+        self._consumers.start_session(group, member.member_id, classic.session_timeout_ms)
+
+    def leave(self, entry: GroupEntry, group: ConsumerGroup, event: Leave) -> LeaveResult:
+        """LeaveGroup, for each of the members named."""
+        results: list[tuple[MemberIdentity, int]] = []
+        gone: dict[str, Member] = {}
+        for identity in event.members:
+            try:
+                member = _leaving(group, identity)
+            except BrokerError as error:
+                results.append((identity, error.code))
+            else:
+                gone[member.member_id] = member
+                results.append((identity, 0))
+        if gone:
+            try:
+                self._consumers.remove(entry, group, list(gone.values()))
+            except BrokerError as error:
+                return LeaveResult(error.code)
+        return LeaveResult(members=tuple(results))
+
+
+def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:
+    """The member that leaves, of either protocol, or (without a member id) whom an administrator removes."""
+    member: Member | None
+    if identity.instance_id is None:
+        member = group.members.get(identity.member_id)
+    elif identity.member_id:
+        member = known_static(group, identity.instance_id, identity.member_id)
+    else:
+        member = group.static_member(identity.instance_id)
+    if member is None:
+        raise UnknownMemberId(f"group {group.group_id} has no such member: {identity}")
+    return member
