@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+PACE: Final = 1_048_576  # bytes between two looks whether the sender keeps up
+AHEAD: Final = 4 * PACE  # bytes in use from which it is waited for, a moment each time
 _PLENTY: Final = 8  # usual buffers: so much is handed out at once, less may wait for more to become free
 
 
@@ -34,6 +36,9 @@ class BufferPool:
         self._free: list[bytearray] = []
         self._waiters: deque[Waiter] = deque()
         self._plenty = min(total // 4, _PLENTY * pooled_size)
+        self._pace_at = 0  # what has to be handed out until the next look
+        self._handed_out = 0
+        self._behind: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
         used = self.total - self.available
@@ -71,6 +76,18 @@ class BufferPool:
                 return
             self.grant()
 
+    def falls_behind(self, wake: Callable[[], object]) -> bool:
+        """Whether much is in use, `PACE` bytes after this was said last; `wake` is called when it is less."""
+        if self._handed_out < self._pace_at or self.total - self.available <= AHEAD:
+            return False
+        self._pace_at = self._handed_out + PACE
+        self._behind.append(wake)
+        return True
+
+    def forget(self, wake: Callable[[], object]) -> None:
+        """Takes back what `falls_behind` was given."""
+        self._behind = [other for other in self._behind if other is not wake]
+
     def release(self, buffer: bytearray, *, patient: bool = False) -> None:
         """Takes a buffer back. Only when nothing can read it any more: its request has ended, or it never had one.
 
@@ -81,6 +98,10 @@ class BufferPool:
         self.available += size
         if size == self.pooled_size:
             self._free.append(buffer)
+        if self._behind and self.total - self.available <= AHEAD - PACE:
+            behind, self._behind = self._behind, []
+            for wake in behind:
+                wake()
         if not patient or self.available >= self._plenty:
             self.grant()
 
@@ -107,6 +128,7 @@ class BufferPool:
     def _allocate(self, size: int) -> bytearray:
         charged = self._charged(size)
         self.available -= charged
+        self._handed_out += charged
         if charged == self.pooled_size and self._free:
             return self._free.pop()
         if len(self._free) * self.pooled_size > self.available:

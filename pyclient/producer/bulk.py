@@ -184,10 +184,21 @@ class _Lane:
 
 
 class BulkAppend:
-    """One `send_many` on its way into the accumulator. `advance` goes as far as memory allows."""
+    """One `send_many` on its way into the accumulator. `advance` goes as far as memory allows.
 
-    def __init__(self, core: ProducerCore, topic: str, lanes: list[_Lane], count: int) -> None:
+    `keep_pace`, if given, is called after every few batches, without the lock, and may wait for the sender.
+    """
+
+    def __init__(
+        self,
+        core: ProducerCore,
+        topic: str,
+        lanes: list[_Lane],
+        count: int,
+        keep_pace: Callable[[], None] | None = None,
+    ) -> None:
         self._core = core
+        self._keep_pace = keep_pace
         self._topic = topic
         self._lanes = lanes
         self._count = count
@@ -208,6 +219,8 @@ class BulkAppend:
                     core.loop.wake()
                 if waiting:
                     return waiter
+                if self._keep_pace is not None:
+                    self._keep_pace()
         return None
 
     def give_up(self, error: KafkaError) -> None:

@@ -151,7 +151,7 @@ class Producer(RecordSender[DeliveryFuture]):
         rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
         queues = self._learn(topic, partition, deadline)
         choose = chooser(core, topic, queues.count, keys is not None)
-        bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows))
+        bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows), engine.keep_pace)
         try:
             waiter = engine.until(bulk.advance, deadline)
             if waiter is not None:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyclient.producer.buffer_pool import BufferPool, Waiter
+from pyclient.producer.buffer_pool import AHEAD, PACE, BufferPool, Waiter
 
 
 def waiting(pool, size, woken):
@@ -133,3 +133,25 @@ def test_a_patient_release_wakes_nobody_until_there_is_plenty_or_grant_is_called
     assert woken == [first] and pool.withheld
     pool.release(held.pop(), patient=True)
     assert woken == [first, second] and not pool.withheld and pool.available == 700
+
+
+def test_who_runs_far_ahead_is_told_when_little_is_in_use_again():
+    pool, woken = BufferPool(16 * PACE, PACE // 8), []
+    held = [pool.try_acquire(PACE // 8) for _ in range(32)]
+    assert not pool.falls_behind(lambda: woken.append("not much in use"))
+    held.append(pool.try_acquire(PACE // 8))
+    assert pool.falls_behind(lambda: woken.append("first"))
+    assert not pool.falls_behind(lambda: woken.append("too soon after it"))
+    held += [pool.try_acquire(PACE // 8) for _ in range(8)]
+
+    def impatient():
+        woken.append("impatient")
+
+    assert pool.falls_behind(impatient)
+    pool.forget(impatient)
+    while pool.total - pool.available > AHEAD - PACE:
+        assert woken == []
+        pool.release(held.pop(), patient=True)
+    assert woken == ["first"]
+    pool.release(held.pop())
+    assert woken == ["first"]

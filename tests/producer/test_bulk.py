@@ -6,6 +6,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.records import partition_for_key
+from tests.producer.network import HOLD, PASS, PRODUCE
 
 
 def test_wrong_records_between_good_ones_cost_no_batch(make, topic, log):
@@ -71,3 +72,14 @@ def test_a_record_larger_than_a_request_is_refused_and_the_rest_goes_on(make, to
     face.exception(outcome)
     assert {place: type(error) for place, error in outcome.failures.items()} == {1: errors.MessageTooLarge}
     assert [record.value for record in log()[0]] == [b"a", b"c"]
+
+
+def test_a_broker_that_is_silent_does_not_hold_up_columns_that_fit_the_memory(make, topic, network):
+    face = make(batch_size=100_000, linger_ms=0)
+    face.result(face.send(topic, b"first", partition=0))
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    outcome = face.send_many(topic, [b"x" * 50_000] * 300, partition=0)
+    assert not outcome.done()
+    network.release()
+    face.result(outcome)
+    assert outcome.offsets == list(range(1, 301))
