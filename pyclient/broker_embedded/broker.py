@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.answer_cache import AnswerCache
 from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller
@@ -77,6 +78,8 @@ class BrokerNode:
         self.release = None if config.as_version is None else _release_of(config.as_version)
         self.image = MetadataImage()
         self.configs = Configs(config, self.image)
+        # where a client is told the address that it came to, answers are not the same for all
+        self.answer_cache = None if self.host in _WILDCARDS else AnswerCache(self.image)
         self.purgatory = FetchPurgatory(loop, self.schedule)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         windows = {

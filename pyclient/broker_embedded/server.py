@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded import dispatch
+from pyclient.broker_embedded.answer_cache import METADATA
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
 from pyclient.net.stream import FrameStream
 from pyclient.protocol import framing
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
     from pyclient.broker_embedded.timers import Timer
-    from pyclient.protocol.fields import Request, Response
+    from pyclient.protocol.fields import Part, Request, Response
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -135,11 +136,16 @@ class BrokerConnection:
             self.stream.resume_reading()
 
     def _on_frame(self, frame: memoryview) -> None:
-        self.last_active = self.node.loop.time()
+        node = self.node
+        self.last_active = node.loop.time()
+        cache = node.answer_cache if node.interceptor is None else None
+        if cache is not None and (known := cache.answer(frame)) is not None:
+            self.stream.send([known])
+            return
         try:
             header = framing.decode_request_header(frame)
             route = dispatch.route(header.api_key, header.api_version)
-            release = self.node.release
+            release = node.release
             if route is None or (release is not None and not release.serves(header.api_key, header.api_version)):
                 self._refuse(header)
                 return
@@ -159,19 +165,23 @@ class BrokerConnection:
             self._fail(error, route, header, request)
             return
         if type(answer) is route.response:
-            self._send(answer, route, header, request)
+            parts = self._send(answer, route, header, request)
+            if parts is not None and cache is not None and header.api_key == METADATA:
+                cache.keep(frame, answer, parts)
         elif answer is not None:
             self._park(answer, route, header, request)
 
     def _send(
         self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any] | None
-    ) -> None:
+    ) -> list[Part] | None:
+        """Send an answer; its parts, None when it could not be encoded."""
         try:
             parts = framing.encode_response(answer, header.api_version, header.correlation_id)
         except Exception as error:
             self._fail(error, route, header, request)
-            return
+            return None
         self.stream.send(parts)  # a closed stream takes them, too, and releases the files they hold
+        return parts
 
     def _refuse(self, header: framing.RequestHeader) -> None:
         """An API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""

@@ -1,0 +1,98 @@
+"""Metadata answers that are kept: the same as fresh ones, for everybody, and only as long as they are true."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded.answer_cache import AnswerCache, question_in
+from pyclient.broker_embedded.controller.image import MetadataImage
+from pyclient.protocol import framing
+from pyclient.protocol.fields import ZERO_UUID
+from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+def frame_of(request: Any, version: int, number: int, client_id: str | None) -> memoryview:
+    return memoryview(b"".join(framing.encode_request(request, version, number, client_id)))[4:]
+
+
+def wanted(topic: str, **options: Any) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=topic)], **options)
+
+
+def test_who_asks_does_not_matter_but_what_is_asked_does() -> None:
+    first = question_in(frame_of(wanted("t"), 9, 1, "a client"))
+    assert first == question_in(frame_of(wanted("t"), 9, 2, "another"))
+    assert first == question_in(frame_of(wanted("t"), 9, 3, None))
+    assert first != question_in(frame_of(wanted("u"), 9, 1, "a client"))
+    assert first != question_in(frame_of(wanted("t"), 10, 1, "a client"))
+    assert first != question_in(frame_of(wanted("t", allow_auto_topic_creation=False), 9, 1, "a client"))
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_a_kept_answer_is_the_fresh_one(client: Any, connect: Any, broker: Any, topic: str, version: int) -> None:
+    answers = []
+    for asking in (client, client, connect(broker)):
+        sent = asking.send(wanted(topic), version)
+        response, correlation_id = asking.receive(MetadataRequest, version)
+        assert correlation_id == sent
+        answers.append(response)
+    assert answers[0] == answers[1] == answers[2]
+    assert len(broker._runner.node.answer_cache) > 0
+
+
+def test_an_answer_is_forgotten_when_the_metadata_changes(client: Any, topic: str) -> None:
+    def partitions() -> int:
+        return len(client.call(wanted(topic), 12).topics[0].partitions)
+
+    assert [partitions(), partitions()] == [2, 2]
+    more = CreatePartitionsTopic(name=topic, count=3, assignments=None)
+    request = CreatePartitionsRequest(topics=[more], timeout_ms=1000, validate_only=False)
+    assert client.call(request, 3).results[0].error_code == 0
+    assert [partitions(), partitions()] == [3, 3]
+    gone = DeleteTopicState(name=topic, topic_id=ZERO_UUID)
+    assert client.call(DeleteTopicsRequest(topics=[gone], timeout_ms=1000), 6).responses[0].error_code == 0
+    response = client.call(wanted(topic, allow_auto_topic_creation=False), 12)
+    assert response.topics[0].error_code == errors.UnknownTopicOrPartition.code
+
+
+def test_a_request_that_makes_a_topic_is_never_answered_from_memory(client: Any) -> None:
+    name = f"made-{uuid.uuid4().hex}"
+    refused = wanted(name, allow_auto_topic_creation=False)
+    for _ in range(2):
+        assert client.call(refused, 12).topics[0].error_code == errors.UnknownTopicOrPartition.code
+    for _ in range(2):
+        assert client.call(wanted(name), 12).topics[0].error_code == 0
+    gone = DeleteTopicState(name=name, topic_id=ZERO_UUID)
+    assert client.call(DeleteTopicsRequest(topics=[gone], timeout_ms=1000), 6).responses[0].error_code == 0
+    for _ in range(2):
+        assert client.call(wanted(name), 12).topics[0].error_code == 0  # made again
+
+
+def test_pipelined_requests_of_both_kinds_keep_their_order(client: Any, topic: str) -> None:
+    requests = [wanted(topic), MetadataRequest(topics=[]), wanted("no-such-topic", allow_auto_topic_creation=False)]
+    sent = [client.send(requests[number % 3], 9) for number in range(60)]
+    assert [client.receive(MetadataRequest, 9)[1] for _ in sent] == sent
+
+
+def test_the_memory_is_bounded() -> None:
+    cache = AnswerCache(MetadataImage())
+    response = MetadataResponse(brokers=[], topics=[])
+    for number in range(100):
+        cache.keep(frame_of(wanted(f"t{number}"), 9, 1, None), response, [bytes(100_000)])
+    assert 0 < len(cache) <= 42
+    before = len(cache)
+    cache.keep(frame_of(wanted("huge"), 9, 1, None), response, [bytes(2 << 20)])
+    assert len(cache) == before
+
+
+def test_frames_that_end_early_are_not_looked_up() -> None:
+    cache = AnswerCache(MetadataImage())
+    whole = frame_of(wanted("t"), 9, 1, "client")
+    for size in range(len(whole)):
+        assert cache.answer(whole[:size]) is None
