@@ -257,12 +257,21 @@ def test_answers_to_earlier_requests_are_ignored() -> None:
 
 def test_heartbeats_go_out_one_at_a_time() -> None:
     script = Script().stable()
-    assert script.member.deadline() == 3.0
     assert script.tick() == ["heartbeat to node 1 as m1, generation 1"]
     assert script.member.deadline() == 300.0  # none is due while one is on its way
-    assert script.step(HeartbeatAnswered(script.last[SendHeartbeat].attempt), after=0.5) == []
+    assert script.step(HeartbeatAnswered(script.last[SendHeartbeat].attempt)) == []
     assert script.tick() == ["heartbeat to node 1 as m1, generation 1"]
-    assert script.now == 6.0
+
+
+def test_heartbeats_of_a_new_generation_begin_quickly_and_grow_to_their_interval() -> None:
+    script = Script().stable()
+    pauses = []
+    for _ in range(10):
+        begun = script.now
+        script.tick()
+        script.step(HeartbeatAnswered(script.last[SendHeartbeat].attempt))
+        pauses.append(script.now - begun)
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0, 3.0])
 
 
 def test_membership_survives_a_move_of_the_coordinator() -> None:
