@@ -1,7 +1,7 @@
-"""`make bench`: the client benchmarks, one after the other; arguments go to both."""
+"""`make bench`: the client benchmarks, one after the other; arguments that both know go to both."""
 
-from benchmarks.side_by_side import main
+from benchmarks import consumer, producer
 
 if __name__ == "__main__":
-    main("produce")
-    main("consume")
+    producer.main()
+    consumer.main()

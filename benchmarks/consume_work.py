@@ -7,21 +7,42 @@ prints JSON.
 from __future__ import annotations
 
 import asyncio
+import resource
+import socket
+import struct
+import time
 from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from benchmarks.timed_work import run_one
+from benchmarks.timed_work import Figures, run_one
 
 PER_CALL = 500
+ROWS = 100_000  # in a table at most
+MEBIBYTE = 1024 * 1024
+PARTITIONS = 6
+STALLED_BYTES = 16 * MEBIBYTE
+
+
+def _reader(servers: str, **options: Any) -> Any:
+    """A consumer of ours that has met the cluster."""
+    from pyclient import Consumer
+
+    return Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **options)
+
+
+def _begin(consumer: Any, topic: str) -> None:
+    from pyclient import TopicPartition
+
+    consumer.assign([TopicPartition(topic, number) for number in consumer.partitions_for(topic)])
 
 
 def consume_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
-    from pyclient import Consumer, TopicPartition
-
-    consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    consumer = _reader(servers)
 
     def run() -> None:
-        consumer.assign([TopicPartition(topic, number) for number in consumer.partitions_for(topic)])
+        _begin(consumer, topic)
         seen = octets = 0
         while seen < count:
             for record in consumer.poll(timeout=10, max_records=PER_CALL):
@@ -31,10 +52,105 @@ def consume_pyclient(servers: str, topic: str, size: int, codec: str, count: int
     return run
 
 
-def consume_confluent(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
-    from confluent_kafka import Consumer, TopicPartition
+def iterate_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+    consumer = _reader(servers)
 
-    consumer = Consumer(
+    def run() -> None:
+        _begin(consumer, topic)
+        octets = 0
+        for record in islice(consumer, count):
+            octets += len(record.value)
+
+    return run
+
+
+def columns_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+    import pyclient.records.arrow
+
+    consumer = _reader(servers, max_poll_records=ROWS)
+    pyclient.records.arrow.schema()  # imports pyarrow, as the others import what they need before the clock runs
+
+    def run() -> None:
+        _begin(consumer, topic)
+        seen = octets = 0
+        while seen < count:
+            table = consumer.poll(timeout=10).to_arrow()
+            octets += table.nbytes
+            seen += table.num_rows
+
+    return run
+
+
+def fetch_bare(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
+    """No client at all: one prebuilt Fetch request for each partition in turn, and its bytes into one buffer."""
+    host, _, port = servers.rpartition(":")
+    requests = [_fetch_request(topic, number) for number in range(PARTITIONS)]
+    buffer = memoryview(bytearray(4 * MEBIBYTE))
+    connection = socket.create_connection((host, int(port)))
+
+    def run() -> Figures:
+        total = 0
+        while total < count * size:
+            for request in requests:
+                connection.sendall(request)
+                have = 0
+                while have < 4:
+                    have += connection.recv_into(buffer[have:])
+                needed = 4 + int.from_bytes(buffer[:4], "big")
+                while have < needed:
+                    have += connection.recv_into(buffer[have:])
+                total += needed
+        return {"bytes": total}
+
+    return run
+
+
+def _framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+def _fetch_request(topic: str, partition: int) -> bytes:
+    """Fetch version 4 of up to a MiB from offset 0."""
+    header = struct.pack(">hhih", 1, 4, 1, -1)
+    limits = struct.pack(">iiiib", -1, 500, 1, 50 * MEBIBYTE, 0)
+    return _framed(
+        header + limits + struct.pack(">i", 1) + _string(topic) + struct.pack(">iiqi", 1, partition, 0, MEBIBYTE)
+    )
+
+
+def stall_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
+    """A user who stops polling: how far the process grows while the consumer fetches ahead."""
+    consumer = _reader(servers, fetch_max_bytes=STALLED_BYTES)
+
+    def run() -> Figures:
+        before = _resident()
+        _begin(consumer, topic)
+        consumer.poll(timeout=10, max_records=1)
+        peak = buffered = 0
+        quiet = 0
+        while quiet < 10:
+            time.sleep(0.1)
+            held = consumer.health()["buffered_bytes"]
+            quiet = quiet + 1 if held == buffered else 0
+            peak, buffered = max(peak, _resident()), held
+        return {"grown": peak - before, "bound": STALLED_BYTES + 32 * MEBIBYTE, "buffered": buffered}
+
+    return run
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _confluent(servers: str) -> Any:
+    from confluent_kafka import Consumer
+
+    return Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": "unused",
@@ -44,14 +160,38 @@ def consume_confluent(servers: str, topic: str, size: int, codec: str, count: in
         }
     )
 
+
+def _begin_confluent(consumer: Any, topic: str) -> None:
+    from confluent_kafka import TopicPartition
+
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+
+
+def consume_confluent(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+    consumer = _confluent(servers)
+
     def run() -> None:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        _begin_confluent(consumer, topic)
         seen = octets = 0
         while seen < count:
             for message in consumer.consume(min(PER_CALL, count - seen), timeout=10):  # it waits for as many as it may
                 octets += len(message.value())
                 seen += 1
+
+    return run
+
+
+def poll_confluent(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], None]:
+    consumer = _confluent(servers)
+
+    def run() -> None:
+        _begin_confluent(consumer, topic)
+        seen = octets = 0
+        while seen < count:
+            message = consumer.poll(10)
+            octets += len(message.value())
+            seen += 1
 
     return run
 
@@ -106,7 +246,12 @@ def consume_aiokafka(servers: str, topic: str, size: int, codec: str, count: int
 
 CLIENTS = {
     "pyclient": consume_pyclient,
+    "pyclient, iterated": iterate_pyclient,
+    "pyclient, to_arrow": columns_pyclient,
+    "pyclient, stalled": stall_pyclient,
+    "bare socket": fetch_bare,
     "confluent-kafka": consume_confluent,
+    "confluent-kafka, poll": poll_confluent,
     "kafka-python": consume_kafka_python,
     "aiokafka": consume_aiokafka,
 }

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from pyclient.errors import CorruptBatch, CorruptRecord
-from pyclient.records import BatchHeader, ControlType, Record, check_crc, control_type, decode_batch, iter_batches
+from pyclient.records import (
+    BatchHeader,
+    ControlType,
+    Record,
+    RecordColumns,
+    check_crc,
+    control_type,
+    decode_batch,
+    decode_columns,
+    iter_batches,
+)
 
 RawRecord = Record[bytes | None, bytes | None]
 _offset_of = attrgetter("offset")
@@ -17,7 +27,7 @@ _offset_of = attrgetter("offset")
 class FetchedBatch:
     """One record batch in the buffer it came in."""
 
-    __slots__ = ("_checked", "_records", "buffer", "header", "partition", "position", "topic")
+    __slots__ = ("_checked", "_columns", "_records", "buffer", "header", "partition", "position", "topic")
 
     def __init__(self, topic: str, partition: int, buffer: memoryview, position: int, header: BatchHeader) -> None:
         self.topic = topic
@@ -26,6 +36,7 @@ class FetchedBatch:
         self.position = position
         self.header = header
         self._records: list[RawRecord] | None = None
+        self._columns: RecordColumns | None = None
         self._checked = False
 
     @property
@@ -52,6 +63,15 @@ class FetchedBatch:
             except CorruptRecord as error:
                 raise self._corrupt(error) from error
         return self._records
+
+    def columns(self) -> RecordColumns:
+        """All records as columns, made at the first call; `CorruptBatch` if they cannot be."""
+        if self._columns is None:
+            try:
+                self._columns = decode_columns(self.buffer, self.position, self.header, self.topic, self.partition)
+            except CorruptRecord as error:
+                raise self._corrupt(error) from error
+        return self._columns
 
     def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
         """At most `limit` records with from_offset <= offset < to_offset; its `stop` says where to go on."""
@@ -91,6 +111,28 @@ class BatchSlice:
             return records
         first = bisect_left(records, self.start, key=_offset_of)
         return records[first : first + self.count]
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all records of the batch."""
+        return self.count == self.batch.header.count
+
+    def rows(self) -> tuple[RecordColumns, int, int]:
+        """The batch's columns, and which rows of them these are; `CorruptBatch` if it cannot be decoded."""
+        columns = self.batch.columns()
+        offsets = memoryview(columns.offsets).cast("B").cast("q")
+        first = bisect_left(offsets, self.start)
+        return columns, first, first + self.count
+
+    def part(self, first: int, last: int) -> BatchSlice:
+        """Of these records those from number `first` up to `last`."""
+        if (first, last) == (0, self.count):
+            return self
+        if self.batch.dense:
+            return BatchSlice(self.batch, self.start + first, self.start + last, last - first)
+        records = self.records()
+        stop = records[last].offset if last < self.count else self.stop
+        return BatchSlice(self.batch, records[first].offset, stop, last - first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, groupby
+from operator import attrgetter
 from typing import Any, Generic, NoReturn, cast, overload
 
 from pyclient.consumer.batches import BatchSlice, RawRecord
 from pyclient.consumer.typevars import K, V
 from pyclient.errors import CorruptBatch, CorruptRecord, DeserializationError
-from pyclient.records import BatchHeader, ColumnsBuilder, Record
+from pyclient.records import BatchHeader, ColumnsBuilder, Record, RecordChain, RecordColumns
 from pyclient.records.columns import Buffer
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
@@ -52,8 +53,9 @@ class Deserializers:
 class Records(Sequence[Record[K, V]], Generic[K, V]):
     """Records in the order of their partitions, as a sequence.
 
-    Counting them decodes nothing; looking at one decodes its batch, once, and deserializes that record. A record that
-    a deserializer fails on raises `DeserializationError` each time it is looked at, and the next one comes after it:
+    Counting or slicing them decodes nothing; looking at one decodes its batch, once, and deserializes that record.
+    Poison is raised when it is looked at, with its place, and what follows it comes after it: `DeserializationError`
+    for a record that a deserializer fails on, `CorruptBatch` for a batch that cannot be decoded:
 
         iterator = iter(records)
         while True:
@@ -61,7 +63,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
                 record = next(iterator)
             except StopIteration:
                 break
-            except errors.DeserializationError as poison:
+            except errors.PoisonRecord as poison:
                 continue    # or keep poison.topic, poison.partition, poison.offset somewhere
     """
 
@@ -76,18 +78,18 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Record[K, V]]:
-        raw = chain.from_iterable(map(BatchSlice.records, self._slices))
+        raw = RecordChain([piece.records for piece in self._slices])
         if self._deserializers is None:
-            return cast("Iterator[Record[K, V]]", raw)
+            return raw
         return map(self._deserializers.apply, raw)
 
     @overload
     def __getitem__(self, index: int) -> Record[K, V]: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Record[K, V]]: ...
-    def __getitem__(self, index: int | slice) -> Record[K, V] | Sequence[Record[K, V]]:
+    def __getitem__(self, index: slice) -> Records[K, V]: ...
+    def __getitem__(self, index: int | slice) -> Record[K, V] | Records[K, V]:
         if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
+            return Records(self._slices_of(range(*index.indices(len(self)))), self._deserializers)
         row = index + len(self) if index < 0 else index
         if not 0 <= row < len(self):
             raise IndexError(f"record {index} of {len(self)}")
@@ -95,6 +97,19 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         piece = self._slices[number]
         raw = piece.records()[row - self._ends[number] + piece.count]
         return cast("Record[K, V]", raw if self._deserializers is None else self._deserializers.apply(raw))
+
+    def _slices_of(self, rows: range) -> list[BatchSlice]:
+        """Neighbours stay together; every other step is a slice for each record."""
+        runs = [(rows.start, rows.stop)] if rows and rows.step == 1 else [(row, row + 1) for row in rows]
+        found: list[BatchSlice] = []
+        for first, last in runs:
+            number = bisect_right(self._ends, first)
+            while first < last:
+                piece, behind = self._slices[number], self._ends[number]
+                before, end = behind - piece.count, min(last, behind)
+                found.append(piece.part(first - before, end - before))
+                first, number = end, number + 1
+        return found
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that have records here, in order."""
@@ -117,22 +132,16 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`: topic, partition, offset, timestamp, key, value, headers; no Python object per record.
 
-        Key and value are the bytes as they are in the log, whatever the deserializers. Needs pyarrow. Raises
-        `CorruptBatch` for a batch that cannot be read.
+        Key and value are the bytes as they are in the log, whatever the deserializers. Batches of which all records
+        are here share a chunk; part of a batch is a view of that batch's columns, which are made once. Needs pyarrow.
+        Raises `CorruptBatch` for a batch that cannot be read.
         """
         from pyclient.records.arrow import to_table
 
-        builder, parts, done = ColumnsBuilder(), [], 0
-        rows = [_rows(piece) for piece in self._slices]
-        while done < len(rows):
-            done += builder.add_many(rows[done:] if done else rows)
-            if done < len(rows):
-                try:
-                    _add(builder, self._slices[done])
-                    done += 1
-                except OverflowError:  # a column holds 2 GiB at most
-                    parts.append(builder.finish())
-        parts.append(builder.finish())
+        parts: list[RecordColumns | tuple[RecordColumns, int, int]] = []
+        for whole, group in groupby(self._slices, key=attrgetter("whole")):
+            pieces = list(group)
+            parts += _columns_of(pieces) if whole else map(BatchSlice.rows, pieces)
         return to_table(parts)
 
     def to_pandas(self) -> Any:
@@ -162,6 +171,22 @@ def _partition_of(piece: BatchSlice) -> TopicPartition:
 def _rows(piece: BatchSlice) -> tuple[Buffer, int, BatchHeader, str, int, int, int]:
     batch = piece.batch
     return batch.buffer, batch.position, batch.header, batch.topic, batch.partition, piece.start, piece.stop
+
+
+def _columns_of(pieces: Sequence[BatchSlice]) -> list[RecordColumns]:
+    """Whole batches as columns, all in one step; `CorruptBatch` names the one that cannot be read."""
+    builder, parts, done = ColumnsBuilder(), [], 0
+    rows = [_rows(piece) for piece in pieces]
+    while done < len(rows):
+        done += builder.add_many(rows[done:] if done else rows)
+        if done < len(rows):
+            try:
+                _add(builder, pieces[done])
+                done += 1
+            except OverflowError:  # a column holds 2 GiB at most
+                parts.append(builder.finish())
+    parts.append(builder.finish())
+    return parts
 
 
 def _add(builder: ColumnsBuilder, piece: BatchSlice) -> None:

@@ -75,3 +75,33 @@ def decode_batch(
     if at != end:
         raise payload.bytes_behind(end - at)
     return records
+
+
+@cython.final
+cdef class RecordChain:
+    """The records of lists that `sources` give, each called when its turn comes.
+
+    What a source raises comes out of `next`, and the call after that goes on with the next source.
+    """
+
+    cdef object _sources
+    cdef list _records
+    cdef Py_ssize_t _at
+
+    def __init__(self, sources):
+        self._sources = iter(sources)
+        self._records = []
+        self._at = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while self._at >= len(self._records):
+            source = next(self._sources)
+            self._records = []
+            self._at = 0
+            self._records = source()
+        record = self._records[self._at]
+        self._at += 1
+        return record

@@ -15,14 +15,18 @@ _BYTES_OR_TEXT: Final = (
 )  # fmt: skip
 
 
-def to_table(parts: Sequence[RecordColumns]) -> Any:
-    """A `pyarrow.Table` of all records, a chunk for each part.
+Rows = tuple[RecordColumns, int, int]
+"""Of some columns the rows from one number up to another."""
+
+
+def to_table(parts: Sequence[RecordColumns | Rows]) -> Any:
+    """A `pyarrow.Table` of all records, a chunk for each part; of columns some rows cost no copy.
 
     Columns: topic (dictionary of string), partition int32, offset int64, timestamp (ms, UTC), key binary, value
     binary, headers list of (key string, value binary). Raises `ImportError` without pyarrow.
     """
     pa = _pyarrow()
-    batches = [_to_batch(pa, part) for part in parts]
+    batches = [_to_batch(pa, part) if isinstance(part, RecordColumns) else _to_slice(pa, *part) for part in parts]
     table = pa.Table.from_batches(batches, schema=schema())
     return table.unify_dictionaries() if len(batches) > 1 else table
 
@@ -97,6 +101,10 @@ def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
         _headers(pa, kinds[6], part.headers, count),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema())
+
+
+def _to_slice(pa: ModuleType, columns: RecordColumns, first: int, last: int) -> Any:
+    return _to_batch(pa, columns).slice(first, last - first)
 
 
 def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:

@@ -6,7 +6,9 @@ import pickle
 from typing import Any
 
 import pytest
-from consumer_samples import batch_of, compacted, fetched
+from consumer_samples import Compression, batch_of, compacted, fetched
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyclient import serialization
 from pyclient.consumer.records import Deserializers, Records
@@ -42,6 +44,61 @@ def test_records_are_a_sequence() -> None:
     for index in (4, -5):
         with pytest.raises(IndexError):
             records[index]
+
+
+def test_a_slice_is_as_lazy_as_what_it_was_taken_from() -> None:
+    broken = bytearray(batch_of(0, 3))
+    broken[-1] = 0x7F
+    part = records_of((batch_of(7, 2), "t", 1, 7, 9), (bytes(broken), "t", 0, 0, 10))[1:4]
+    assert isinstance(part, Records)
+    assert len(part) == 3
+    assert part[0].offset == 8
+    with pytest.raises(CorruptBatch):
+        part[1]
+
+
+@given(st.slices(4))
+def test_any_slice_has_the_records_that_a_list_would_have(index: slice) -> None:
+    records = two_partitions()
+    assert list(records[index]) == list(records)[index]
+    assert len(records[index]) == len(list(records)[index])
+    assert records[index].to_arrow().column("offset").to_pylist() == [r.offset for r in list(records)[index]]
+
+
+@given(st.slices(5))
+def test_any_slice_of_a_batch_with_gaps_has_the_records_that_a_list_would_have(index: slice) -> None:
+    records = records_of((compacted(0, [0, 2, 5], 8), "t", 0, 0, 8), (batch_of(8, 2), "t", 0, 8, 10))
+    assert list(records[index]) == list(records)[index]
+    assert records[index].to_arrow().column("offset").to_pylist() == [r.offset for r in list(records)[index]]
+
+
+def test_the_offsets_to_commit_behind_a_slice_lie_behind_its_last_record() -> None:
+    offsets = two_partitions()[:3].next_offsets()
+    assert {str(partition): at.offset for partition, at in offsets.items()} == {"t-0": 3, "t-1": 8}
+
+
+def test_what_follows_a_batch_that_cannot_be_decoded_can_be_read() -> None:
+    broken = bytearray(batch_of(3, 3))
+    broken[-1] = 0x7F
+    records = records_of((batch_of(0, 3), "t", 0, 0, 3), (bytes(broken), "t", 0, 3, 6), (batch_of(6, 2), "t", 0, 6, 8))
+    offsets, poison, iterator = [], [], iter(records)
+    while True:
+        try:
+            offsets.append(next(iterator).offset)
+        except StopIteration:
+            break
+        except CorruptBatch as error:
+            poison.append((error.topic, error.partition, error.offset, error.next_offset))
+    assert offsets == [0, 1, 2, 6, 7]
+    assert poison == [("t", 0, 3, 6)]
+
+
+def test_part_of_a_batch_becomes_columns_without_reading_the_batch_again() -> None:
+    records = records_of((batch_of(0, 100, compression=Compression.LZ4), "t", 0, 0, 100))
+    tables = [records[start : start + 10].to_arrow() for start in range(0, 100, 10)]
+    values = [table.column("value").chunk(0) for table in tables]
+    assert {value.buffers()[2].address for value in values} == {values[0].buffers()[2].address}
+    assert [row for value in values for row in value.to_pylist()] == [b"%d" % n for n in range(100)]
 
 
 def test_no_records_are_falsy() -> None:

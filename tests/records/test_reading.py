@@ -335,3 +335,23 @@ def test_a_topic_that_is_no_str_is_refused(twin: Any) -> None:
     batch = twin.build(ROWS)
     with pytest.raises(TypeError):
         twin.module.decode_batch(batch, "x", read_header(batch), "orders", 3)
+
+
+def test_a_chain_gives_the_records_of_its_sources_in_order_and_goes_on_after_one_that_fails(twin: Any) -> None:
+    def broken() -> list[Any]:
+        raise CorruptRecord("broken")
+
+    asked: list[int] = []
+
+    def source(number: int, *records: str) -> Any:
+        return lambda: asked.append(number) or list(records)
+
+    chain = twin.module.RecordChain([source(0, "a", "b"), source(1), broken, source(2, "c"), broken])
+    assert [next(chain), next(chain), asked] == ["a", "b", [0]]
+    with pytest.raises(CorruptRecord):
+        next(chain)
+    assert next(chain) == "c"
+    with pytest.raises(CorruptRecord):
+        next(chain)
+    assert list(chain) == []
+    assert iter(chain) is chain

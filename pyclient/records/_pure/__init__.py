@@ -9,7 +9,7 @@ from pyclient.records._pure.building import BatchBuilder
 from pyclient.records._pure.column_reading import ColumnsBuilder
 from pyclient.records._pure.encoding import record_size_bound
 from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
-from pyclient.records._pure.reading import decode_batch
+from pyclient.records._pure.reading import RecordChain, decode_batch
 from pyclient.records._pure.record import Record, RecordHandle
 from pyclient.records._pure.sending import BatchOutcome, OutcomeHandle, RecordAppender, RecordSender, TopicLanes
 from pyclient.records.varints import decode_varint, encode_varint
@@ -24,6 +24,7 @@ __all__ = [
     "OutcomeHandle",
     "Record",
     "RecordAppender",
+    "RecordChain",
     "RecordHandle",
     "RecordSender",
     "TopicLanes",

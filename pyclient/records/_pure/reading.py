@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from pyclient.records._pure.record import Record, make_record
 from pyclient.records.batch import BatchHeader
@@ -156,3 +156,26 @@ def decode_batch(
         make_record(topic, partition, offset, timestamp, kind, epoch, key, value, headers)
         for offset, timestamp, key, value, headers in read_rows(payload, from_offset, to_offset)
     ]
+
+
+class RecordChain(Iterator[Record[Any, Any]]):
+    """The records of lists that `sources` give, each called when its turn comes.
+
+    What a source raises comes out of `next`, and the call after that goes on with the next source.
+    """
+
+    __slots__ = ("_at", "_records", "_sources")
+
+    def __init__(self, sources: Iterable[Callable[[], list[Record[Any, Any]]]]) -> None:
+        self._sources = iter(sources)
+        self._records: list[Record[Any, Any]] = []
+        self._at = 0
+
+    def __next__(self) -> Record[Any, Any]:
+        while self._at >= len(self._records):
+            source = next(self._sources)
+            self._records, self._at = [], 0
+            self._records = source()
+        record = self._records[self._at]
+        self._at += 1
+        return record
