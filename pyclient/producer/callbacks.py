@@ -23,19 +23,19 @@ class CallbackRunner(Protocol):
         ...
 
 
-def run_callback(callback: Callback, argument: Any) -> None:
-    """Calls a user's function; what it raises is logged and hurts nothing."""
+def run_callback(callback: Callback, argument: Any, caught: type[BaseException] = Exception) -> None:
+    """Calls a user's function; what it raises is logged and hurts nothing, as far as it is `caught`."""
     try:
         callback(argument)
-    except Exception:
+    except caught:
         logger.exception("the delivery callback %r raised", callback)
 
 
-def run_in_order(calls: list[Call]) -> None:
+def run_in_order(calls: list[Call], caught: type[BaseException] = Exception) -> None:
     """Runs the callbacks and empties the list: a future must be able to die once its own has run."""
     calls.reverse()
     while calls:
-        run_callback(*calls.pop())
+        run_callback(*calls.pop(), caught)
 
 
 class CallbackThread:
@@ -89,7 +89,7 @@ class CallbackThread:
 
     def _run(self) -> None:
         while calls := self._calls.get():
-            run_in_order(calls)
+            run_in_order(calls, BaseException)  # an exit, say, would end this thread, and nobody else
 
 
 class LoopCallbacks:

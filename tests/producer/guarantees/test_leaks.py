@@ -1,0 +1,110 @@
+"""Guarantee 27: opening, failing and closing over and over leaves files, threads and memory as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+
+import pytest
+
+from pyclient import AsyncProducer, Producer, errors
+from pyclient.producer.delivery import Delivery
+from tests.producer.network import DROP, PASS, PRODUCE
+
+pytestmark = pytest.mark.slow
+TIMES = 1000
+WARM = 150  # times after which every arena of the allocator is there
+GROWTH = 8_000  # KiB; with one leaked producer in a hundred it is more
+
+
+def resident():
+    """This process's memory in KiB."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Flat:
+    """What there was at the beginning."""
+
+    def __init__(self):
+        gc.collect()
+        self.files, self.threads, self.resident = files(), threading.active_count(), resident()
+
+    def check(self):
+        """There is no more now; the broker's ends of connections, and threads that end, may take a moment."""
+        deadline = time.monotonic() + 20
+        while (left := self.left()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left == []
+
+    def left(self):
+        """What there is too much of."""
+        gc.collect()
+        left = [thing for thing in gc.get_objects() if isinstance(thing, Delivery)]
+        if files() > self.files or threading.active_count() > self.threads:
+            left += [files(), threading.enumerate()]
+        return left + [grown for grown in [resident() - self.resident] if grown >= GROWTH]
+
+
+def test_a_thousand_producers_opened_and_closed_leave_nothing_behind(cluster, topic):
+    """Guarantee 27: files, threads and memory are flat over 1,000 producers that deliver a record each."""
+
+    def once():
+        with Producer(cluster.bootstrap_servers) as producer:
+            producer.send(topic, b"x", partition=0, on_delivery=lambda future: None).result(20)
+
+    for _ in range(WARM):
+        once()
+    flat = Flat()
+    for _ in range(TIMES):
+        once()
+    flat.check()
+
+
+def test_a_thousand_async_producers_opened_and_closed_leave_nothing_behind(cluster, topic):
+    """Guarantee 27, on one event loop."""
+
+    async def once():
+        async with AsyncProducer(cluster.bootstrap_servers) as producer:
+            await (await producer.send(topic, b"x", partition=0, on_delivery=lambda future: None))
+
+    async def main():
+        for _ in range(WARM):
+            await once()
+        flat = Flat()
+        for _ in range(TIMES):
+            await once()
+        await asyncio.sleep(0.1)
+        flat.check()
+
+    asyncio.run(main())
+
+
+def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, network):
+    """Guarantee 27, where records are given up, looked at and raised, and some nobody looks at."""
+
+    def once():
+        producer = Producer(cluster.bootstrap_servers, linger_ms=0)
+        producer.send(topic, b"x", partition=0).result(20)
+        network.request = lambda api: DROP if api == PRODUCE else PASS
+        future = producer.send(topic, b"lost", partition=0)
+        producer.send(topic, b"lost, and nobody looks", partition=1)
+        with pytest.raises(errors.DeliveryFailed):
+            producer.close(0.001)
+        with pytest.raises(errors.ClosedError):
+            future.result(0)
+        network.release()
+
+    for _ in range(WARM):
+        once()
+    flat = Flat()
+    for _ in range(200):
+        once()
+    flat.check()
