@@ -1,8 +1,19 @@
-"""Admin clients: topics made, looked at, grown and deleted."""
+"""Admin clients: topics made, looked at, grown and deleted; groups looked at, deleted, and their offsets set."""
 
 from pyclient.admin.admin import Admin
 from pyclient.admin.async_admin import AsyncAdmin
 from pyclient.admin.config import AdminConfig, AdminOptions
+from pyclient.admin.groups import GroupDescription, GroupListing, GroupMember
 from pyclient.admin.topics import NewTopic, TopicDescription
 
-__all__ = ["Admin", "AdminConfig", "AdminOptions", "AsyncAdmin", "NewTopic", "TopicDescription"]
+__all__ = [
+    "Admin",
+    "AdminConfig",
+    "AdminOptions",
+    "AsyncAdmin",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "NewTopic",
+    "TopicDescription",
+]

@@ -11,11 +11,13 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from pyclient.admin.config import AdminConfig, AdminOptions
 from pyclient.admin.core import AdminCore
+from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.topics import NewTopic, TopicDescription
 from pyclient.cluster.client import ClusterHealth
 from pyclient.config import resolve
 from pyclient.errors import ClosedError
 from pyclient.net.loop_thread import LoopThread
+from pyclient.types import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class Admin:
-    """Creates, lists, describes, grows and deletes topics; may be used from several threads.
+    """Manages topics and groups: creates, lists, describes, grows and deletes; may be used from several threads.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     admin.create_topics([NewTopic("orders", partitions=6)])
@@ -84,6 +86,40 @@ class Admin:
     def describe_topics(self, names: Iterable[str], *, timeout: float | None = None) -> dict[str, TopicDescription]:
         """Topics with their partitions, leaders and replicas; `UnknownTopicOrPartition` if one is not there."""
         return self._run(lambda: self._core.describe_topics(names, timeout=timeout))
+
+    def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
+        """The groups of all brokers, by their ids; only those in one of `states` (`Stable`, `Empty`, ...) if given."""
+        return self._run(lambda: self._core.list_groups(states=states, timeout=timeout))
+
+    def describe_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[str, GroupDescription]:
+        """Groups, classic or of the new protocol, with members and what they are assigned.
+
+        `GroupIdNotFound` if one does not exist.
+        """
+        return self._run(lambda: self._core.describe_groups(group_ids, timeout=timeout))
+
+    def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
+        """Deletes groups with their offsets; `NonEmptyGroup` if one has members, `GroupIdNotFound` if there is none."""
+        return self._run(lambda: self._core.delete_groups(group_ids, timeout=timeout))
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, for some partitions or for all; partitions without a commit are left out."""
+        return self._run(lambda: self._core.list_group_offsets(group_id, partitions, timeout=timeout))
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets what a group has committed, and makes the group if need be.
+
+        A group that has members refuses it (`UnknownMemberId`); `UnknownTopicOrPartition` for what does not exist.
+        """
+        return self._run(lambda: self._core.alter_group_offsets(group_id, offsets, timeout=timeout))
 
     def health(self) -> ClusterHealth:
         """Which nodes are known and connected, how old the metadata is, and the last failure by address."""

@@ -14,7 +14,7 @@ from pyclient.config import resolve
 
 
 class AsyncAdmin(AdminCore):
-    """Creates, lists, describes, grows and deletes topics.
+    """Manages topics and groups: creates, lists, describes, grows and deletes.
 
     >>> async with AsyncAdmin("localhost:9092") as admin:  # doctest: +SKIP
     ...     await admin.create_topics([NewTopic("orders", partitions=6)])

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from pyclient.admin.config import AdminConfig
+from pyclient.admin.group_calls import GroupCalls
+from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.topics import (
     NewTopic,
     Refusal,
@@ -28,6 +30,7 @@ from pyclient.errors import ClosedError, ForkError, LeaderNotAvailable, UnknownT
 from pyclient.net.connect import Connector
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pyclient.types import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 Condition = Callable[[TopicInfo | None], bool]
@@ -37,7 +40,7 @@ _LOOK_AGAIN: Final = 0.02  # seconds; what was done is seen by all nodes very so
 
 
 class AdminCore:
-    """Creates, lists, describes, grows and deletes topics.
+    """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups, and sets their offsets.
 
     Every `timeout` is in seconds, `default_api_timeout_ms` if not given; after it `KafkaTimeout` tells the last
     failure. When a call on several topics fails for some, the first one's error is raised, and its `results` has what
@@ -60,6 +63,7 @@ class AdminCore:
         self._retrying = RetryPolicy(
             Backoff(min(_LOOK_AGAIN, config.retry_backoff_ms / 1000), config.retry_backoff_max_ms / 1000), rng
         )
+        self._groups = GroupCalls(self._cluster, self._retrying)
         self._pid = os.getpid()
         self._started = False
         self._closed = False
@@ -142,6 +146,49 @@ class AdminCore:
         raise_refusals("describing", [Refusal(name, code, None) for name, code in codes.items()])
         return {name: description(found[name]) for name in names}
 
+    async def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
+        """The groups of all brokers, by their ids; only those in one of `states` (`Stable`, `Empty`, ...) if given."""
+        left = await self._begin(timeout)
+        return await self._groups.list(states, left)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """Groups, classic or of the new protocol, with members and what they are assigned.
+
+        `GroupIdNotFound` if one does not exist.
+        """
+        group_ids = _names(group_ids)
+        left = await self._begin(timeout)
+        return await self._groups.describe(group_ids, left)
+
+    async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
+        """Deletes groups with their offsets; `NonEmptyGroup` if one has members, `GroupIdNotFound` if there is none."""
+        group_ids = _names(group_ids)
+        left = await self._begin(timeout)
+        await self._groups.delete(group_ids, left)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, for some partitions or for all; partitions without a commit are left out."""
+        left = await self._begin(timeout)
+        return await self._groups.offsets(group_id, partitions, left)
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets what a group has committed, and makes the group if need be.
+
+        A group that has members refuses it (`UnknownMemberId`); `UnknownTopicOrPartition` for what does not exist.
+        """
+        left = await self._begin(timeout)
+        await self._groups.alter_offsets(group_id, offsets, left)
+
     def health(self) -> ClusterHealth:
         """Which nodes are known and connected, how old the metadata is, and the last failure by address."""
         return self._cluster.health()
@@ -206,7 +253,7 @@ class _Left:
 
 def _names(names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
-        raise TypeError(f"names is a list of topic names; for one topic give [{names!r}]")
+        raise TypeError(f"names are a list; for one give [{names!r}]")
     return list(dict.fromkeys(names))
 
 

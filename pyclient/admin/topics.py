@@ -57,14 +57,14 @@ class TopicDescription:
 
 
 class Refusal(NamedTuple):
-    """What a broker said about one topic; code 0 is success."""
+    """What a broker said about one topic (or whatever else was asked for by name); code 0 is success."""
 
     topic: str
     error_code: int
     message: str | None
 
 
-def raise_refusals(doing: str, answers: Iterable[Refusal]) -> None:
+def raise_refusals(doing: str, answers: Iterable[Refusal], *, what: str = "topic") -> None:
     """Raises the first topic's error; its text names the others that failed and those that succeeded.
 
     `results` of the error has every topic's own error, or None where it succeeded.
@@ -75,7 +75,7 @@ def raise_refusals(doing: str, answers: Iterable[Refusal]) -> None:
         if answer.error_code:
             detail = f": {answer.message}" if answer.message else ""
             name = for_code(answer.error_code).__name__
-            results[answer.topic] = from_code(answer.error_code, f"{doing} topic {answer.topic!r}: {name}{detail}")
+            results[answer.topic] = from_code(answer.error_code, f"{doing} {what} {answer.topic!r}: {name}{detail}")
     failures = [error for error in results.values() if error is not None]
     if not failures:
         return
