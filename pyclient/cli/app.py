@@ -15,6 +15,8 @@ _COMMANDS = {
     "topics": ("pyclient.cli.topics", "topics"),
     "produce": ("pyclient.cli.produce", "produce"),
     "consume": ("pyclient.cli.consume", "consume"),
+    "groups": ("pyclient.cli.groups", "groups"),
+    "perf": ("pyclient.cli.perf", "perf"),
     "demo": ("pyclient.cli.demo.command", "demo"),
 }
 

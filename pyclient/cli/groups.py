@@ -1,0 +1,121 @@
+"""`pyclient groups`: list, describe and delete consumer groups, and reset their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pyclient import Admin, Consumer, TopicPartition
+from pyclient.cli.options import bootstrap_option
+
+
+@click.group()
+def groups() -> None:
+    """List, describe and delete consumer groups; reset their offsets."""
+
+
+@groups.command("list")
+@bootstrap_option
+@click.option("--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, ...).")
+def list_groups(bootstrap_servers: str, states: tuple[str, ...]) -> None:
+    """Print the groups, one a line: id, state, type."""
+    with Admin(bootstrap_servers) as admin:
+        for group in admin.list_groups(states=states):
+            click.echo(f"{group.group_id}\t{group.state or '-'}\t{group.type}")
+
+
+@groups.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
+    """Print each group's members, and how far behind it is in each partition."""
+    with Admin(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        for name, group in admin.describe_groups(names).items():
+            committed = admin.list_group_offsets(name)
+            owners = {at: member for member in group.members for at in member.assignment}
+            partitions = sorted({*committed, *owners})
+            ends = consumer.end_offsets(partitions) if partitions else {}
+            click.echo(
+                f"{name}: {group.state}, {group.type}, {len(group.members)} members, at broker {group.coordinator}"
+            )
+            table = Table()
+            for column in ("partition", "committed", "end", "lag", "member", "client", "host"):
+                table.add_column(column, justify="right" if column in ("committed", "end", "lag") else "left")
+            for at in partitions:
+                position, member = committed.get(at), owners.get(at)
+                offset, lag = ("-", "-") if position is None else (position.offset, ends[at] - position.offset)
+                who = ("-", "-", "-") if member is None else (member.member_id, member.client_id, member.client_host)
+                table.add_row(str(at), str(offset), str(ends[at]), str(lag), *who)
+            Console(width=None if Console().is_terminal else 200).print(table)
+
+
+@groups.command()
+@bootstrap_option
+@click.argument("names", nargs=-1, required=True)
+def delete(bootstrap_servers: str, names: tuple[str, ...]) -> None:
+    """Delete groups that have no members, with their offsets."""
+    with Admin(bootstrap_servers) as admin:
+        admin.delete_groups(names)
+    for name in names:
+        click.echo(f"deleted {name}")
+
+
+@groups.command()
+@bootstrap_option
+@click.argument("name")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that the group has committed.")
+@click.option("--to-earliest", is_flag=True, help="The first record there is.")
+@click.option("--to-latest", is_flag=True, help="Behind the last record.")
+@click.option("--to-offset", type=click.IntRange(0), help="This offset, or the nearest there is.")
+@click.option(
+    "--to-time", type=int, metavar="MS", help="The first record not older than this time (epoch milliseconds)."
+)
+@click.option("--shift-by", type=int, help="So many records on, or back where it is negative.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be set.")
+def reset(
+    bootstrap_servers: str,
+    name: str,
+    topics: tuple[str, ...],
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    dry_run: bool,
+) -> None:
+    """Set where the group NAME, which may have no members, goes on reading."""
+    chosen = [to_earliest, to_latest, to_offset is not None, to_time is not None, shift_by is not None]
+    if sum(chosen) != 1:
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
+    with Admin(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        committed = {at: position.offset for at, position in admin.list_group_offsets(name).items()}
+        partitions = _partitions(consumer, topics, committed)
+        first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        wanted: Mapping[TopicPartition, int]
+        if to_time is not None:
+            found = consumer.offsets_for_times(dict.fromkeys(partitions, to_time))
+            wanted = {at: last[at] if hit is None else hit.offset for at, hit in found.items()}
+        elif shift_by is not None:
+            wanted = {at: committed.get(at, first[at]) + shift_by for at in partitions}
+        elif to_offset is not None:
+            wanted = dict.fromkeys(partitions, to_offset)
+        else:
+            wanted = first if to_earliest else last
+        offsets = {at: min(max(wanted[at], first[at]), last[at]) for at in partitions}
+        if not dry_run:
+            admin.alter_group_offsets(name, offsets)
+    for at, offset in offsets.items():
+        click.echo(f"{at}\t{committed.get(at, '-')}\t->\t{offset}")
+
+
+def _partitions(
+    consumer: Consumer[bytes, bytes], topics: Iterable[str], committed: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    found = [TopicPartition(topic, number) for topic in topics for number in consumer.partitions_for(topic)]
+    found = found if topics else sorted(committed)
+    if not found:
+        raise click.ClickException("the group has committed nothing: name a --topic")
+    return found
