@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from pyclient.backoff import Backoff
-from pyclient.clock import Rng
+from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.group import COORDINATOR_GONE
+from pyclient.consumer.group_metrics import GroupMetrics
 from pyclient.consumer.subscription import split_by_topic
 from pyclient.errors import (
     CommitFailed,
@@ -76,6 +77,8 @@ class Committer:
         identity: Identity | None,
         on_moved: Callable[[], None],
         on_doubt: Callable[[], None],
+        clock: Clock,
+        metrics: GroupMetrics,
     ) -> None:
         self.last_error: KafkaError | None = None
         self._cluster = cluster
@@ -83,6 +86,8 @@ class Committer:
         self._identity = identity
         self._on_moved = on_moved
         self._on_doubt = on_doubt
+        self._clock = clock
+        self._metrics = metrics
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._policy = RetryPolicy(backoff, rng, before_retry=self._note)
         self._turn = asyncio.Lock()
@@ -101,7 +106,12 @@ class Committer:
             await self._commit_once(group, offsets)
 
         async with self._turn:
-            await self._retried(attempt, timeout, f"committing offsets of group {group!r}")
+            begun, failed = self._clock.monotonic(), True
+            try:
+                await self._retried(attempt, timeout, f"committing offsets of group {group!r}")
+                failed, self.last_error = False, None
+            finally:
+                self._metrics.commit(self._clock.monotonic() - begun, failed=failed)
 
     async def committed(
         self, partitions: Sequence[TopicPartition], timeout: float

@@ -23,6 +23,7 @@ from pyclient.consumer.group_consumer import ConsumerMember
 from pyclient.consumer.group_events import (
     Action,
     Adopt,
+    Adopted,
     CoordinatorFound,
     CoordinatorLost,
     Departing,
@@ -34,9 +35,13 @@ from pyclient.consumer.group_events import (
     RejoinWanted,
     Request,
     Revoke,
+    SendConsumerHeartbeat,
+    SendHeartbeat,
+    SendJoin,
     SendLeave,
     Ticked,
 )
+from pyclient.consumer.group_metrics import GroupMetrics
 from pyclient.consumer.group_requests import GroupRequests
 from pyclient.errors import ClientError, KafkaError, KafkaTimeout, MemberIdRequired
 
@@ -63,6 +68,7 @@ class Coordinator:
         rng: Random,
         on_task: Callable[[ThreadTask], None],
         on_error: Callable[[KafkaError], None],
+        metrics: GroupMetrics,
     ) -> None:
         assert config.group_id is not None
         self.group_id = config.group_id
@@ -71,6 +77,7 @@ class Coordinator:
         self._clock = clock
         self._on_task = on_task
         self._on_error = on_error
+        self._metrics = metrics
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._requests = _requests(cluster, config, lambda failures: backoff.delay(failures, rng), rng)
         self.member: Member = self._requests.member
@@ -83,9 +90,22 @@ class Coordinator:
 
     def feed(self, event: Event) -> None:
         """Takes in an event, and begins what the member decides."""
-        for action in self.member.step(event, self._clock.monotonic()):
+        now = self._clock.monotonic()
+        if isinstance(event, Adopted):
+            self._metrics.rebalance_done(now)
+        elif isinstance(event, Departing):
+            self._metrics.rebalance_given_up(lost=False)
+        for action in self.member.step(event, now):
+            self._count(action, now)
             self._carry_out(action)
         self._arm()
+
+    def _count(self, action: Action, now: float) -> None:
+        match action:
+            case SendJoin() | Revoke() | Adopt() | SendConsumerHeartbeat(epoch=0):
+                self._metrics.rebalance_begun(now)
+            case Lose():
+                self._metrics.rebalance_given_up(lost=True)
 
     def note_poll(self, now: float) -> bool:
         """The user polls, in whatever thread; whether `feed(Polled())` is needed, because the member is at rest."""
@@ -147,6 +167,7 @@ class Coordinator:
             self._timer = asyncio.get_running_loop().call_later(delay, self.feed, Ticked())
 
     async def _answer(self, action: Request) -> None:
+        begun = self._clock.monotonic()
         try:
             if isinstance(action, FindCoordinator):
                 event: Event = CoordinatorFound(await self._find())
@@ -164,6 +185,10 @@ class Coordinator:
             self.last_error = event.error
             if isinstance(event.error, COORDINATOR_GONE):
                 self._cluster.forget_coordinator(self.group_id)
+        if isinstance(action, (SendHeartbeat, SendConsumerHeartbeat)):
+            now, failed = self._clock.monotonic(), isinstance(event, Refused)
+            self._metrics.heartbeat(now - begun, now, failed=failed)
+            self.last_error = self.last_error if failed else None  # whatever it was, it is over
         self.feed(event)
 
     async def _find(self) -> int:

@@ -14,22 +14,19 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata
 from pyclient.consumer.batches import BatchSlice
-from pyclient.consumer.commit_desk import CommitDesk
-from pyclient.consumer.commits import Committer
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.coordinator import Coordinator, ThreadTask
+from pyclient.consumer.coordinator import ThreadTask
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetch_plan import high_bytes, low_bytes
 from pyclient.consumer.fetcher import Fetcher
-from pyclient.consumer.group_events import Adopt, Doubted, Event, Polled, Subscribed
+from pyclient.consumer.group_events import Adopt, Subscribed
+from pyclient.consumer.group_side import GroupSide
 from pyclient.consumer.list_offsets import OffsetFinder
 from pyclient.consumer.offsets import PositionFinder
-from pyclient.consumer.rebalance import Rebalances
 from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
 from pyclient.consumer.waiting import Waiting
 from pyclient.errors import (
     ClosedError,
-    CommitFailed,
     FencedInstanceId,
     KafkaError,
     KafkaTimeout,
@@ -81,27 +78,20 @@ class ConsumerCore:
         )
         self.waiting = Waiting(self.cluster.describe_failures)
         self.finder = OffsetFinder(self.cluster, config, clock=clock, rng=rng)
-        self.coordinator: Coordinator | None = None
-        if config.group_id is not None:
-            self.coordinator = Coordinator(
-                self.cluster, config, clock=clock, rng=rng, on_task=self._on_task, on_error=self._on_error
-            )
-        self.committer = Committer(
+        self.group = GroupSide(
             self.cluster,
             config,
-            rng=rng,
-            identity=self._identity,
-            on_moved=self._on_moved,
-            on_doubt=lambda: self.feed(Doubted()),
-        )
-        self.desk = CommitDesk(self.committer, config, clock, self.call)
-        self.rebalances = Rebalances(
             self.subscription,
             self.lock,
-            auto_commit=bool(config.enable_auto_commit),
-            feed=self.feed,
+            clock=clock,
+            rng=rng,
+            call=self.call,
+            on_task=self._on_task,
+            on_error=self._on_error,
             on_assignment=self.assignment_changed,
         )
+        self.coordinator, self.committer = self.group.coordinator, self.group.committer
+        self.desk, self.rebalances = self.group.desk, self.group.rebalances
         self.fetcher = Fetcher(
             self.cluster,
             self.subscription,
@@ -142,19 +132,16 @@ class ConsumerCore:
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know."""
-        if self.coordinator is not None:
-            await self.coordinator.depart(reason, timeout)
+        await self.group.leave(reason, timeout)
 
     async def shut_down(self) -> None:
         """Ends every request and closes every connection. Commits, callbacks and leaving are done before."""
         if self.ended:
             return
         self.ended = self.waiting.ended = True
-        if self.coordinator is not None:
-            self.coordinator.stop()
+        self.group.stop()
         self.fetcher.stop()
         self.positions_found.stop()
-        self.desk.stop()
         await self.cluster.close()
         self.waiting.pulse()
         self._notify()
@@ -175,11 +162,6 @@ class ConsumerCore:
             self.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError as error:
             raise ClosedError("the consumer's event loop is closed") from error
-
-    def feed(self, event: Event) -> None:
-        """Tells the group member something, from any thread."""
-        if self.coordinator is not None:
-            self.call(self.coordinator.feed, event)
 
     # ---- what the loop tells
 
@@ -210,10 +192,6 @@ class ConsumerCore:
         self.rebalances.add(task)
         self._notify()
 
-    def _on_moved(self) -> None:
-        if self.coordinator is not None:
-            self.coordinator.lost_coordinator()
-
     # ---- metadata
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
@@ -227,9 +205,7 @@ class ConsumerCore:
         if self.coordinator is None:
             self._assign_everything(metadata)
         else:
-            if matched:
-                self.coordinator.feed(Subscribed(self.subscription.topics))
-            self.coordinator.note_metadata(metadata)
+            self.group.note_metadata(metadata, matched=matched)
         self._changed(self._topic_errors(metadata))
 
     def _note_leaders(self, metadata: ClusterMetadata) -> None:
@@ -277,9 +253,9 @@ class ConsumerCore:
                 self.subscription.subscribe(topics)
         self.call(self._follow)
         if isinstance(topics, SubscriptionPattern):
-            self.feed(Subscribed((), topics.pattern))
+            self.group.feed(Subscribed((), topics.pattern))
         elif self.subscription.mode is Mode.TOPICS:
-            self.feed(Subscribed(self.subscription.topics))
+            self.group.feed(Subscribed(self.subscription.topics))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replaces the assignment by the user's own; the loop follows."""
@@ -327,8 +303,7 @@ class ConsumerCore:
 
     def keep_up(self, now: float) -> None:
         """What goes on while a poll waits: it counts as polling, and auto-commit commits what earlier ones returned."""
-        if self.coordinator is not None and self.coordinator.note_poll(now):
-            self.feed(Polled())
+        self.group.note_poll(now)
         if self.config.enable_auto_commit and self.desk.auto_commit_due(now):
             self.desk.auto_commit(self.positions(), now)
 
@@ -370,19 +345,6 @@ class ConsumerCore:
                 raise state.error
             return state.position if state.position >= 0 else None
 
-    def _identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
-        """Under what to commit. A member of a group commits only what is assigned to it."""
-        if self.coordinator is None or self.subscription.mode is Mode.MANUAL:
-            return -1, ""
-        identity = self.coordinator.member.commit_identity()
-        strangers = [partition for partition in partitions if partition not in self.subscription]
-        if strangers:
-            raise CommitFailed(
-                f"{self.coordinator.member.describe()}: {', '.join(map(str, strangers[:5]))} cannot be committed, "
-                f"because the group may have given it to another member; this one has {self.subscription.describe()}"
-            )
-        return identity
-
     # ---- state
 
     def wakeup(self) -> None:
@@ -393,7 +355,6 @@ class ConsumerCore:
     def health(self) -> dict[str, Any]:
         """See `Consumer.health`."""
         cluster = self.cluster.health()
-        member = self.coordinator.member if self.coordinator is not None else None
         workers = {
             "group": self.coordinator,
             "fetch": self.fetcher,
@@ -408,11 +369,7 @@ class ConsumerCore:
                 "nodes": list(cluster.nodes),
                 "connected_nodes": list(cluster.connected),
                 "last_failures": dict(cluster.last_failures),
-                "group_id": self.config.group_id,
-                "group_state": member.state.value if member is not None else None,
-                "member_id": member.member_id if member is not None else None,
-                "generation": member.generation if member is not None else None,
-                "coordinator": member.coordinator if member is not None else None,
+                **self.group.health(),
                 "subscription": sorted(self.subscription.topics),
                 "assignment": sorted(map(str, self.subscription.assignment())),
                 "lag": {

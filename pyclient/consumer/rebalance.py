@@ -67,6 +67,11 @@ class Rebalances:
         with self._lock:
             return self._tasks.popleft() if self._tasks else None
 
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for the next poll."""
+        return len(self._tasks)
+
     def expected(self) -> tuple[TopicPartition, ...]:
         """The assignment there will be when every task is done."""
         with self._lock:

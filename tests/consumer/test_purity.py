@@ -18,6 +18,7 @@ FORBIDDEN = {"asyncio", "socket", "threading", "time", "random"}
         "group_classic",
         "group_consumer",
         "group_events",
+        "group_metrics",
         "subscription",
         "fetch_session",
         "fetch_buffer",
