@@ -46,9 +46,12 @@ PATIENCE = 30.0
 class ConsumerTalk(Talk):
     """`topic` has 4 partitions, `other` 2. Members are called by the ids they choose."""
 
-    def prepare(self) -> None:
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers)
         self.ids: dict[UUID, str] = {}
         self.held: dict[str, dict[str, list[int]]] = {}
+
+    def prepare(self) -> None:
         super().prepare()
         self.grow(self.topic, 4)
         self.learn({self.topic: 4, self.other: 2})

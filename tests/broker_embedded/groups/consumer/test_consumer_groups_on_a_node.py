@@ -1,0 +1,121 @@
+"""Consumer groups inside a running broker: restarts, crashes, topics that go, and the options it obeys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
+
+
+def on(cluster: EmbeddedCluster, before: ConsumerTalk | None = None) -> ConsumerTalk:
+    """Members on this broker; those of `before` go on with their group and topics."""
+    talk = ConsumerTalk(cluster.bootstrap_servers)
+    if before is None:
+        talk.prepare()
+        return talk
+    talk.topic, talk.other, talk.group = before.topic, before.other, before.group
+    talk.ids, talk.held = before.ids, before.held
+    for name in before._people:
+        talk.connection(name)
+    assert talk.connection("admin").ask(FindCoordinatorRequest(key=talk.group), 1).error_code == 0
+    return talk
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_members_go_on_after_a_restart(tmp_path: Path, how: str) -> None:
+    with EmbeddedCluster(data_dir=str(tmp_path), processes=how == "kill") as cluster:
+        before = on(cluster)
+        before.enter("a")
+        before.enter("b", subscribed_topic_names=[], subscribed_topic_regex=before.topic)
+        told = before.parts(before.beat("a", 2).assignment)
+        assert told == {"<topic>": [0, 1]}
+        before.commit_as("a", 2)
+        here = before.group_is()
+        before.close()
+        if how == "kill":
+            cluster.kill()
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster:
+        after = on(cluster, before)
+        assert after.group_is() == here
+        assert after.beat("a", 2, owns={after.topic: [0, 1]}).member_epoch == 3
+        assert after.parts(after.beat("b", 3).assignment) == {"<topic>": [2, 3]}
+        [found] = after.fetch_as("a", 3, every=True).groups
+        assert [(part.partition_index, part.committed_offset) for part in found.topics[0].partitions] == [(0, 7)]
+        after.close()
+
+
+def test_members_lose_a_topic_that_is_deleted() -> None:
+    with EmbeddedCluster() as cluster:
+        talk = on(cluster)
+        talk.enter("a", talk.topic, talk.other)
+        request = DeleteTopicsRequest(topic_names=[talk.other], timeout_ms=1000)
+        assert talk.connection("admin").ask(request, 4).responses[0].error_code == 0
+        answer = talk.beat("a", 2)
+        assert talk.parts(answer.assignment) == {"<topic>": [0, 1, 2, 3]}
+        assert talk.beat("a", 2, owns={talk.topic: [0, 1, 2, 3]}).member_epoch == 3
+        talk.close()
+
+
+def classic_member(talk: ConsumerTalk, **more: Any) -> str:
+    member_id = talk.classic_join("k", talk.classic_join("k", "", **more).member_id, **more).member_id
+    talk.classic_sync("k", member_id, 1)
+    return str(member_id)
+
+
+@pytest.mark.parametrize(("profile", "given_up"), [("test", True), ("kafka", False)])
+def test_in_the_test_profile_a_silent_member_goes_after_ten_seconds(profile: str, given_up: bool) -> None:
+    config = {"group.initial.rebalance.delay.ms": "0"}
+    with EmbeddedCluster(profile=profile, config=config) as cluster:
+        talk = on(cluster)
+        member_id = classic_member(talk, session=45_000)
+        cluster.advance_time(9)
+        assert talk.classic_beat("k", member_id, 1).error_code == 0
+        cluster.advance_time(11)
+        code = talk.classic_beat("k", member_id, 1).error_code
+        assert code == (errors.UnknownMemberId.code if given_up else 0)
+        talk.close()
+
+
+@pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade", "bidirectional"])
+def test_the_migration_policy_decides_who_may_enter(policy: str) -> None:
+    with EmbeddedCluster(config={"group.consumer.migration.policy": policy}) as cluster:
+        talk = on(cluster)
+        classic_member(talk)
+        refused = policy in ("disabled", "downgrade")
+        assert talk.enter("a").error_code == (errors.GroupIdNotFound.code if refused else 0)
+        talk.close()
+        talk = on(cluster)
+        talk.enter("a")
+        joined = talk.classic_join("k", "")
+        mixed = errors.InconsistentGroupProtocol if policy == "disabled" else errors.MemberIdRequired
+        assert joined.error_code == mixed.code
+        talk.close()
+
+
+def test_a_group_that_may_not_be_downgraded_stays_a_consumer_group() -> None:
+    with EmbeddedCluster(config={"group.consumer.migration.policy": "upgrade"}) as cluster:
+        talk = on(cluster)
+        member_id = classic_member(talk)
+        talk.enter("a")
+        talk.beat("a", -1)
+        group = talk.group_is()
+        assert (group.error_code, [member.member_type for member in group.members]) == (0, [0])
+        assert talk.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
+        talk.close()
+
+
+def test_the_group_is_as_large_as_it_may_be() -> None:
+    with EmbeddedCluster(config={"group.consumer.max.size": 1}) as cluster:
+        talk = on(cluster)
+        talk.enter("a")
+        assert talk.enter("b").error_code == errors.GroupMaxSizeReached.code
+        assert talk.classic_join("k", "k").error_code == errors.GroupMaxSizeReached.code
+        assert talk.beat("a", 2).error_code == 0
+        talk.close()
