@@ -37,6 +37,14 @@ Members = Mapping[str, MemberSubscription]
 PartitionCounts = Mapping[str, int]
 
 
+class TopicsWithRacks(dict[str, int]):
+    """Partition counts that also know the racks of each partition's replicas, for members that say theirs (KIP-881)."""
+
+    def __init__(self, counts: Mapping[str, int], racks: Mapping[TopicPartition, frozenset[str]]) -> None:
+        super().__init__(counts)
+        self.racks = racks
+
+
 @dataclass(frozen=True, slots=True)
 class Assignor:
     """A named way to share partitions.
@@ -57,16 +65,87 @@ def assign_range(counts: PartitionCounts, members: Members) -> Assignment:
     """Neighbouring partitions of each topic to each member, one more to the first ones; as Java's RangeAssignor.
 
     Topics with the same number of partitions and the same members end up side by side, so that joins find both keys.
+    With racks (`TopicsWithRacks`) partitions first go, within the same shares, to members in a rack that has a
+    replica; side by side where that is possible for all topics of a kind (KIP-881).
     """
     assignment = _empty(members)
-    for topic, subscribers in _subscribers(counts, members).items():
-        share, extra = divmod(counts[topic], len(subscribers))
-        start = 0
-        for index, member in enumerate(subscribers):
-            stop = start + share + (index < extra)
-            assignment[member].extend(TopicPartition(topic, partition) for partition in range(start, stop))
-            start = stop
+    subscribers = _subscribers(counts, members)
+    shares = {topic: _Share(counts[topic], subscribers[topic]) for topic in subscribers}
+    near = _Nearness(counts, members, subscribers)
+    if near:
+        alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+        for topic in subscribers:
+            alike.setdefault((counts[topic], tuple(subscribers[topic])), []).append(topic)
+        groups = [topics for topics in alike.values() if len(topics) > 1] + [[topic] for topic in subscribers]
+        for topics in groups:
+            _give_near(topics, shares, near)
+    for topic, share in shares.items():
+        for member in subscribers[topic]:
+            while share.unassigned and share.may_take(member):
+                share.give(share.unassigned[0], member)
+        for number, member in sorted(share.owner.items()):
+            assignment[member].append(TopicPartition(topic, number))
     return assignment
+
+
+class _Share:
+    """Who gets which partition of one topic: nobody more than the range allows."""
+
+    def __init__(self, count: int, subscribers: Sequence[str]) -> None:
+        self.unassigned = list(range(count))
+        self.owner: dict[int, str] = {}
+        self.subscribers = subscribers
+        self._share, self._extra = divmod(count, len(subscribers))
+        self._taken = dict.fromkeys(subscribers, 0)
+
+    def may_take(self, member: str) -> bool:
+        """Whether the member gets one more; the extra ones go to whoever comes first."""
+        return self._taken[member] < self._share + (self._extra > 0)
+
+    def give(self, number: int, member: str) -> None:
+        """Gives the partition away."""
+        self.unassigned.remove(number)
+        self.owner[number] = member
+        self._taken[member] += 1
+        self._extra -= self._taken[member] > self._share
+
+
+def _give_near(topics: Sequence[str], shares: Mapping[str, _Share], near: _Nearness) -> None:
+    """Gives the partitions of one number, of all these topics, to one member that is near to every one of them."""
+    first = shares[topics[0]]
+    for number in list(first.unassigned):
+        for member in first.subscribers:
+            if all(
+                number in shares[topic].unassigned
+                and shares[topic].may_take(member)
+                and near(TopicPartition(topic, number), member)
+                for topic in topics
+            ):
+                for topic in topics:
+                    shares[topic].give(number, member)
+                break
+
+
+class _Nearness:
+    """Whether a member's rack has a replica. False as a whole where racks tell nothing apart: then nothing changes."""
+
+    def __init__(self, counts: PartitionCounts, members: Members, subscribers: Mapping[str, Sequence[str]]) -> None:
+        known = counts.racks if isinstance(counts, TopicsWithRacks) else {}
+        self._racks = {
+            partition: known.get(partition, frozenset())
+            for topic in subscribers
+            for partition in (TopicPartition(topic, number) for number in range(counts[topic]))
+        }
+        self._rack = {member: subscription.rack for member, subscription in members.items() if subscription.rack}
+        of_replicas = frozenset[str]().union(*self._racks.values())
+        of_members = set(self._rack.values())
+        self._matters = bool(of_members & of_replicas) and any(racks != of_replicas for racks in self._racks.values())
+
+    def __bool__(self) -> bool:
+        return self._matters
+
+    def __call__(self, partition: TopicPartition, member: str) -> bool:
+        return self._rack.get(member) in self._racks[partition]
 
 
 def assign_round_robin(counts: PartitionCounts, members: Members) -> Assignment:
@@ -83,17 +162,45 @@ def assign_round_robin(counts: PartitionCounts, members: Members) -> Assignment:
 
 
 def assign_sticky(counts: PartitionCounts, members: Members) -> Assignment:
-    """As even as subscriptions allow, moving as few partitions as that takes."""
+    """As even as subscriptions allow, moving as few partitions as that takes.
+
+    With racks (`TopicsWithRacks`), partitions that nobody has go to members in a rack that has a replica, as long as
+    that does not make loads uneven (KIP-881); what members have stays where it is.
+    """
     subscribers = _subscribers(counts, members)
     assignment = _still_owned(counts, members)
     taken = {partition for held in assignment.values() for partition in held}
-    for partition in _unassigned(counts, subscribers, taken):
+    free = list(_unassigned(counts, subscribers, taken))
+    near = _Nearness(counts, members, subscribers)
+    if near:
+        limit = sum(counts[topic] for topic in subscribers) // max(
+            1, len({m for each in subscribers.values() for m in each})
+        )
+        free = [partition for partition in free if not _give_to_near(partition, assignment, subscribers, near, limit)]
+    for partition in free:
         candidates = subscribers[partition.topic]
         assignment[min(candidates, key=lambda member: len(assignment[member]))].append(partition)
     _even_out(assignment, subscribers)
     for held in assignment.values():
         held.sort()
     return assignment
+
+
+def _give_to_near(
+    partition: TopicPartition,
+    assignment: Assignment,
+    subscribers: Mapping[str, Sequence[str]],
+    near: _Nearness,
+    limit: int,
+) -> bool:
+    """Gives it to the member with the fewest of those that are near and below the limit, if there is one."""
+    candidates = [
+        member for member in subscribers[partition.topic] if len(assignment[member]) < limit and near(partition, member)
+    ]
+    if not candidates:
+        return False
+    assignment[min(candidates, key=lambda member: len(assignment[member]))].append(partition)
+    return True
 
 
 def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Assignment:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from pyclient.assignment import (
     ASSIGNORS,
     MemberSubscription,
+    TopicsWithRacks,
     assign_cooperative_sticky,
     assign_eager_sticky,
     assign_range,
@@ -212,3 +215,65 @@ def test_eager_sticky_members_get_back_what_they_say_they_had() -> None:
     assert shape(assign_eager_sticky({"a": 6}, group)) == {"m0": "a3 a5", "m1": "a1 a2", "m2": "a0 a4"}
     late = {"m0": member("0 1", 4), "m1": member("0 1", 5)}
     assert shape(assign_eager_sticky({"a": 2}, late)) == {"m0": "a1", "m1": "a0"}
+
+
+# ---- racks (KIP-881)
+
+
+def racked(sizes: dict[str, int], where: str) -> TopicsWithRacks:
+    """`racked({"a": 2}, "a0:xy a1:z")`: partition 0 of a has replicas in the racks x and y, 1 in z."""
+    racks = {}
+    for entry in where.split():
+        name, _, letters = entry.partition(":")
+        racks[TopicPartition(name[:-1], int(name[-1]))] = frozenset(letters)
+    return TopicsWithRacks(sizes, racks)
+
+
+def in_racks(**racks: str) -> dict[str, MemberSubscription]:
+    return {member: MemberSubscription(("a", "b"), rack=rack or None) for member, rack in racks.items()}
+
+
+def test_range_gives_partitions_to_members_in_their_rack_within_the_same_shares() -> None:
+    sizes = racked({"a": 4}, "a0:y a1:x a2:y a3:x")
+    assert shape(assign_range(sizes, in_racks(m0="x", m1="y"))) == {"m0": "a1 a3", "m1": "a0 a2"}
+    crowded = racked({"a": 4}, "a0:y a1:y a2:y a3:x")
+    assert shape(assign_range(crowded, in_racks(m0="x", m1="y"))) == {"m0": "a2 a3", "m1": "a0 a1"}
+
+
+def test_range_keeps_topics_of_a_kind_side_by_side_where_racks_allow_it() -> None:
+    sizes = racked({"a": 2, "b": 2}, "a0:y a1:x b0:y b1:x")
+    assert shape(assign_range(sizes, in_racks(m0="x", m1="y"))) == {"m0": "a1 b1", "m1": "a0 b0"}
+
+
+def test_racks_that_tell_nothing_apart_change_nothing() -> None:
+    plain = shape(assign_range({"a": 4, "b": 3}, in_racks(m0="", m1="")))
+    everywhere = " ".join(f"a{n}:xy" for n in range(4)) + " " + " ".join(f"b{n}:xy" for n in range(3))
+    for group in (in_racks(m0="x", m1="y"), in_racks(m0="q", m1="r"), in_racks(m0="", m1="")):
+        assert shape(assign_range(racked({"a": 4, "b": 3}, everywhere), group)) == plain
+
+
+def test_sticky_gives_free_partitions_to_members_in_their_rack_and_leaves_held_ones() -> None:
+    sizes = racked({"a": 4}, "a0:y a1:x a2:y a3:x")
+    assert shape(assign_sticky(sizes, in_racks(m0="x", m1="y"))) == {"m0": "a1 a3", "m1": "a0 a2"}
+    held = {
+        "m0": MemberSubscription(("a",), (TopicPartition("a", 0),), 1, rack="x"),
+        "m1": MemberSubscription(("a",), rack="y"),
+    }
+    assert shape(assign_sticky(sizes, held)) == {"m0": "a0 a1", "m1": "a2 a3"}
+
+
+@given(counts, groups, st.data())
+def test_with_racks_every_partition_still_goes_to_exactly_one_member_and_shares_stay_as_even(
+    sizes: dict[str, int], group: dict[str, MemberSubscription], data: st.DataObject
+) -> None:
+    racks = {p: data.draw(st.frozensets(st.sampled_from("xyz"))) for p in all_partitions(sizes, group)}
+    placed = {m: replace(s, rack=data.draw(st.sampled_from([None, "x", "y", "z"]))) for m, s in group.items()}
+    for assign in (assign_range, assign_sticky):
+        plain, racked_ = assign(sizes, group), assign(TopicsWithRacks(sizes, racks), placed)
+        given_out = [partition for held in racked_.values() for partition in held]
+        assert sorted(given_out) == sorted(partition for held in plain.values() for partition in held)
+        assert all(p.topic in placed[m].topics for m, held in racked_.items() for p in held)
+        if assign is assign_range:
+            for topic in sizes:
+                loads = [sorted(sum(p.topic == topic for p in held) for held in a.values()) for a in (plain, racked_)]
+                assert loads[0] == loads[1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
+from pyclient.assignment import TopicsWithRacks
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.consumer.config import ConsumerConfig
@@ -38,6 +40,7 @@ from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pyclient.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +129,7 @@ class ClassicRequests(GroupRequests):
             log.warning("%s: assigns what is known: %s", self.member.describe(), error)
             metadata = self._cluster.metadata
         self._planned = {topic: metadata.partition_count(topic) for topic in topics}
-        counts = {topic: count for topic, count in self._planned.items() if count}
+        counts = _with_racks(metadata, {topic: count for topic, count in self._planned.items() if count})
         try:
             return plan(action.protocol, self._assignors, counts, action.members)
         except KafkaError:
@@ -178,3 +181,13 @@ class ClassicRequests(GroupRequests):
         response = await connection.request(request, version=version)
         if response.error_code:
             raise self._refusal(response.error_code, "LeaveGroup")
+
+
+def _with_racks(metadata: ClusterMetadata, counts: Mapping[str, int]) -> TopicsWithRacks:
+    """The partition counts, with the racks of the nodes that have each partition's replicas."""
+    racks: dict[TopicPartition, frozenset[str]] = {}
+    for topic in counts:
+        for info in metadata.topics[topic].partitions:
+            nodes = (metadata.nodes.get(node) for node in info.replicas)
+            racks[TopicPartition(topic, info.partition)] = frozenset(node.rack for node in nodes if node and node.rack)
+    return TopicsWithRacks(counts, racks)
