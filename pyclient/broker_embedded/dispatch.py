@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
 from pyclient.protocol.versions import API_KEYS
 
@@ -159,9 +160,26 @@ def _make_route(api_key: int, version: int) -> Route | None:
         return None
     handler = handler_of(name)
     request: type[Request[Any]] = handler.request  # type: ignore[attr-defined]
-    made = Route(name, codec.decoder(request, version), handler, request.response)
+    decode = codec.decoder(request, version)
+    made = Route(name, _lenient(decode) if name in _ONE_BYTE_MORE else decode, handler, request.response)
     _ROUTES[api_key << 16 | version] = made
     return made
+
+
+_ONE_BYTE_MORE: Final = frozenset({"AlterUserScramCredentials"})
+"""What librdkafka ends with one empty section of tags too many; Kafka reads over it."""
+
+
+def _lenient(decode: Callable[..., Request[Any]]) -> Callable[..., Request[Any]]:
+    def read(frame: memoryview, position: int) -> Request[Any]:
+        try:
+            return decode(frame, position)
+        except MalformedMessage:
+            if len(frame) <= position or frame[-1]:
+                raise
+            return decode(frame[:-1], position)
+
+    return read
 
 
 def handler_of(name: str) -> Handler:
