@@ -79,7 +79,10 @@ class GroupSoak:
         self.members.append(Member(process, diary))
 
     def leave(self, member: Member) -> None:
-        """It leaves the group properly."""
+        """It leaves the group properly, once it listens to that signal."""
+        while not member.diary.exists():
+            assert member.process.poll() is None, member.log.read_text()
+            time.sleep(0.02)  # between two looks
         member.process.send_signal(signal.SIGTERM)
         member.process.wait(60)
         assert member.process.returncode == 0, member.log.read_text()
