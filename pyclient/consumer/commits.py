@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -27,10 +28,12 @@ from pyclient.errors import (
     RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     from_code,
 )
+from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -52,8 +55,11 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Identity = Callable[[Iterable[TopicPartition]], tuple[int, str]]
 """Generation and member id under which these partitions may be committed; `CommitFailed` if they may not be."""
 
+TopicIds = Mapping[str, uuid.UUID]
+
 log = logging.getLogger(__name__)
 
+_COMMIT_BY_ID: Final = 10  # from this version on OffsetCommit names topics by their ids
 _BY_GROUP: Final = 8  # from this version on OffsetFetch takes several groups
 _STABLE: Final = 7  # from this version on it can be told to wait for transactions
 _ANYBODY: Final = (-1, "")
@@ -79,6 +85,7 @@ class Committer:
         on_doubt: Callable[[], None],
         clock: Clock,
         metrics: GroupMetrics,
+        id_of: Callable[[TopicPartition], uuid.UUID | None] | None = None,
     ) -> None:
         self.last_error: KafkaError | None = None
         self._cluster = cluster
@@ -88,6 +95,7 @@ class Committer:
         self._on_doubt = on_doubt
         self._clock = clock
         self._metrics = metrics
+        self._id_of = id_of
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._policy = RetryPolicy(backoff, rng, before_retry=self._note)
         self._turn = asyncio.Lock()
@@ -101,9 +109,10 @@ class Committer:
         group = self._group()
         if not offsets:
             return
+        topic_ids = self._topic_ids(offsets)
 
         async def attempt() -> None:
-            await self._commit_once(group, offsets)
+            await self._commit_once(group, offsets, topic_ids)
 
         async with self._turn:
             begun, failed = self._clock.monotonic(), True
@@ -144,8 +153,11 @@ class Committer:
 
     # ---- OffsetCommit
 
-    async def _commit_once(self, group: str, offsets: Offsets) -> None:
+    async def _commit_once(self, group: str, offsets: Offsets, topic_ids: TopicIds) -> None:
         generation, member_id = self._identity(offsets) if self._identity is not None else _ANYBODY
+        node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
+        connection = await self._cluster.connection(node)
+        version = connection.version_for(OffsetCommitRequest, _COMMIT_BY_ID if topic_ids else None)
         request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -154,15 +166,16 @@ class Committer:
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=topic_ids.get(topic, ZERO_UUID),
                     partitions=[_entry(number, offsets[TopicPartition(topic, number)]) for number in numbers],
                 )
                 for topic, numbers in split_by_topic(offsets).items()
             ],
         )
-        node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
-        response = await self._cluster.request(request, node_id=node)
+        response = await connection.request(request, version=version)
+        names = {topic_id: topic for topic, topic_id in topic_ids.items()} if version >= _COMMIT_BY_ID else {}
         codes = {
-            TopicPartition(topic.name, answer.partition_index): answer.error_code
+            TopicPartition(names.get(topic.topic_id, topic.name), answer.partition_index): answer.error_code
             for topic in response.topics
             for answer in topic.partitions
         }
@@ -173,18 +186,32 @@ class Committer:
             error = self._refusal(refused, generation, member_id)
             if isinstance(error.__cause__ or error, _DOUBTFUL):
                 self._on_doubt()
-            if isinstance(error, UnknownTopicOrPartition):
-                await self._check_existence(refused, error)
+            if isinstance(error, (UnknownTopicOrPartition, UnknownTopicId)):
+                await self._check_existence(refused, topic_ids, error)
             raise error
 
-    async def _check_existence(self, refused: Iterable[TopicPartition], error: KafkaError) -> None:
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
+        """The id of every topic as its positions were found in it; empty if one is not known.
+
+        Only the id tells a topic from another one that was made anew under its name, where these offsets mean nothing.
+        """
+        found = {}
+        for partition in partitions:
+            info = self._cluster.metadata.topics.get(partition.topic)
+            read = self._id_of(partition) if self._id_of is not None else None
+            found[partition.topic] = read or (info.topic_id if info is not None else ZERO_UUID)
+        return {} if ZERO_UUID in found.values() else found
+
+    async def _check_existence(self, refused: Iterable[TopicPartition], topic_ids: TopicIds, error: KafkaError) -> None:
         """`CommitFailed` if newer metadata knows no such topic either: it was deleted, and trying again is in vain."""
         asked = self._cluster.metadata.fetched_at
         patience = self._config.request_timeout_ms / 1000
         metadata = await self._cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, patience)
-        gone = sorted({topic for topic, _ in refused if _is_gone(metadata, topic)})
+        gone = sorted({topic for topic, _ in refused if _is_gone(metadata, topic, topic_ids)})
         if gone:
-            raise CommitFailed(f"{error}: topic {', '.join(gone)} does not exist (any more)") from error
+            raise CommitFailed(
+                f"{error}: topic {', '.join(gone)} does not exist (any more), or was made anew since"
+            ) from error
 
     def _refusal(self, codes: Mapping[TopicPartition, int], generation: int, member_id: str) -> KafkaError:
         """One error for all partitions: one that cannot be retried, if there is any."""
@@ -240,9 +267,13 @@ class Committer:
         return {partition: found[partition] for partition in partitions}
 
 
-def _is_gone(metadata: ClusterMetadata, topic: str) -> bool:
+def _is_gone(metadata: ClusterMetadata, topic: str, topic_ids: TopicIds) -> bool:
     info = metadata.topics.get(topic)
-    return info is not None and not info.partitions and info.error_code == UnknownTopicOrPartition.code
+    if info is None:
+        return False
+    if not info.partitions:
+        return info.error_code == UnknownTopicOrPartition.code
+    return info.topic_id != topic_ids.get(topic, info.topic_id)
 
 
 def _entry(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:

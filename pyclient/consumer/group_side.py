@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -61,6 +62,7 @@ class GroupSide:
             on_doubt=lambda: self.feed(Doubted()),
             clock=clock,
             metrics=self._metrics,
+            id_of=self._topic_id,
         )
         self.desk = CommitDesk(self.committer, config, clock, call)
         self.rebalances = Rebalances(
@@ -102,6 +104,11 @@ class GroupSide:
     def _on_moved(self) -> None:
         if self.coordinator is not None:
             self.coordinator.lost_coordinator()
+
+    def _topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        """The id of the topic that the position of an assigned partition belongs to; None if there is none, yet."""
+        state = self._subscription.find(partition)
+        return state.topic_id if state is not None and state.topic_id.int else None
 
     def _identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
         """Under what to commit. A member of a group commits only what is assigned to it."""

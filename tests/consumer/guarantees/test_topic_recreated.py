@@ -5,7 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from pyclient import Admin, NewTopic
+import pytest
+
+from pyclient import Admin, NewTopic, errors
+from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_faces import Faces, partitions, read, values
 
 Produce = Callable[..., None]
@@ -36,3 +39,20 @@ def test_a_group_reads_a_new_topic_of_the_same_name_from_its_beginning(
     assert values(read(consumer, 8)) == [b"new %d" % n for n in range(8)]
     consumer.commit()
     assert consumer.committed(partitions(topic, 0))[topic, 0].offset == 8
+
+
+def test_an_offset_of_the_old_topic_is_never_committed_for_the_new_one(
+    consumers: Faces, admin: Admin, produce: Produce, group: str, cluster: EmbeddedCluster
+) -> None:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, partitions=1)])
+    produce(topic, *[b"old %d" % n for n in range(5)])
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False, client_id="unaware")
+    assert len(read(consumer, 5)) == 5
+    with cluster.faults.delay("Metadata", 0.3, client="unaware", times=None):  # so that it does not hear of it in time
+        make_anew(admin, topic)
+        with pytest.raises(errors.CommitFailed, match=f"{topic} does not exist .any more., or was made anew"):
+            consumer.commit({(topic, 0): 5})
+    other = consumers(group_id=group)
+    found = other.committed(partitions(topic, 0))[topic, 0]
+    assert found is None

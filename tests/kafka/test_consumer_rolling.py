@@ -1,0 +1,106 @@
+"""A rolling restart of a real three-node Kafka: a group reads on, commits, and is not rebalanced."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from pyclient import Admin, Consumer, Producer
+from pyclient import NewTopic as Topic
+from tests.consumer.consumer_faces import Diary, poll_until, shares
+from tests.kafka.runner import RealKafka
+
+PARTITIONS = 6
+
+
+class Load:
+    """A producer that sends a number every few milliseconds until it is told to stop; no send may fail."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.sent = 0
+        self.failures: list[BaseException] = []
+        self._stop = threading.Event()
+        self._servers, self._topic = servers, topic
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            with Producer(self._servers) as producer:
+                while not self._stop.wait(0.02):
+                    producer.send(self._topic, b"%d" % self.sent, partition=self.sent % PARTITIONS)
+                    self.sent += 1
+                producer.flush()
+        except BaseException as error:
+            self.failures.append(error)
+
+    def stop(self) -> int:
+        """How many were sent, all of them delivered."""
+        self._stop.set()
+        self._thread.join()
+        return self.sent
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
+    protocol: str, three_nodes: RealKafka, topic: str, group: str
+) -> None:
+    servers = three_nodes.bootstrap_servers
+    with Admin(servers) as admin:
+        admin.create_topics([Topic(topic, PARTITIONS, 3)])
+    options = {"group_id": group, "group_protocol": protocol, "auto_offset_reset": "earliest"}
+    diaries = Diary(), Diary()
+    members = [Consumer(bootstrap_servers=servers, config=options) for _ in diaries]
+    seen: Counter[bytes] = Counter()
+    longest = 0.0
+
+    def read_until(condition: Callable[[], bool], seconds: float) -> None:
+        nonlocal longest
+        deadline = last = time.monotonic()
+        deadline += seconds
+        while not condition():
+            for member in members:
+                for record in member.poll(0.05):
+                    seen[record.value] += 1
+                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            assert time.monotonic() < deadline, [member.health() for member in members]
+
+    try:
+        for member, diary in zip(members, diaries, strict=True):
+            member.subscribe(topic, listener=diary)
+        poll_until(members, lambda: sorted(map(len, shares(members))) == [3, 3], rounds=1000)
+        for diary in diaries:
+            diary.lines.clear()
+        with Load(servers, topic) as load:
+            for node in (1, 2, 3):
+                for step in (three_nodes.stop, three_nodes.restart):
+                    doing = threading.Thread(target=step, args=(node,))
+                    doing.start()
+                    read_until(lambda doing=doing: not doing.is_alive(), 200)  # type: ignore[misc]
+                    for member in members:
+                        member.commit()
+                reached = load.sent
+                read_until(lambda reached=reached: seen.total() >= reached, 60)  # type: ignore[misc]
+            sent = load.stop()
+        assert load.failures == []
+        read_until(lambda: seen.total() >= sent, 60)
+        assert longest < 30
+        assert seen == Counter(b"%d" % n for n in range(sent))
+        assert [diary.lines for diary in diaries] == [[], []]
+    finally:
+        for member in members:
+            member.close(timeout=5)
+        for node in (1, 2, 3):
+            if three_nodes._nodes[node - 1].process is None:
+                three_nodes.restart(node)
