@@ -74,15 +74,19 @@ class ArrayOf(Kind):
 class Nested(Kind):
     """The fields of another part, one after the other."""
 
-    __slots__ = ("cls",)
+    __slots__ = ("_plain", "cls")
 
     def __init__(self, cls: type) -> None:
         super().__init__(cls.__name__, BLANK)
         self.cls = cls
+        self._plain: bool | None = None
 
     def is_plain(self) -> bool:
         """Whether the part has neither lists nor parts in it."""
-        return not any(isinstance(each.kind, ArrayOf | Nested) for each in self.cls.__fields__)  # type: ignore[attr-defined]
+        if self._plain is None:  # every message that is made asks
+            fields = self.cls.__fields__  # type: ignore[attr-defined]
+            self._plain = not any(isinstance(each.kind, ArrayOf | Nested) for each in fields)
+        return self._plain
 
 
 BOOL: Final = Fixed("Bool", "?", 1, False)

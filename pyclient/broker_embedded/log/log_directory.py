@@ -16,7 +16,7 @@ from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
 from pyclient.broker_embedded.log.flusher import Flusher
 from pyclient.broker_embedded.log.identity import identify
 from pyclient.broker_embedded.log.partition_log import PartitionLog
-from pyclient.broker_embedded.log.side_thread import SideThread
+from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
 from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
@@ -162,7 +162,8 @@ class LogDirectory:
         )
         opened.cleaned_to = self._checkpoint(checkpoints.CLEANER_OFFSETS).get(at, 0)
         if self._fs.durable:
-            opened.on_roll = self._flusher.submit
+            opened.flush_later = self._flusher.submit
+        opened.remove_later = self._remove
         self._unopened.pop(at, None)
         self._logs[at] = opened
         return opened
@@ -194,8 +195,27 @@ class LogDirectory:
         """Removes the directories of deleted partitions whose delay is over."""
         due = [path for when, path in self._doomed if when <= now_ms]
         self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
-        for path in due:
-            self._fs.remove_tree(path)
+        if due:
+            self._remove(due)
+
+    def _remove(self, paths: list[str]) -> None:
+        """Removes files and directories of what was deleted. Large ones take long: beside the loop, if there is one."""
+
+        def remove() -> None:
+            for path in paths:
+                if path.endswith(_DELETED):
+                    self._fs.remove_tree(path)
+                else:
+                    self._fs.remove(path)
+
+        def done(_answer: None, failure: Exception | None) -> None:
+            if failure is not None and not isinstance(failure, Dropped):
+                log.error("deleted files stay until the next start: %s", failure)
+
+        if self.side.wake is None:
+            remove()
+        else:
+            self.side.submit(remove, done)
 
     # Checkpoints
 
@@ -239,6 +259,7 @@ class LogDirectory:
     def close(self, clean: bool = True) -> None:
         """Closes every log. A clean close spares the next start all checks; else files are only let go of."""
         self.side.close(wait=clean)
+        self.side.wake = None
         for opened in self._logs.values():
             try:
                 opened.close(clean)

@@ -55,7 +55,10 @@ class LogManager(LogDirectory):
                 self._opened(at, _has_closed_segments)
             if compacted[at.topic] or count % _LOOKS == 0:
                 yield None
-        return (yield from self._compaction().due(list(self._logs.values()), now_ms))
+        logs = [opened for opened in self._logs.values() if opened.config.compacts]
+        if not logs:
+            return 0
+        return (yield from self._compaction().due(logs, now_ms))
 
     def compact_now(self, topic: str | None = None) -> int:
         """Compacts every log that may be (of one topic), however little is dirty; how many rounds that took.

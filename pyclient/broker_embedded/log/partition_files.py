@@ -11,7 +11,7 @@ from pyclient.broker_embedded.log.checkpoints import (
     write_topic_id,
 )
 from pyclient.broker_embedded.log.epoch_cache import EpochCache
-from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.filesystem import File, FileSystem
 
 
 class PartitionFiles:
@@ -21,7 +21,7 @@ class PartitionFiles:
     disk fails.
     """
 
-    __slots__ = ("_directory", "_fs", "_saved", "_synced", "_topic_id", "epochs", "exist")
+    __slots__ = ("_changes", "_directory", "_fs", "_saved", "_synced", "_topic_id", "epochs", "exist")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class PartitionFiles:
         self._topic_id = topic_id
         self.epochs = epochs
         self.exist = exist
+        self._changes = 0
         self._saved = saved
         self._synced = exist and saved
 
@@ -53,6 +54,7 @@ class PartitionFiles:
         """`epoch` begins at `offset`; -1 is no epoch."""
         if epoch >= 0 and self.epochs.assign(epoch, offset):
             self._saved = self._synced = False
+            self._changes += 1
 
     def truncate_epochs(self, *, start: int | None = None, end: int | None = None) -> None:
         """Forgets what was before offset `start`, or from offset `end` on."""
@@ -66,17 +68,28 @@ class PartitionFiles:
             self._fs.replace(self._path(LEADER_EPOCHS), render_epochs(self.epochs), sync=False)
             self._saved = True
             self._synced = False
+            self._changes += 1
+
+    def begin_sync(self) -> tuple[list[File], int]:
+        """The files that are to be synced, and what `synced` is to be told afterwards."""
+        if not self.exist or self._synced:
+            return [], self._changes
+        if not self._saved:
+            self.save()
+        names = (LEADER_EPOCHS,) if self._topic_id is None else (LEADER_EPOCHS, PARTITION_METADATA)
+        return [self._fs.file(self._path(name)) for name in names], self._changes
+
+    def synced(self, changes: int) -> None:
+        """The files are on the disk (their names are when the directory is synced)."""
+        self._synced = self._synced or changes == self._changes
 
     def sync(self) -> None:
-        """Returns when the files are on the disk (their names are when the directory is synced)."""
-        if self.exist and not self._synced:
-            if not self._saved:
-                self.save()
-            for name in (LEADER_EPOCHS,) if self._topic_id is None else (LEADER_EPOCHS, PARTITION_METADATA):
-                file = self._fs.file(self._path(name))
-                file.sync()
-                file.close()
-            self._synced = True
+        """Returns when the files are on the disk."""
+        files, changes = self.begin_sync()
+        for file in files:
+            file.sync()
+            file.close()
+        self.synced(changes)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"

@@ -10,7 +10,7 @@ from pyclient.broker_embedded.log.segment import SWAP, Segment
 
 
 class Segments:
-    """Never empty: `active`, the last one, is written to. Files of dropped segments are removed by `remove_doomed`."""
+    """Never empty: `active`, the last one, is written to. `take_doomed` tells which files of dropped ones may go."""
 
     __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "active")
 
@@ -107,13 +107,12 @@ class Segments:
         paths = self._segments[index].mark_deleted(keep_snapshot=keep_snapshot)
         self._doomed += [(due_ms, path) for path in paths]
 
-    def remove_doomed(self, now_ms: int) -> None:
-        """Removes the files of dropped segments that are due (epoch ms)."""
-        if self._doomed:
-            due = [path for when, path in self._doomed if when <= now_ms]
+    def take_doomed(self, now_ms: int) -> list[str]:
+        """The files of dropped segments that are due (epoch ms) to be removed, which is then the caller's business."""
+        due = [path for when, path in self._doomed if when <= now_ms]
+        if due:
             self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
-            for path in due:
-                self._fs.remove(path)
+        return due
 
     def sync(self, from_offset: int, log_end: int) -> None:
         """Returns when the batches from `from_offset` on, and their indexes, are on the disk."""

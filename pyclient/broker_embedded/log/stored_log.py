@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from pyclient import errors
+from pyclient.broker_embedded.log.filesystem import File
 from pyclient.broker_embedded.log.log_state import LogState
 from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, remove_snapshot, write_snapshot
 from pyclient.broker_embedded.log.producer_state import ProducerState
@@ -13,14 +16,31 @@ from pyclient.broker_embedded.log.recovery import load_producers
 from pyclient.broker_embedded.log.retention import SegmentFacts, expired
 from pyclient.broker_embedded.log.segment import Segment
 
+log = logging.getLogger("pyclient.broker_embedded")
+
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 _SNAPSHOT_BYTES: Final = 4 << 20  # a crash costs reading the headers of so many bytes before the recovery point
 
 
-class StoredLog(LogState):
-    """A log whose files are rolled, dropped, cut and synced. `on_roll` is told of each segment that was closed."""
+class PendingFlush(NamedTuple):
+    """Work on the disk that may be done by any thread: `files` are synced, then `names`; then `done` is told."""
 
-    on_roll: Callable[[StoredLog, Segment], None] | None = None
+    owner: StoredLog
+    files: list[File]
+    names: Callable[[], None]
+    done: Callable[[], None]
+
+
+class StoredLog(LogState):
+    """A log whose files are rolled, dropped, cut and synced.
+
+    `flush_later`, if it is set, is given what may reach the disk some time later: segments that were closed, and what
+    `flush.ms` is over for. `remove_later` is given files to remove. Without them all of that is waited for.
+    """
+
+    flush_later: Callable[[PendingFlush], None] | None = None
+    remove_later: Callable[[list[str]], None] | None = None
+    _cuts = 0
 
     # The start of the log
 
@@ -34,14 +54,14 @@ class StoredLog(LogState):
         try:
             active.finish()
             self._write_snapshot()
-            self._files.sync()
+            self._files.begin_sync()
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
         segment = self.segments.begin(self.end_offset, self.config.index_interval_bytes)
         self._snapshot_position = 0
         active.synced = False
-        if self.on_roll is not None:
-            self.on_roll(self, active)
+        if self.flush_later is not None:
+            self.flush_later(self._pending([active], partial(self.segment_flushed, active)))
         else:
             self.flush()
         return segment
@@ -49,7 +69,7 @@ class StoredLog(LogState):
     def apply_retention(self, now_ms: int) -> int:
         """Drops segments that are too old, too much, or before the log's start; how many. Forgets idle producers."""
         self.producers.expire(now_ms, PRODUCER_EXPIRATION_MS)
-        self.segments.remove_doomed(now_ms)
+        self.remove_doomed(now_ms)
         facts = [self._facts(segment) for segment in self.segments]
         count = expired(
             facts, self.config, now_ms=now_ms, start_offset=self.start_offset, high_watermark=self.high_watermark
@@ -59,8 +79,17 @@ class StoredLog(LogState):
                 self.roll()
             self.segments.drop_oldest(count, now_ms + self.config.file_delete_delay_ms)
             self._start_at(max(self.start_offset, self.segments.first_offset))
-            self.segments.remove_doomed(now_ms)
+            self.remove_doomed(now_ms)
         return count
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Has the files of dropped segments removed that are due."""
+        due = self.segments.take_doomed(now_ms)
+        if due and self.remove_later is not None:
+            self.remove_later(due)
+            return
+        for path in due:
+            self._fs.remove(path)
 
     def _facts(self, segment: Segment) -> SegmentFacts:
         timestamp = segment.largest_timestamp
@@ -111,6 +140,7 @@ class StoredLog(LogState):
         self.producers = ProducerState(self._name)
 
     def _end_at(self, offset: int) -> None:
+        self._cuts += 1
         self.end_offset = offset
         self.cleaned_to = min(self.cleaned_to, offset)
         self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
@@ -159,7 +189,38 @@ class StoredLog(LogState):
             self._unflushed_since = now_ms
         elif now_ms - self._unflushed_since >= self.config.flush_ms:
             self._unflushed_since = None
+            self._flush_later()
+
+    def _pending(self, segments: list[Segment], then: Callable[[], None]) -> PendingFlush:
+        files, changes = self._files.begin_sync()
+        cuts = self._cuts
+        for segment in segments:
+            segment.write_indexes()
+            files += segment.files()
+
+        def done() -> None:
+            self._files.synced(changes)
+            if cuts == self._cuts:  # else there may be other batches at the same offsets by now
+                then()
+
+        return PendingFlush(self, files, partial(self._fs.sync_directory, self.directory), done)
+
+    def _flush_later(self) -> None:
+        """Begins to bring everything appended so far to the disk, and does not wait for it."""
+        if self.flush_later is None or not self._files.exist:
             self.flush()
+            return
+        end = self.end_offset
+        segments = [segment for segment in self.segments.since(self.recovery_point) if segment.size]
+        try:
+            pending = self._pending(segments, partial(self._flushed_to, end))
+        except OSError as error:
+            log.error("%r: the flush cannot begin, and is tried again later: %s", self, error)
+            return
+        self.flush_later(pending)
+
+    def _flushed_to(self, offset: int) -> None:
+        self.recovery_point = max(self.recovery_point, min(offset, self.end_offset))
 
     def segment_flushed(self, segment: Segment) -> None:
         """A closed segment is on the disk; so is the log up to its end, if everything before it was."""
@@ -191,7 +252,7 @@ class StoredLog(LogState):
                 self.segments.active.finish()
                 self._write_snapshot()
                 self.flush()
-                self.segments.remove_doomed(self._clock.time_ms() + self.config.file_delete_delay_ms)
+                self.remove_doomed(self._clock.time_ms() + self.config.file_delete_delay_ms)
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: it cannot be closed in order: {error}") from error
         finally:

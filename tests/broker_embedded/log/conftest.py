@@ -6,7 +6,7 @@ import errno
 import os
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,8 @@ class FaultyFile(RealFile):
         return self._fs
 
     def pread(self, length: int, position: int) -> bytes:
+        if self._faults.reads_fail:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         data = super().pread(length, position)
         self._faults.bytes_read += len(data)
         return data
@@ -189,6 +191,7 @@ class FaultyFile(RealFile):
         super().truncate(size)
 
     def sync(self) -> None:
+        self._faults.told_of_slow_work()
         if self._faults.sync_fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self._faults.synced[self.path] = Path(self.path).read_bytes()
@@ -205,9 +208,23 @@ class FaultyFileSystem(RealFileSystem):
         self.room: int | None = None
         self.truncate_fails = False
         self.sync_fails = False
+        self.reads_fail = False
         self.renames_left: int | None = None
+        self.on_slow: Callable[[], object] | None = None
         self.bytes_read = 0
         self.synced: dict[str, bytes] = {}
+
+    def told_of_slow_work(self) -> None:
+        """Something waits for the disk."""
+        if self.on_slow is not None:
+            self.on_slow()
+
+    def remove(self, path: str) -> None:
+        self.told_of_slow_work()
+        super().remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.told_of_slow_work()
 
     def file(self, path: str) -> FaultyFile:
         return FaultyFile(self, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,99 @@ def test_after_a_loss_of_power_everything_that_was_flushed_is_there(
     assert found == written[: len(found)]
     assert bench.append(log, b"new", leader_epoch=epoch + 1).base_offset == log.end_offset - 1
     bench.close()
+
+
+def test_no_fsync_and_no_removal_happens_on_the_logs_thread(bench: Any) -> None:
+    """Once a node looks after the logs; what a roll and `flush.ms` and retention leave to do is done beside it."""
+    bench.configure(flush_ms=1000, retention_ms=1000, index_interval_bytes=0)
+    bench.fs.durable = True
+    manager = bench.manager()
+    manager.open()
+    manager.side.wake = lambda: None
+    log = manager.create("t", bench.topic_id, 0, bench.config)
+    threads: set[str] = set()
+    bench.fs.on_slow = lambda: threads.add(threading.current_thread().name)
+    bench.append(log, b"a")
+    log.roll()
+    bench.append(log, b"b")
+    manager.flush_due(bench.now)
+    manager.flush_due(bench.now + 1000)
+    manager.side.settle()
+    assert (log.recovery_point, threads) == (2, {"pyclient-log-disk"})
+    assert {"leader-epoch-checkpoint", "partition.metadata"} <= {Path(path).name for path in bench.fs.synced}
+    assert manager.run_retention(bench.now + 5000) == 2
+    manager.run_retention(bench.now + 5000)
+    manager.side.settle()
+    assert not [name for name in bench.names() if name.endswith(".deleted")]
+    assert threads == {"pyclient-log-disk"}
+    bench.fs.on_slow = None
+    manager.close()
+
+
+def test_a_sync_that_fails_beside_the_work_takes_only_its_log_offline(bench: Any, caplog: Any) -> None:
+    bench.fs.durable = True
+    manager = bench.manager()
+    manager.open()
+    logs = [manager.create("t", bench.topic_id, partition, bench.config) for partition in (0, 1)]
+    for log in logs:
+        bench.append(log, b"a")
+    bench.fs.sync_fails = True
+    logs[0].roll()
+    manager.side.settle()
+    bench.fs.sync_fails = False
+    with pytest.raises(errors.KafkaStorageError, match="offline"):
+        bench.append(logs[0], b"b")
+    assert bench.values(logs[0]) == [b"a"]
+    logs[1].roll()
+    bench.append(logs[1], b"b")
+    manager.side.settle()
+    assert logs[1].recovery_point == 1
+    manager.close()
+
+
+def test_a_log_that_was_cut_does_not_take_an_older_flush_for_its_own(bench: Any) -> None:
+    bench.configure(flush_ms=0)
+    log = bench.open(high_watermark=0)
+    pending: list[Any] = []
+    log.flush_later = pending.append
+    for value in (b"a", b"b"):
+        bench.append(log, value)
+    log.flush_if_due(bench.now)
+    log.flush_if_due(bench.now)
+    log.truncate_to(1)
+    bench.append(log, b"c")
+    (flush,) = pending
+    flush.done()
+    assert log.recovery_point == 0
+
+
+def test_a_read_that_fails_is_an_error_of_its_partition(bench: Any) -> None:
+    log = bench.open()
+    bench.append(log, b"a")
+    bench.fs.reads_fail = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.read_bytes(0, 1 << 20)
+    bench.fs.reads_fail = False
+    assert bench.values(log) == [b"a"]
+
+
+@pytest.mark.parametrize("what", ["append", "roll", "checkpoint"])
+def test_a_full_disk_refuses_and_recovers_when_there_is_room(bench: Any, what: str, caplog: Any) -> None:
+    bench.configure(index_interval_bytes=0)
+    manager = bench.manager()
+    manager.open()
+    log = manager.create("t", bench.topic_id, 0, bench.config)
+    bench.append(log, b"a")
+    work = {"append": lambda: bench.append(log, b"b" * 100), "roll": log.roll, "checkpoint": manager.flush_checkpoints}
+    bench.fs.room = 0
+    for _ in range(2):
+        with pytest.raises(OSError if what == "checkpoint" else errors.KafkaStorageError, match="No space left"):
+            work[what]()
+    assert (bench.values(log), log.failure) == ([b"a"], None)
+    bench.fs.room = None
+    work[what]()
+    bench.append(log, b"c")
+    values = bench.values(log)
+    manager.close()
+    assert (values[0], values[-1]) == (b"a", b"c")
+    assert bench.values(bench.open()) == values

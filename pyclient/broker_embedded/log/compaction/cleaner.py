@@ -99,8 +99,9 @@ class CleaningRound:
         put, first = self._offsets.put, self._plan.first_dirty
         for rows in chunks(plain, opened):
             for record in rows:
-                if record.offset >= first and record.key is not None and not put(record.key, record.offset):
-                    self._offsets.end = record.offset
+                key, offset = record.key, record.offset
+                if key is not None and offset >= first and not put(key, offset):
+                    self._offsets.end = offset
                     return False
             if len(rows) == ROWS_AT_ONCE:
                 yield None

@@ -33,16 +33,15 @@ class Compactor:
         self._refused: set[StoredLog] = set()
 
     def due(self, logs: Sequence[StoredLog], now_ms: int) -> Steps[int]:
-        """Compacts what is dirty enough, until nothing is; how many rounds that took."""
+        """Compacts those of the logs that are dirty enough, until none is; how many rounds that took."""
         rounds = 0
         failed: set[StoredLog] = set()
         while True:
             best: tuple[float, StoredLog, CleaningPlan] | None = None
-            compacted = [owner for owner in logs if owner.config.compacts and owner not in self._refused]
-            for count, owner in enumerate(compacted):
+            for count, owner in enumerate(logs):
                 if count % _LOOKS == _LOOKS - 1:
                     yield None
-                if owner not in failed and not owner.closed:
+                if owner not in failed and owner not in self._refused and not owner.closed:
                     plan = self._plan(owner, now_ms)
                     if plan.is_due(owner.config) and (best is None or plan.dirty_ratio > best[0]):
                         best = plan.dirty_ratio, owner, plan

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap, fingerprint
 from pyclient.broker_embedded.log.compaction.rewriting import (
@@ -21,7 +21,7 @@ from pyclient.broker_embedded.log.producer_state import ProducerEntry
 from pyclient.broker_embedded.log.replay import read_marker
 from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
-from pyclient.records import BatchHeader, read_header
+from pyclient.records import BatchHeader, Record, read_header
 
 _LARGE: Final = 1 << 16  # bytes in one batch from which (de)compressing it is work for another thread
 
@@ -103,12 +103,10 @@ class BatchFilter:
         keep = bytearray()
         tombstones, newest = False, -1
         for rows in chunks(plain, opened):
-            for record in rows:
-                stays = self._stays(record.key, record.value, record.offset, header)
-                keep.append(stays)
-                if stays:
-                    tombstones = tombstones or record.value is None
-                    newest = max(newest, record.timestamp_ms)
+            for record in self._choose(rows, keep, header):
+                tombstones = tombstones or record.value is None
+                if record.timestamp_ms > newest:
+                    newest = record.timestamp_ms
             if len(rows) == ROWS_AT_ONCE:
                 yield None
         if not any(keep):
@@ -118,13 +116,20 @@ class BatchFilter:
             return KeptBatch(batch, header)
         return (yield from self._rewritten(plain, opened, header, keep, newest, starts_horizon=starts_horizon))
 
-    def _stays(self, key: bytes | None, value: bytes | None, offset: int, header: BatchHeader) -> bool:
-        offsets = self._offsets
-        if offset >= offsets.end:
-            return True
-        if key is None or offset < offsets.offsets.get(fingerprint(key), -1):
-            return False
-        return value is not None or not header.has_delete_horizon or self._now_ms < header.base_timestamp
+    def _choose(self, rows: list[Record[Any, Any]], keep: bytearray, header: BatchHeader) -> Iterator[Record[Any, Any]]:
+        """The records that stay; `keep` gets a truth value for each one."""
+        end, known = self._offsets.end, self._offsets.offsets.get
+        tombstones_stay = not header.has_delete_horizon or self._now_ms < header.base_timestamp
+        for record in rows:
+            offset, key = record.offset, record.key
+            stays = offset >= end or (
+                key is not None
+                and offset >= known(fingerprint(key), -1)
+                and (tombstones_stay or record.value is not None)
+            )
+            keep.append(stays)
+            if stays:
+                yield record
 
     def _rewritten(
         self,

@@ -36,10 +36,6 @@ class OffsetMap:
         self.end = offset + 1
         return True
 
-    def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether nothing newer with that key is known."""
-        return offset >= self.offsets.get(fingerprint(key), -1)
-
     def __len__(self) -> int:
         return len(self.offsets)
 
