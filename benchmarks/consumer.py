@@ -3,7 +3,7 @@
 `python -m benchmarks.consumer [--only NAME] [--runs N] [--count N] [--bootstrap-servers HOST:PORT]`
 
 NAME is one of small (100 B), large (1 KB), packed (100 B in lz4), memory. Clients take turns, each in a process of its
-own that has imported what it needs and met the cluster; the first round does not count. All read the same topic, which
+own that has read a part of it before; the first round does not count. All read the same topic, which
 is in the page cache. The slower ones get fewer records: rates are compared, not times. Exits with 1 when a goal is
 missed. Without `--bootstrap-servers` everything runs on the embedded broker in its own process, then on a real Kafka.
 """
