@@ -100,6 +100,7 @@ class Controls:
     # -- the broker
 
     async def describe(self, _name: str, _values: Values) -> Any:
+        """`GET /`: what there is."""
         return {
             "broker": self._state(),
             "endpoints": [
@@ -114,6 +115,7 @@ class Controls:
         }
 
     async def state(self, _name: str, _values: Values) -> Any:
+        """`GET /broker`: how the broker is."""
         return self._state()
 
     def _state(self) -> Any:
@@ -130,18 +132,22 @@ class Controls:
         }
 
     async def start(self, _name: str, _values: Values) -> Any:
+        """`POST /broker/start`: start it again, on its port and data."""
         await self._host.start()
         return self._state()
 
     async def stop(self, _name: str, _values: Values) -> Any:
+        """`POST /broker/stop`: stop it cleanly."""
         await self._host.stop()
         return self._state()
 
     async def kill(self, _name: str, _values: Values) -> Any:
+        """`POST /broker/kill`: end it as a crash would: nothing is flushed or marked."""
         await self._host.stop(clean=False)
         return self._state()
 
     async def restart(self, _name: str, values: Values) -> Any:
+        """`POST /broker/restart`: stop it, wait, start it."""
         clean = values.get("clean", True)
         if not isinstance(clean, bool):
             raise ConfigError(f"clean is {clean!r}: it must be true or false")
@@ -151,6 +157,7 @@ class Controls:
         return self._state()
 
     async def pause(self, _name: str, values: Values) -> Any:
+        """`POST /broker/pause`: freeze it: it reads and answers nothing."""
         seconds = _seconds(values, "seconds", None)
         self._host.loop.call_later(0.02, threading.Event().wait, seconds)  # when this was answered
         return self._state()
@@ -158,29 +165,36 @@ class Controls:
     # -- faults
 
     async def faults(self, _name: str, _values: Values) -> Any:
+        """`GET /faults`: the faults that were not cancelled."""
         found = [] if self._interceptor is None else self._interceptor.faults
         return {"faults": [fault.describe() for fault in found]}
 
     async def add_fault(self, _name: str, values: Values) -> Any:
+        """`POST /faults`: the next requests that match are failed, delayed, ...."""
         return self.interceptor.add(FaultSpec.build(values)).describe()
 
     async def clear_faults(self, _name: str, _values: Values) -> Any:
+        """`DELETE /faults`: cancel all."""
         return {"cancelled": 0 if self._interceptor is None else self._interceptor.clear()}
 
     async def fault(self, name: str, _values: Values) -> Any:
+        """`GET /faults/{}`: a fault, with how many requests it has met."""
         return self._fault(name).describe()
 
     async def wait_fault(self, name: str, values: Values) -> Any:
+        """`GET /faults/{}/wait`: the fault, as soon as it has met enough."""
         fault, count = self._fault(name), _count(values, "hits", 1)
         await _within(fault.reached(count), values, lambda: f"{count} hits are waited for: {fault!r}")
         return fault.describe()
 
     async def release_fault(self, name: str, _values: Values) -> Any:
+        """`POST /faults/{}/release`: end it; what it holds goes on."""
         fault = self._fault(name)
         self.interceptor.end(fault)
         return fault.describe()
 
     async def cancel_fault(self, name: str, _values: Values) -> Any:
+        """`DELETE /faults/{}`: end and forget it; what it holds goes on."""
         fault = self._fault(name)
         self.interceptor.cancel(fault)
         return fault.describe()
@@ -194,6 +208,7 @@ class Controls:
     # -- the request log
 
     async def start_log(self, _name: str, values: Values) -> Any:
+        """`POST /requests/start`: log requests from now on."""
         limit = _count(values, "limit", DEFAULT_LIMIT)
         if not 1 <= limit <= _LONGEST_LOG:
             raise ConfigError(f"limit is {limit}: it must be from 1 to {_LONGEST_LOG}")
@@ -203,15 +218,18 @@ class Controls:
         return {"limit": limit}
 
     async def stop_log(self, _name: str, _values: Values) -> Any:
+        """`POST /requests/stop`: log none any more."""
         if self._interceptor is not None:
             self._interceptor.log = None
             self._interceptor.attach()
         return {}
 
     async def requests(self, _name: str, values: Values) -> Any:
+        """`GET /requests`: the requests that were logged, the oldest first."""
         return {"requests": names_of(self.log.find(RequestFilter(values)))}
 
     async def wait_request(self, _name: str, values: Values) -> Any:
+        """`GET /requests/wait`: the same, as soon as there are enough."""
         wanted = RequestFilter({name: value for name, value in values.items() if name in FILTERS})
         log, count = self.log, _count(values, "count", 1)
         reached = log.reached(wanted, count)
@@ -221,12 +239,14 @@ class Controls:
         return {"requests": names_of(found)}
 
     async def clear_log(self, _name: str, _values: Values) -> Any:
+        """`DELETE /requests`: forget what was logged."""
         self.log.clear()
         return {}
 
     # -- time and upkeep
 
     async def advance(self, _name: str, values: Values) -> Any:
+        """`POST /time/advance`: the broker's clock jumps: sessions expire, records age, waits end."""
         seconds = _seconds(values, "seconds", None)
         node = self.node
         node.clock.advance(seconds)
@@ -236,9 +256,11 @@ class Controls:
         return {"due": due, "time_ms": node.clock.time_ms(), "advanced_seconds": node.clock.shift}
 
     async def retention(self, _name: str, _values: Values) -> Any:
+        """`POST /retention`: apply retention to all logs now."""
         return {"segments_removed": self.node.logs.retention_now()}
 
     async def compact(self, _name: str, values: Values) -> Any:
+        """`POST /compact`: compact what may be compacted now."""
         topic = values.get("topic")
         if topic is not None and topic not in self.node.image.topics:
             raise NotThere(f"there is no topic {topic!r}")
@@ -247,24 +269,30 @@ class Controls:
     # -- groups and topics
 
     async def groups(self, _name: str, _values: Values) -> Any:
+        """`GET /groups`: the groups."""
         return {"groups": await views.groups(self.node)}
 
     async def group(self, name: str, _values: Values) -> Any:
+        """`GET /groups/{}`: a group; one that does not exist is Dead."""
         return await views.group(self.node, name)
 
     async def wait_group(self, name: str, values: Values) -> Any:
+        """`GET /groups/{}/wait`: the group, as soon as it is so."""
         fits = views.group_condition(values.get("state"), _optional_count(values, "members"))
         return await self._until(lambda: views.group(self.node, name), fits, values)
 
     async def topics(self, _name: str, _values: Values) -> Any:
+        """`GET /topics`: the topics with their offsets."""
         return {"topics": [await views.topic(self.node, name) for name in sorted(self.node.image.topics)]}
 
     async def topic(self, name: str, _values: Values) -> Any:
+        """`GET /topics/{}`: one topic."""
         if name not in self.node.image.topics:
             raise NotThere(f"there is no topic {name!r}")
         return await views.topic(self.node, name)
 
     async def wait_topic(self, name: str, values: Values) -> Any:
+        """`GET /topics/{}/wait`: the topic, as soon as it is so."""
         fits = views.topic_condition(_optional_count(values, "partitions"), _optional_count(values, "records"))
         return await self._until(lambda: views.topic(self.node, name), fits, values)
 
