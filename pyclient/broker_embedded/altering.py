@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyclient import errors
 from pyclient.broker_embedded.controller import config_changes
 from pyclient.broker_embedded.controller.configs import CLUSTER
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.failures import code_of, message_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.settings import SettingType
 
-OTHER_KINDS: Final = {8: "broker loggers", 16: "client metrics", 32: "groups"}
+OTHER_KINDS: Final = {8: "broker loggers", 16: "client metrics"}
 
 
 class Resource(NamedTuple):
@@ -81,6 +81,11 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
             raise errors.InvalidRequest(f"this is broker {node.node_id}, options of broker {name!r} are not here")
         effective = {entry.name: entry.value for entry in node.configs.of_broker()}
         return Resource(kind, name, current, config_changes.broker_type, effective.get)
+    if kind == GROUP_RESOURCE:
+        if not name:
+            raise errors.InvalidRequest("a group's options are changed under its name: this one is empty")
+        effective = {entry.name: entry.value for entry in node.configs.of_group(current)}
+        return Resource(kind, name, current, config_changes.group_type, effective.get)
     what = OTHER_KINDS.get(kind, f"resources of type {kind}")
     raise errors.InvalidRequest(f"this broker has no configuration of {what}")
 
@@ -91,4 +96,7 @@ def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
         return
     result = {**resource.current, **changes}
     kept = {name: value for name, value in result.items() if value is not None}
-    config_changes.check_topic(kept, node.partitions.defaults)
+    if resource.kind == GROUP_RESOURCE:
+        config_changes.check_group(kept, node.config.integer)
+    else:
+        config_changes.check_topic(kept, node.partitions.defaults)

@@ -23,6 +23,9 @@ _OWN: Final = (
     Setting("group.consumer.assignment.interval.ms", INT, 1_000, "how often a consumer group may be assigned anew", 0),
     Setting("group.consumer.assignors", LIST, "uniform,range", "the assignors that are served", choices=_ASSIGNORS),
     Setting("group.consumer.heartbeat.interval.ms", INT, 5_000, "how often members of consumer groups report", 1),
+    Setting("group.consumer.max.assignment.interval.ms", INT, 15_000, "the rarest assignment of a group's own", 0),
+    Setting("group.consumer.max.heartbeat.interval.ms", INT, 15_000, "the rarest heartbeat of a group's own", 1),
+    Setting("group.consumer.max.session.timeout.ms", INT, 60_000, "the longest session of a group's own", 1),
     Setting("group.consumer.max.size", INT, INT_MAX, "the most members of a consumer group", 1),
     Setting(
         "group.consumer.migration.policy",
@@ -31,6 +34,9 @@ _OWN: Final = (
         "whether groups change between the protocols",
         choices=("bidirectional", "disabled", "downgrade", "upgrade"),
     ),
+    Setting("group.consumer.min.assignment.interval.ms", INT, 0, "the most frequent assignment of a group's own", 0),
+    Setting("group.consumer.min.heartbeat.interval.ms", INT, 5_000, "the most frequent heartbeat of a group's own", 1),
+    Setting("group.consumer.min.session.timeout.ms", INT, 45_000, "the shortest session of a group's own", 1),
     Setting("group.consumer.session.timeout.ms", INT, 45_000, "when a silent member of a consumer group is gone", 1),
     Setting("group.initial.rebalance.delay.ms", INT, 3_000, "how long a new group waits for members", 0),
     Setting("group.max.session.timeout.ms", INT, 1_800_000, "the longest session a member may ask for", 1),
@@ -46,9 +52,7 @@ _OWN: Final = (
     Setting("max.incremental.fetch.session.cache.slots", INT, 1000, "the most fetch sessions that are kept", 0),
     Setting("max.connections", INT, INT_MAX, "the most connections at one time", 0),
     Setting("max.connections.per.ip", INT, INT_MAX, "the most connections of one address at one time", 0),
-    Setting(
-        "max.connections.per.ip.overrides", STRING, "", "limits of some addresses, as in 10.0.0.1:5,10.0.0.2:9"
-    ),
+    Setting("max.connections.per.ip.overrides", STRING, "", "limits of some addresses, as in 10.0.0.1:5,10.0.0.2:9"),
     Setting("max.request.partition.size.limit", INT, 2_000, "the most partitions of one page of descriptions", 1),
     Setting("node.id", INT, 1, "the id of this broker", 0),
     Setting("num.partitions", INT, 1, "partitions of a topic that is created without a number", 1),
@@ -97,11 +101,20 @@ DYNAMIC: Final = frozenset(
 )
 """The options that may be changed while the broker runs (KIP-226). Of several units of a topic's default, the finest."""
 
+GROUP_OPTIONS: Final = {
+    "consumer.assignment.interval.ms": "group.consumer.assignment.interval.ms",
+    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
+}
+"""The options that a consumer group may have of its own, with the broker's that they stand for."""
+
 PROFILES: Final[dict[str, dict[str, str]]] = {
     "kafka": {},
     "test": {
         "group.consumer.assignment.interval.ms": "0",
         "group.consumer.heartbeat.interval.ms": "200",
+        "group.consumer.min.heartbeat.interval.ms": "50",
+        "group.consumer.min.session.timeout.ms": "100",
         "group.consumer.session.timeout.ms": "10000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.broker import OFFSETS_TOPIC
+from pyclient.broker_embedded.controller.image import GROUP_RESOURCE
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.broker_embedded.groups.consumer.topics import TopicInfo
 from pyclient.records import decode_key_values, iter_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
     from uuid import UUID
 
@@ -77,6 +78,10 @@ class NodeSeams:
     def topics(self) -> Topics:
         """The topics of the cluster."""
         return ImageTopics(self._node.image)
+
+    def group_options(self, group_id: str) -> Mapping[str, str]:
+        """The options that are set on the group itself."""
+        return self._node.image.configs.get((GROUP_RESOURCE, group_id), {})
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` in `delay` seconds."""

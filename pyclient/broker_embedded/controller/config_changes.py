@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, NOT_SERVED
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS, NOT_SERVED
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
 from pyclient.broker_embedded.settings import LIST, SettingType, nearest
 
@@ -107,6 +107,27 @@ def check_broker(changes: Changes) -> None:
                 BROKER_SETTINGS[name].parse(value)
             except ValueError as error:
                 raise errors.InvalidRequest(str(error)) from None
+
+
+def check_group(result: Mapping[str, str], limit_of: Callable[[str], int]) -> None:
+    """Raise `InvalidConfig` unless a consumer group may have these options; `limit_of` tells the broker's."""
+    for name, text in result.items():
+        broker_name = GROUP_OPTIONS.get(name)
+        if broker_name is None:
+            raise errors.InvalidConfig(f"{name}: unknown group option{nearest(name, GROUP_OPTIONS)}")
+        try:
+            value = BROKER_SETTINGS[broker_name].parse(text)
+        except ValueError as error:
+            raise errors.InvalidConfig(f"{name}: {error}") from None
+        bounds = [f"group.consumer.{end}.{name.removeprefix('consumer.')}" for end in ("min", "max")]
+        low, high = (limit_of(bound) for bound in bounds)
+        if not isinstance(value, int) or not low <= value <= high:
+            raise errors.InvalidConfig(f"{name} is {text}: it must be from {low} to {high} ({' and '.join(bounds)})")
+
+
+def group_type(name: str) -> SettingType | None:
+    """The type of a group's option, None if there is no such option."""
+    return broker_type(GROUP_OPTIONS.get(name, ""))
 
 
 def topic_type(name: str) -> SettingType | None:

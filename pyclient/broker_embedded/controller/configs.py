@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, WITHOUT_EFFECT
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS, WITHOUT_EFFECT
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
 from pyclient.broker_embedded.settings import SettingType, render
@@ -32,6 +32,7 @@ class Source(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 Synonym = tuple[str, "str | None", Source]
@@ -97,6 +98,14 @@ class Configs:
             winner = synonyms[0] if synonyms else default
             value = self._in_topic_unit(key, winner)
             yield Entry(name, value, winner[2], SettingType[key.type.upper()], key.doc, synonyms)
+
+    def of_group(self, own: Mapping[str, str]) -> Iterator[Entry]:
+        """Every option of a consumer group that sets `own`."""
+        for name, broker_name in GROUP_OPTIONS.items():
+            set_here: tuple[Synonym, ...] = ((name, own[name], Source.GROUP),) if name in own else ()
+            synonyms = (*set_here, *self._broker_synonyms(broker_name))
+            setting = BROKER_SETTINGS[broker_name]
+            yield Entry(name, synonyms[0][1], synonyms[0][2], setting.type, setting.doc, synonyms)
 
     @property
     def _node_id(self) -> int:

@@ -41,7 +41,7 @@ class ClassicInConsumer:
     def _join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
         if self._seams.group_config.group_consumer_migration_policy == "disabled":
             raise InconsistentGroupProtocol(f"group {group.group_id} takes no members of the classic protocol")
-        limits = self._consumers.limits()
+        limits = self._consumers.limits(group.group_id)
         classic_members.check_protocols(group, event)
         if event.needs_known_id and not event.member_id and event.instance_id is None:
             return JoinResult(error=MemberIdRequired.code, member_id=event.fresh_id)

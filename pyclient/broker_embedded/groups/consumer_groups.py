@@ -51,28 +51,37 @@ class ConsumerGroups:
         """The topics of the cluster."""
         return self._seams.topics
 
-    @property
-    def heartbeat_interval_ms(self) -> int:
-        """How often members are told to send a heartbeat."""
-        return self._seams.group_config.group_consumer_heartbeat_interval_ms
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often members of the group are told to send a heartbeat."""
+        default = self._seams.group_config.group_consumer_heartbeat_interval_ms
+        return self._own(group_id, "consumer.heartbeat.interval.ms", default)
 
-    def limits(self) -> Limits:
+    def _session_ms(self, group_id: str) -> int:
+        default = self._seams.group_config.group_consumer_session_timeout_ms
+        return self._own(group_id, "consumer.session.timeout.ms", default)
+
+    def _own(self, group_id: str, name: str, default: int) -> int:
+        """The group's own option, or what the broker has for it."""
+        return int(self._seams.group_options(group_id).get(name, default))
+
+    def limits(self, group_id: str) -> Limits:
         """The options that a group obeys now."""
         config = self._seams.group_config
+        interval = config.group_consumer_assignment_interval_ms
         return Limits(
             assignors=tuple(name.strip() for name in config.group_consumer_assignors.split(",")),
             max_size=config.group_consumer_max_size,
-            assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            assignment_interval_ms=self._own(group_id, "consumer.assignment.interval.ms", interval),
         )
 
     def heartbeat(
         self, group_id: str, event: ConsumerHeartbeat, *, makes_own_id: bool
-    ) -> tuple[GroupEntry, ConsumerAnswer]:
-        """ConsumerGroupHeartbeat; raises the error that the member is told."""
-        limits = self.limits()
+    ) -> tuple[GroupEntry, ConsumerAnswer, bool]:
+        """ConsumerGroupHeartbeat, and whether it changed the group; raises the error that the member is told."""
+        limits = self.limits(group_id)
         check_form(group_id, event, limits, makes_own_id=makes_own_id)
         if event.member_epoch < JOINING:
-            return self._leave(group_id, event)
+            return (*self._leave(group_id, event), True)
         if not event.member_id:
             event = replace(event, member_id=str(uuid.UUID(int=self._seams.rng.getrandbits(128), version=4)))
         entry, group, before = self._entered(group_id, event, limits)
@@ -81,8 +90,8 @@ class ConsumerGroups:
         self.write(entry, group, decision.records, before)
         group.topics_seen = topics.version
         group.calls.pop(decision.answer.member_id, None)
-        self.start_session(group, decision.answer.member_id, self._seams.group_config.group_consumer_session_timeout_ms)
-        return entry, decision.answer
+        self.start_session(group, decision.answer.member_id, self._session_ms(group_id))
+        return entry, decision.answer, bool(decision.records or before)
 
     def _leave(self, group_id: str, event: ConsumerHeartbeat) -> tuple[GroupEntry, ConsumerAnswer]:
         entry = self._groups.find(group_id)
@@ -131,8 +140,8 @@ class ConsumerGroups:
         group.apply_all(records)
         now = self._seams.clock.monotonic()
         if entry.group is not group:
-            config = self._seams.group_config
-            group.start_timers(now, config.group_consumer_session_timeout_ms, config.internal_group_session_cap_ms)
+            cap = self._seams.group_config.internal_group_session_cap_ms
+            group.start_timers(now, self._session_ms(group.group_id), cap)
             self._replace(entry, group)
         entry.in_log = True
         for record in records:

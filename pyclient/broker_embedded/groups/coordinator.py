@@ -185,8 +185,8 @@ class GroupCoordinator:
 
     def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat, *, makes_own_id: bool) -> ConsumerAnswer:
         """ConsumerGroupHeartbeat; raises the `BrokerError` that the member is told."""
-        entry, answer = self.consumers.heartbeat(group_id, event, makes_own_id=makes_own_id)
-        return self._armed(entry, answer)
+        entry, answer, changed = self.consumers.heartbeat(group_id, event, makes_own_id=makes_own_id)
+        return self._armed(entry, answer) if changed or entry.timer is None else answer  # else deadlines were put off
 
     def _step(self, entry: GroupEntry, event: Event) -> None:
         group = entry.classic

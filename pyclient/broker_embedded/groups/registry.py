@@ -192,7 +192,9 @@ class GroupRegistry:
         now = self.seams.clock.monotonic()
         if consumer is not None:
             config = self.seams.group_config
-            consumer.start_timers(now, config.group_consumer_session_timeout_ms, config.internal_group_session_cap_ms)
+            own = self.seams.group_options(group_id)
+            session = int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms))
+            consumer.start_timers(now, session, config.internal_group_session_cap_ms)
             return GroupEntry(consumer, partition, offsets, in_log=True)
         record = replay.classic.get(group_id)
         if record is None or record.snapshot is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
     from pyclient.broker_embedded.groups.config import GroupConfig
@@ -38,6 +38,9 @@ class GroupSeams(Protocol):
     @property
     def topics(self) -> Topics:
         """The topics of the cluster as they are now."""
+
+    def group_options(self, group_id: str) -> Mapping[str, str]:
+        """The options that are set on the group itself, under their own names (`consumer.session.timeout.ms`)."""
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` on the node's loop in `delay` seconds."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
     from pyclient.broker_embedded.groups.consumer.topics import Topics
 
-_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe
+_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_ASKED: Final = -(2**31)
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -76,7 +76,7 @@ def _describe(group: ConsumerGroup, operations: int, context: RequestContext) ->
         group_state=group.phase.value,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=preferred((member.metadata for member in members), consumers.limits().assignors),
+        assignor_name=preferred((member.metadata for member in members), consumers.limits(group.group_id).assignors),
         members=[_member(group, member, consumers.topics) for member in members],
         authorized_operations=operations,
     )

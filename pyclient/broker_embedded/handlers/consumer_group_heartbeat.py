@@ -40,12 +40,13 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> C
             member_epoch=0,
             heartbeat_interval_ms=0,
         )
+    interval = groups.consumers.heartbeat_interval_ms(request.group_id)
     return ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0,
         error_code=0,
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
-        heartbeat_interval_ms=groups.consumers.heartbeat_interval_ms if answer.member_epoch >= 0 else 0,
+        heartbeat_interval_ms=interval if answer.member_epoch >= 0 else 0,
         assignment=None if answer.assignment is None else _assignment(answer.assignment),
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.configs import CLUSTER
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.configs import Entry
     from pyclient.broker_embedded.dispatch import RequestContext
 
-_KINDS: Final = {8: "broker loggers", 16: "client metrics", 32: "groups"}
+_KINDS: Final = {8: "broker loggers", 16: "client metrics"}
 
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
@@ -73,6 +73,10 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
         if name != str(node.node_id):
             raise errors.InvalidRequest(f"this is broker {node.node_id}: ask broker {name!r} itself")
         return node.configs.of_broker()
+    if resource.resource_type == GROUP_RESOURCE:
+        if not name:
+            raise errors.InvalidRequest("a group's options are asked for under its name: this one is empty")
+        return node.configs.of_group(node.image.configs.get((GROUP_RESOURCE, name), {}))
     kind = _KINDS.get(resource.resource_type, f"resources of type {resource.resource_type}")
     raise errors.InvalidRequest(f"this broker has no configuration of {kind}")
 

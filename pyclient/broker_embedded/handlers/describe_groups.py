@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.state import ClassicGroup
 
-_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe
+_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_ASKED: Final = -(2**31)
 _SAYS_NOT_FOUND: Final = 6
 

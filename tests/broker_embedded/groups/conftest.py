@@ -185,6 +185,7 @@ class Node:
         self.log: list[list] = [[], [], []]
         self.failure: errors.BrokerError | None = None
         self.topics = KnownTopics({})
+        self.own_options: dict[str, dict[str, str]] = {}
         self.timers: list = []
         self.order = itertools.count()
         self.restart()
@@ -196,6 +197,9 @@ class Node:
         for partition in range(len(self.log)):
             self.groups.load(partition)
         return self.groups
+
+    def group_options(self, group_id):
+        return self.own_options.get(group_id, {})
 
     def schedule(self, delay, callback):
         assert delay >= 0

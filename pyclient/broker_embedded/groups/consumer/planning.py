@@ -87,6 +87,8 @@ class Plan:
 
     def _update_regexes(self, old: str, new: str) -> bool:
         """See what every regular expression matches now; whether that is something else than before."""
+        if old == new and not any(map(self._is_outdated, self._regexes.values())) and (not new or new in self._regexes):
+            return False  # as with nearly every heartbeat
         users = self._group.regex_users()
         if old != new:
             if new and not users[new]:

@@ -10,7 +10,14 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pyclient.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
 
 
@@ -119,3 +126,35 @@ def test_the_group_is_as_large_as_it_may_be() -> None:
         assert talk.classic_join("k", "k").error_code == errors.GroupMaxSizeReached.code
         assert talk.beat("a", 2).error_code == 0
         talk.close()
+
+
+def test_a_groups_own_options_are_set_listed_checked_and_obeyed() -> None:
+    with EmbeddedCluster(profile="kafka") as cluster:
+        talk = on(cluster)
+        assert alter(talk, "consumer.heartbeat.interval.ms", "7000") == 0
+        assert alter(talk, "consumer.heartbeat.interval.ms", "15001") == errors.InvalidConfig.code
+        assert alter(talk, "consumer.session.timeout.ms", "44999") == errors.InvalidConfig.code
+        assert alter(talk, "consumer.session.timeout.ms", "soon") == errors.InvalidConfig.code
+        assert alter(talk, "session.timeout.ms", "50000") == errors.InvalidConfig.code
+        assert alter(talk, "consumer.heartbeat.interval.ms", "7000", group="") == errors.InvalidRequest.code
+        assert talk.enter("a").heartbeat_interval_ms == 7000
+        resource = DescribeConfigsResource(resource_type=32, resource_name=talk.group, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        [described] = talk.connection("admin").ask(request, 4).results
+        found = {each.name: (each.value, each.config_source, len(each.synonyms)) for each in described.configs}
+        assert found == {
+            "consumer.assignment.interval.ms": ("1000", 5, 1),
+            "consumer.heartbeat.interval.ms": ("7000", 8, 2),
+            "consumer.session.timeout.ms": ("45000", 5, 1),
+        }
+        listed = talk.connection("admin").ask(ListConfigResourcesRequest(resource_types=[32]), 1).config_resources
+        assert [(each.resource_type, each.resource_name) for each in listed] == [(32, talk.group)]
+        talk.close()
+
+
+def alter(talk: ConsumerTalk, name: str, value: str, *, group: str | None = None) -> int:
+    change = AlterableConfig(name=name, config_operation=0, value=value)
+    wanted = talk.group if group is None else group
+    resource = AlterConfigsResource(resource_type=32, resource_name=wanted, configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    return int(talk.connection("admin").ask(request, 1).responses[0].error_code)

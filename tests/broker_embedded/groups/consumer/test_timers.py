@@ -183,3 +183,21 @@ def test_a_group_that_is_deleted_stays_so_after_a_restart(quick: Node) -> None:
     quick.restart()
     assert quick.groups.groups.find("g") is None
     assert join(quick, "a").member_epoch == 2
+
+
+def test_a_groups_own_options_come_before_the_brokers(quick: Node) -> None:
+    quick.own_options["g"] = {"consumer.session.timeout.ms": "50000", "consumer.assignment.interval.ms": "5000"}
+    join(quick, "a")
+    assert join(quick, "b").member_epoch == 2
+    quick.pass_time(4.9)
+    assert group_of(quick).target_epoch == 2
+    quick.pass_time(0.2)
+    say(quick, "b", 2)
+    assert group_of(quick).target_epoch == 3
+    quick.pass_time(45)
+    assert set(group_of(quick).members) == {"b"}
+    quick.restart()
+    quick.pass_time(49)
+    assert set(group_of(quick).members) == {"b"}
+    quick.pass_time(1.1)
+    assert not group_of(quick).members
