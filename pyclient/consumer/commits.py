@@ -13,6 +13,7 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.cluster.retry import RetryPolicy
+from pyclient.consumer.committed import MEMBER_GONE, answers, question
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.group import COORDINATOR_GONE
 from pyclient.consumer.group_metrics import GroupMetrics
@@ -20,14 +21,10 @@ from pyclient.consumer.subscription import split_by_topic
 from pyclient.errors import (
     CommitFailed,
     ConfigError,
-    FencedInstanceId,
-    FencedMemberEpoch,
-    IllegalGeneration,
     KafkaError,
     MalformedMessage,
     RebalanceInProgress,
     StaleMemberEpoch,
-    UnknownMemberId,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -39,15 +36,7 @@ from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pyclient.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-)
+from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -60,11 +49,8 @@ TopicIds = Mapping[str, uuid.UUID]
 log = logging.getLogger(__name__)
 
 _COMMIT_BY_ID: Final = 10  # from this version on OffsetCommit names topics by their ids
-_BY_GROUP: Final = 8  # from this version on OffsetFetch takes several groups
-_STABLE: Final = 7  # from this version on it can be told to wait for transactions
 _ANYBODY: Final = (-1, "")
-_MEMBER_GONE: Final = (UnknownMemberId, IllegalGeneration, FencedMemberEpoch, FencedInstanceId)
-_DOUBTFUL: Final = (*_MEMBER_GONE, RebalanceInProgress, StaleMemberEpoch)
+_DOUBTFUL: Final = (*MEMBER_GONE, RebalanceInProgress, StaleMemberEpoch)
 
 
 class Committer:
@@ -219,7 +205,7 @@ class Committer:
         who = f"group {self._config.group_id!r}, {member_id or 'no member'}, {counted} {generation}"
         found = [from_code(code, f"{who}: {partition} was not committed") for partition, code in codes.items()]
         error = next((error for error in found if not error.retriable), found[0])
-        if isinstance(error, _MEMBER_GONE):
+        if isinstance(error, MEMBER_GONE):
             failed = CommitFailed(
                 f"{error}, because the group has gone on without this member and its partitions are others' now "
                 f"({type(error).__name__}). Call poll() to join again; poll more often if this happens often"
@@ -254,14 +240,14 @@ class Committer:
         connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetFetchRequest)
         epoch, member_id = self._reader()
-        request = _fetch_request(group, partitions, version, epoch, member_id)
+        request = question(group, partitions, version, epoch, member_id)
         response = await connection.request(request, version=version)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for partition, answer in _answers(group, response, version):
+        for partition, answer in answers(group, response, version):
             if answer.error_code:
                 raise from_code(answer.error_code, f"group {group!r}: the committed offset of {partition}")
-            committed = OffsetAndMetadata(answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch)
-            found[partition] = committed if answer.committed_offset >= 0 else None
+            offset = OffsetAndMetadata(answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch)
+            found[partition] = offset if answer.committed_offset >= 0 else None
         if found.keys() != set(partitions):
             raise MalformedMessage("OffsetFetchResponse speaks of other partitions than it was asked for")
         return {partition: found[partition] for partition in partitions}
@@ -283,42 +269,3 @@ def _entry(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartiti
         committed_leader_epoch=offset.leader_epoch,
         committed_metadata=offset.metadata,
     )
-
-
-def _fetch_request(
-    group: str, partitions: Sequence[TopicPartition], version: int, epoch: int, member_id: str
-) -> OffsetFetchRequest:
-    by_topic = split_by_topic(partitions).items()
-    if version >= _BY_GROUP:
-        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=numbers) for topic, numbers in by_topic]
-        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id or None, member_epoch=epoch, topics=topics)
-        return OffsetFetchRequest(groups=[asked], require_stable=True)
-    return OffsetFetchRequest(
-        group_id=group,
-        topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic],
-        require_stable=version >= _STABLE,
-    )
-
-
-def _answers(
-    group: str, response: OffsetFetchResponse, version: int
-) -> Iterable[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
-    if version < _BY_GROUP:
-        _check(response.error_code, group)
-        for topic in response.topics:
-            for old in topic.partitions:
-                yield TopicPartition(topic.name, old.partition_index), old
-        return
-    for answer in response.groups:
-        if answer.group_id == group:
-            _check(answer.error_code, group)
-            for each in answer.topics:
-                for new in each.partitions:
-                    yield TopicPartition(each.name, new.partition_index), new
-
-
-def _check(error_code: int, group: str) -> None:
-    if error_code:
-        error = from_code(error_code, f"reading committed offsets of group {group!r}")
-        # a member that is not one any more finds out by its heartbeat, and asks again in its new role
-        raise StaleMemberEpoch(str(error)) if isinstance(error, _MEMBER_GONE) else error

@@ -17,6 +17,7 @@ FORBIDDEN = {"asyncio", "socket", "threading", "time", "random"}
         "group",
         "group_classic",
         "group_consumer",
+        "committed",
         "group_events",
         "group_metrics",
         "subscription",

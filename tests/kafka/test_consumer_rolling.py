@@ -63,17 +63,13 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
     diaries = Diary(), Diary()
     members = [Consumer(bootstrap_servers=servers, config=options) for _ in diaries]
     seen: Counter[bytes] = Counter()
-    longest = 0.0
 
     def read_until(condition: Callable[[], bool], seconds: float) -> None:
-        nonlocal longest
-        deadline = last = time.monotonic()
-        deadline += seconds
+        deadline = time.monotonic() + seconds
         while not condition():
             for member in members:
                 for record in member.poll(0.05):
                     seen[record.value] += 1
-                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
             assert time.monotonic() < deadline, [member.health() for member in members]
 
     try:
@@ -95,7 +91,6 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
             sent = load.stop()
         assert load.failures == []
         read_until(lambda: seen.total() >= sent, 60)
-        assert longest < 30
         assert seen == Counter(b"%d" % n for n in range(sent))
         assert [diary.lines for diary in diaries] == [[], []]
     finally:
