@@ -64,6 +64,7 @@ class AsyncProducer(RecordAppender):
         self._forked = False
         self._closed = False
         self._core: ProducerCore | None = None
+        self._last: tuple[dict[str, Any], dict[str, Any]] = ({"state": "new"}, {})  # health and metrics without a core
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
@@ -288,12 +289,14 @@ class AsyncProducer(RecordAppender):
         self._closed = True
         core, self._core = self._core, None
         if core is None:
+            self._last = ({**self._last[0], "state": "closed"}, self._last[1])
             return
         try:
             await _finish(core, timeout)
         except BaseException:
             self._core = core if not core.ended else None  # a cancelled close may be called again
             raise
+        self._last = (core.health(), core.metrics())
         core.raise_unobserved()
 
     async def __aenter__(self) -> Self:
@@ -326,12 +329,12 @@ class AsyncProducer(RecordAppender):
     def health(self) -> dict[str, Any]:
         """The producer's state; see `Producer.health`."""
         self._check_process()
-        return {"state": "closed" if self._closed else "new"} if self._core is None else self._core.health()
+        return self._last[0] if self._core is None else self._core.health()
 
     def metrics(self) -> dict[str, Any]:
-        """Counts since the producer began; see `Producer.metrics`. Empty before the first use and after `close`."""
+        """Counts since the producer began; see `Producer.metrics`. Empty before the first use."""
         self._check_process()
-        return {} if self._core is None else self._core.metrics()
+        return self._last[1] if self._core is None else self._core.metrics()
 
     def __repr__(self) -> str:
         servers = ",".join(self._config.bootstrap_servers)

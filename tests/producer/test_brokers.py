@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 
@@ -181,3 +182,21 @@ def test_a_restarted_broker_costs_no_record(make, topic):
         futures += [face.send(topic, b"%d" % number, partition=0) for number in range(50, 100)]
         assert [face.result(future).offset for future in futures] == list(range(100))
         face.close()
+
+
+def test_a_throttled_producer_sends_nothing_until_the_time_is_over(make, topic, network):
+    """The broker asks for half a second of silence; only then the next request goes out (KIP-219)."""
+    face = make(linger_ms=0)
+    face.result(face.send(topic, b"first", partition=0))
+
+    def throttle(frame):
+        frame[-5:-1] = (500).to_bytes(4, "big")  # throttle_time_ms is the last field before the tags
+
+    network.rewrite = spoil_once(PRODUCE, throttle)
+    face.result(face.send(topic, b"second", partition=0))
+    asked, sent = time.monotonic(), network.requests.count(PRODUCE)
+    future = face.send(topic, b"third", partition=0)
+    while network.requests.count(PRODUCE) == sent and not future.done():
+        time.sleep(0.005)
+    assert time.monotonic() - asked >= 0.45
+    assert face.result(future).offset == 2

@@ -27,3 +27,12 @@ def test_a_producer_counts_what_it_does(make, topic):
     found = face.metrics()
     assert (found["records_delivered"], found["records_failed"], found["buffer_bytes_used"]) == (10, 0, 0)
     assert found["requests"] >= found["batches_delivered"] >= 1 and found["requests_in_flight"] == 0
+
+
+def test_what_a_producer_counted_can_be_read_after_its_close(make, topic):
+    face = make()
+    face.send(topic, b"x")
+    face.close()
+    assert face.metrics()["records_delivered"] == 1 and face.health()["state"] == "closed"
+    face.close()
+    assert face.metrics()["batches_unconfirmed"] == 0 and face.health()["state"] == "closed"
