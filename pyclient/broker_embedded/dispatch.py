@@ -46,7 +46,7 @@ SERVED: Final[dict[str, Served]] = {
     "Metadata": Served("metadata", 0, 13),
     "OffsetCommit": Served("offset_commit", 2, 10),
     "OffsetFetch": Served("offset_fetch", 1, 10),
-    "FindCoordinator": Served("find_coordinator", 0, 4),
+    "FindCoordinator": Served("find_coordinator", 0, 6),
     "JoinGroup": Served("join_group", 0, 9),
     "Heartbeat": Served("heartbeat", 0, 4),
     "LeaveGroup": Served("leave_group", 0, 5),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -129,6 +128,8 @@ class Filter:
 
 def _check_address(name: str | None) -> None:
     if name is not None:
+        import ipaddress  # by whoever needs it: a node's start does not
+
         try:
             ipaddress.ip_address(name)
         except ValueError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
@@ -48,6 +46,9 @@ def record_of(
     name: str, mechanism: int, *, iterations: int, salt: bytes, salted_password: bytes
 ) -> UserScramCredentialRecord:
     """The record that keeps a credential (RFC 5802)."""
+    import hashlib  # by whoever needs them: a node's start does not
+    import hmac
+
     from pyclient.protocol.messages.metadata_log import UserScramCredentialRecord
 
     algorithm = MECHANISMS[mechanism]

@@ -1,4 +1,4 @@
-"""FindCoordinator 0-4: which broker coordinates a group. The first one asked for makes `__consumer_offsets`.
+"""FindCoordinator 0-6: which broker coordinates a group. The first one asked for makes `__consumer_offsets`.
 
 Not done: transactional ids (type 1), for which there is no coordinator yet, and share groups.
 """
@@ -24,7 +24,7 @@ _TRANSACTION: Final = 1
 _BATCHED: Final = 4
 
 
-@handles(FindCoordinatorRequest, versions=(0, 4))
+@handles(FindCoordinatorRequest, versions=(0, 6))
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Answer for one key, or (from version 4 on) for each of several."""
     if context.version >= _BATCHED:
