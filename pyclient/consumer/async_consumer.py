@@ -107,13 +107,13 @@ class AsyncConsumer(ConsumerFace[K, V]):
             core.waiting.check_wakeup()
             slices = core.take(limit)
             if slices:
-                return slices
+                return core.end_poll(slices)
             if deadline is None:
                 deadline = now + timeout
             remaining = deadline - core.clock.monotonic()
             if remaining <= 0:
                 self._check_reached(timeout)
-                return []
+                return core.end_poll([])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(remaining, _LONGEST_WAIT)):
                     await ready.wait()

@@ -122,13 +122,13 @@ class Consumer(ConsumerFace[K, V]):
             core.waiting.check_wakeup()
             slices = core.take(limit)
             if slices:
-                return slices
+                return core.end_poll(slices)
             if deadline is None:
                 deadline = now + timeout
             remaining = deadline - core.clock.monotonic()
             if remaining <= 0:
                 self._check_reached(timeout)
-                return []
+                return core.end_poll([])
             ready.wait(min(remaining, _LONGEST_WAIT))
 
     def _rebalance(self) -> None:

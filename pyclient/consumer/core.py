@@ -22,6 +22,7 @@ from pyclient.consumer.fetcher import Fetcher
 from pyclient.consumer.group_events import Adopt, Subscribed
 from pyclient.consumer.group_side import GroupSide
 from pyclient.consumer.list_offsets import OffsetFinder
+from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.offsets import PositionFinder
 from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
 from pyclient.consumer.waiting import Waiting
@@ -77,6 +78,7 @@ class ConsumerCore:
             allow_auto_topic_creation=config.allow_auto_create_topics,
         )
         self.waiting = Waiting(self.cluster.describe_failures)
+        self.metrics = ConsumerMetrics()
         self.finder = OffsetFinder(self.cluster, config, clock=clock, rng=rng)
         self.group = GroupSide(
             self.cluster,
@@ -102,6 +104,7 @@ class ConsumerCore:
             rng=rng,
             on_records=self._notify_all,
             on_trouble=self._changed,
+            metrics=self.metrics,
         )
         self.positions_found = PositionFinder(
             self.cluster,
@@ -299,7 +302,13 @@ class ConsumerCore:
         if self.subscription.mode is Mode.NONE:
             raise NotAssigned("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
         self.buffer.polls += 1
+        self.metrics.poll_begun(self.clock.monotonic())
         self.desk.run_callbacks()
+
+    def end_poll(self, slices: list[BatchSlice]) -> list[BatchSlice]:
+        """Counts what a poll returns."""
+        self.metrics.poll_ended(slices, self.clock.monotonic())
+        return slices
 
     def keep_up(self, now: float) -> None:
         """What goes on while a poll waits: it counts as polling, and auto-commit commits what earlier ones returned."""
@@ -351,6 +360,21 @@ class ConsumerCore:
         """Ends the wait that is going on, or the next one, with `Wakeup`; from any thread."""
         self.waiting.wake_up()
         self.call(self._changed)
+
+    def numbers(self) -> dict[str, Any]:
+        """See `Consumer.metrics`."""
+        with self.lock:
+            committed = self.config.read_committed
+            lag = {state.topic_partition: state.lag(read_committed=committed) for state in self.subscription}
+            buffered = sum(state.buffered for state in self.subscription)
+        known = {str(partition): each for partition, each in lag.items() if each is not None}
+        return {
+            **self.metrics.snapshot(self.clock.monotonic()),
+            "buffered_bytes": buffered,
+            "lag": known,
+            "lag_max": max(known.values(), default=0),
+            **self.group.metrics(),
+        }
 
     def health(self) -> dict[str, Any]:
         """See `Consumer.health`."""

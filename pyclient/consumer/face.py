@@ -234,6 +234,17 @@ class ConsumerFace(Generic[K, V]):
         self._check_process()
         return self._core.health()
 
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the consumer began, as plain numbers; rates look back 30 s.
+
+        Records, bytes (as they are in the log), polls and the share of time they take (`poll_idle_ratio`, near 1 when the
+        user waits for records); fetches, their bytes and seconds (waiting at the broker included);
+        `buffered_bytes` fetched and not yet polled; `lag` by partition and `lag_max`; and the group's part: rebalances,
+        heartbeats, commits.
+        """
+        self._check_process()
+        return self._core.numbers()
+
     @property
     def closed(self) -> bool:
         """Whether `close()` was called."""

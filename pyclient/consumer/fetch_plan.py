@@ -157,8 +157,9 @@ def _add(plan: FetchPlan, state: AssignedPartition, from_replica: bool, config: 
 
 @dataclass(slots=True)
 class FetchOutcome:
-    """What the parts of an answer ask for besides the data."""
+    """What the parts of an answer ask for besides the data, and how many bytes of that there are."""
 
+    size: int = 0
     refresh_metadata: bool = False
     records: bool = False
     trouble: bool = False

@@ -16,6 +16,7 @@ from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.fetch_buffer import FetchBuffer, Frame
 from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, plan_fetch
 from pyclient.consumer.fetch_session import FetchSession, SessionRequest
+from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.subscription import Phase, SubscriptionState, split_by_topic
 from pyclient.errors import (
     FetchSessionIdNotFound,
@@ -76,6 +77,7 @@ class Fetcher:
         rng: Rng,
         on_records: Callable[[], None],
         on_trouble: Callable[[list[KafkaError]], None],
+        metrics: ConsumerMetrics,
     ) -> None:
         self.last_error: KafkaError | None = None
         self._cluster = cluster
@@ -87,6 +89,7 @@ class Fetcher:
         self._rng = rng
         self._on_records = on_records
         self._on_trouble = on_trouble
+        self._metrics = metrics
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
         self._lanes: dict[int, tuple[_Lane, _Lane]] = {}
@@ -153,6 +156,7 @@ class Fetcher:
             except KafkaError as error:
                 log.info("fetching from node %d: %s", lane.node, error)
                 self.last_error = error
+                self._metrics.fetch_failed()
                 lane.session.failed()
                 self._cluster.request_refresh()
                 await asyncio.sleep(self._backoff.delay(failures, self._rng))
@@ -177,9 +181,12 @@ class Fetcher:
         with self._lock:
             plan.begin()
         lane.reserved = plan.max_bytes
+        begun = self._clock.monotonic()
         try:
             response = await connection.request(self._request(lane, plan, asked), version=version)
             outcome = await self._answered(lane, connection, plan, response)
+            now = self._clock.monotonic()
+            self._metrics.fetched(outcome.size, now - begun, now)
         finally:
             lane.reserved = 0
             with self._lock:
@@ -249,7 +256,7 @@ class Fetcher:
         outcome, now = FetchOutcome(), self._clock.monotonic()
         names = plan.topic_names() if plan.by_id else {}
         size = sum(len(part.records or b"") for topic in response.responses for part in topic.partitions)
-        frame = Frame(node, size)
+        frame, outcome.size = Frame(node, size), size
         with self._lock:
             for topic in response.responses:
                 name = names.get(topic.topic_id, "") if plan.by_id else topic.topic

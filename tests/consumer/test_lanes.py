@@ -11,6 +11,7 @@ from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetcher import Fetcher
+from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.subscription import SubscriptionState
 from pyclient.protocol.messages.fetch import FetchResponse
 from pyclient.testing.clock import ManualClock
@@ -56,6 +57,7 @@ def test_what_the_second_lane_gives_back_the_first_one_takes():
             rng=random.Random(1),
             on_records=lambda: None,
             on_trouble=lambda errors: None,
+            metrics=ConsumerMetrics(),
         )
         subscription.assign([TopicPartition("t", n) for n in range(4)])
         for state in subscription:

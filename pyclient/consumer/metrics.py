@@ -1,0 +1,127 @@
+"""What a consumer counts besides its group: polls and fetches, as plain numbers, nothing per record."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from pyclient.consumer.batches import BatchSlice
+
+WINDOW_SECONDS: Final = 30  # that rates look back
+
+
+class _Rate:
+    """Two sums over the last `WINDOW_SECONDS`, by the second."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[int, int, int]] = deque()
+
+    def add(self, now: float, first: int, second: int) -> None:
+        when = int(now)
+        if self._seconds and self._seconds[-1][0] == when:
+            _, before, behind = self._seconds.pop()
+            first, second = first + before, second + behind
+        self._seconds.append((when, first, second))
+        self._forget(now)
+
+    def per_second(self, now: float) -> tuple[float, float]:
+        self._forget(now)
+        seconds = list(self._seconds)
+        return sum(each[1] for each in seconds) / WINDOW_SECONDS, sum(each[2] for each in seconds) / WINDOW_SECONDS
+
+    def _forget(self, now: float) -> None:
+        while self._seconds and self._seconds[0][0] <= now - WINDOW_SECONDS:
+            self._seconds.popleft()
+
+
+class ConsumerMetrics:
+    """Counts since the consumer began. Times are monotonic seconds.
+
+    `poll_begun` and `poll_ended` run in the thread that polls, the rest on the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.records = 0
+        self.bytes = 0
+        self.fetches = 0
+        self.fetches_failed = 0
+        self.fetched_bytes = 0
+        self._fetch_seconds = 0.0
+        self._fetch_longest = 0.0
+        self._first_poll: float | None = None
+        self._poll_begun: float | None = None
+        self._last_poll = 0.0
+        self._in_polls = 0.0
+        self._consumed = _Rate()
+        self._fetched = _Rate()
+
+    def poll_begun(self, now: float) -> None:
+        """The user's thread came for records."""
+        self.polls += 1
+        if self._first_poll is None:
+            self._first_poll = now
+        self._poll_begun = self._last_poll = now
+
+    def poll_ended(self, slices: Sequence[BatchSlice], now: float) -> None:
+        """It goes with these. Of a batch that is handed out in parts each record counts as large as the others."""
+        if self._poll_begun is not None:
+            self._in_polls += now - self._poll_begun
+            self._poll_begun = None
+        if not slices:
+            return
+        records = sum(piece.count for piece in slices)
+        size = sum(
+            piece.batch.header.size * piece.count // max(piece.count, piece.batch.header.count) for piece in slices
+        )
+        self.records += records
+        self.bytes += size
+        self._consumed.add(now, records, size)
+
+    def fetched(self, size: int, seconds: float, now: float) -> None:
+        """A fetch brought `size` bytes of records, after so long; the broker may have waited for them meanwhile."""
+        self.fetches += 1
+        self.fetched_bytes += size
+        self._fetch_seconds += seconds
+        self._fetch_longest = max(self._fetch_longest, seconds)
+        self._fetched.add(now, 1, size)
+
+    def fetch_failed(self) -> None:
+        """A fetch brought an error, or no answer at all."""
+        self.fetches_failed += 1
+
+    def snapshot(self, now: float) -> dict[str, float]:
+        """The numbers by name; rates are those of the last 30 s.
+
+        `poll_idle_ratio` is the share of the time since the first poll that was spent inside polls: near 1 the user
+        waits for records, near 0 records wait for the user.
+        """
+        records_rate, bytes_rate = self._consumed.per_second(now)
+        fetch_rate, fetched_rate = self._fetched.per_second(now)
+        begun = self._poll_begun
+        waited = self._in_polls + (0.0 if begun is None else max(0.0, now - begun))
+        since = 0.0 if self._first_poll is None else now - self._first_poll
+        return {
+            "records_consumed": self.records,
+            "bytes_consumed": self.bytes,
+            "records_per_second": records_rate,
+            "bytes_per_second": bytes_rate,
+            "polls": self.polls,
+            "records_per_poll": self.records / max(1, self.polls),
+            "poll_idle_ratio": min(1.0, waited / since) if since > 0 else 0.0,
+            "last_poll_age_seconds": now - self._last_poll if self.polls else -1.0,
+            "fetches": self.fetches,
+            "fetches_failed": self.fetches_failed,
+            "fetches_per_second": fetch_rate,
+            "fetched_bytes": self.fetched_bytes,
+            "fetched_bytes_per_second": fetched_rate,
+            "fetch_bytes_average": self.fetched_bytes / max(1, self.fetches),
+            "fetch_seconds_average": self._fetch_seconds / max(1, self.fetches),
+            "fetch_seconds_longest": self._fetch_longest,
+        }
+
+
+def _size(piece: BatchSlice) -> int:
+    header = piece.batch.header
+    return header.size * piece.count // max(piece.count, header.count)
