@@ -158,3 +158,57 @@ def alter(talk: ConsumerTalk, name: str, value: str, *, group: str | None = None
     resource = AlterConfigsResource(resource_type=32, resource_name=wanted, configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     return int(talk.connection("admin").ask(request, 1).responses[0].error_code)
+
+
+def test_who_waits_for_a_classic_rebalance_is_told_when_the_group_becomes_a_consumer_group() -> None:
+    with EmbeddedCluster() as cluster:
+        talk = on(cluster)
+        member_id = classic_member(talk)
+        talk.join("late", "", 3, wait=False, metadata=talk.subscription())
+        talk.wait_for("PreparingRebalance", 2)  # the first member has to come back
+        assert talk.enter("a").error_code == 0
+        assert talk.answer("late", "told").error_code == errors.RebalanceInProgress.code
+        assert talk.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
+        rejoined = talk.classic_join("k", member_id, generation=1)
+        assert (rejoined.error_code, rejoined.generation_id) == (0, 2)
+        assert len(talk.group_is().members) == 3
+        talk.close()
+
+
+def test_a_group_that_became_a_classic_one_is_one_after_a_restart(tmp_path: Path) -> None:
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster:
+        before = on(cluster)
+        member_id = classic_member(before)
+        before.enter("a")
+        before.classic_join("k", member_id, generation=1)
+        before.classic_sync("k", member_id, 2)
+        before.beat("a", -1)
+        before.list_types()
+        before.close()
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster:
+        after = on(cluster, before)
+        after.group_is()
+        assert after.record[-1][1]["error_code"] == errors.GroupIdNotFound.code
+        assert after.classic_beat("k", member_id, 2).error_code == 0
+        joined = after.classic_join("k", member_id, generation=2)
+        assert (joined.error_code, joined.generation_id, len(joined.members)) == (0, 3, 1)
+        after.close()
+
+
+def test_a_classic_member_that_does_not_come_back_is_given_up() -> None:
+    with EmbeddedCluster(profile="kafka", config={"group.consumer.assignment.interval.ms": "0"}) as cluster:
+        talk = on(cluster)
+        talk.enter("a")
+        member_id = talk.classic_join("k", "k", rebalance=2_000).member_id
+        assert talk.classic_sync("k", member_id, 3).error_code == 0
+        cluster.advance_time(3)
+        talk.enter("b")
+        assert talk.classic_beat("k", member_id, 3).error_code == errors.RebalanceInProgress.code
+        cluster.advance_time(1)
+        assert talk.classic_beat("k", member_id, 3).error_code == errors.RebalanceInProgress.code
+        cluster.advance_time(1.5)
+        assert talk.classic_beat("k", member_id, 3).error_code == errors.UnknownMemberId.code
+        talk.classic_join("m", "m", rebalance=2_000)
+        cluster.advance_time(2.5)  # it never asks for its assignment
+        assert sorted(member.member_id for member in talk.group_is().members) == ["a", "b"]
+        talk.close()
