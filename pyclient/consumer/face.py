@@ -237,8 +237,8 @@ class ConsumerFace(Generic[K, V]):
     def metrics(self) -> dict[str, Any]:
         """Counts since the consumer began, as plain numbers; rates look back 30 s.
 
-        Records, bytes (as they are in the log), polls and the share of time they take (`poll_idle_ratio`, near 1 when the
-        user waits for records); fetches, their bytes and seconds (waiting at the broker included);
+        Records, bytes (as they are in the log), polls and the share of time they take (`poll_idle_ratio`, near 1 when
+        the user waits for records); fetches, their bytes and seconds (waiting at the broker included);
         `buffered_bytes` fetched and not yet polled; `lag` by partition and `lag_max`; and the group's part: rebalances,
         heartbeats, commits.
         """
