@@ -25,6 +25,9 @@ TOPIC_IDS_SINCE: Final = 13
 STALE_SECONDS: Final = 120.0
 """A session that was not used for so long gives way to any new one; a younger one only to one of more partitions."""
 
+MOST_PARTITIONS: Final = 100_000
+"""A session of more would cost too much memory: its client goes without."""
+
 _LARGEST_ID: Final = 2**31 - 1
 
 Key = tuple[str, "UUID", int]
@@ -112,7 +115,9 @@ class FetchSessions:
 
     def open(self, wanted: list[Wanted], *, uses_topic_ids: bool, now: float) -> FetchSession | None:
         """A new session, or None when it is not worth more than those that are there: the client goes without."""
-        if not wanted or (len(self) >= self._slots and not self._make_room(len(wanted), now)):
+        if not 0 < len(wanted) <= MOST_PARTITIONS:
+            return None
+        if len(self) >= self._slots and not self._make_room(len(wanted), now):
             return None
         session_id = self._rng.randint(1, _LARGEST_ID)
         while session_id in self._sessions:
@@ -137,6 +142,8 @@ class FetchSessions:
         del self._sessions[session.id]
         if not session.partitions:
             return None
+        if len(session.partitions) > MOST_PARTITIONS:
+            raise errors.FetchSessionIdNotFound(f"{session!r} has become too large and is over")
         self._sessions[session.id] = session  # at the end: it is the one that was used last
         session.last_used = now
         session.epoch = 1 if session.epoch == _LARGEST_ID else session.epoch + 1

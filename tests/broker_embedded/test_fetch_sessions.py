@@ -14,7 +14,7 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
-from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 READ = 1 << 20
 
@@ -116,6 +116,17 @@ def test_an_old_session_in_use_gives_way_to_a_larger_one_only() -> None:
 
 def test_a_cache_without_slots_keeps_nothing() -> None:
     assert FetchSessions(0, random.Random(1)).open(wanted(1), uses_topic_ids=False, now=0) is None
+
+
+def test_a_session_cannot_be_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyclient.broker_embedded.fetch_sessions.MOST_PARTITIONS", 3)
+    sessions = FetchSessions(10, random.Random(1))
+    assert sessions.open(wanted(4), uses_topic_ids=False, now=0) is None
+    session = sessions.open(wanted(3), uses_topic_ids=False, now=0)
+    assert session is not None
+    with pytest.raises(errors.FetchSessionIdNotFound, match="too large"):
+        sessions.resume(request({7: 0}, session=(session.id, 1)), 12, 0)
+    assert len(sessions) == 0
 
 
 def test_a_partition_named_twice_is_read_once() -> None:
@@ -237,6 +248,40 @@ def test_a_session_that_another_connection_went_on_with_is_out_of_step(
     assert client.call(request({}, session=(session, 2)), 12).error_code == 0
     response = waiting.receive(FetchRequest, 12)[0]
     assert response.error_code == errors.InvalidFetchSessionEpoch.code
+
+
+@pytest.mark.parametrize("session_id", [-(2**31), -1, 0, 1, 2**31 - 1])
+@pytest.mark.parametrize("epoch", [-(2**31), -2, 1, 2**31 - 1])
+def test_a_session_that_nobody_opened_is_not_found(client: Any, topic: str, session_id: int, epoch: int) -> None:
+    response = client.call(request({0: 0}, topic=topic, session=(session_id, epoch)), 12)
+    assert (response.error_code, response.session_id) == (errors.FetchSessionIdNotFound.code, 0)
+
+
+@pytest.mark.parametrize("version", [12, 14, 15, 18])
+def test_a_client_that_claims_to_be_a_replica_gets_nothing_in_any_version(
+    client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int
+) -> None:
+    produce(client, topic, batch(b"a"))
+    asked = by_id(topic_id_of(broker, topic), {0: 0}) if version >= 13 else request({0: 0}, topic=topic)
+    if version >= 15:
+        asked.replica_state = ReplicaState(replica_id=1, replica_epoch=1)
+    else:
+        asked.replica_id = 1
+    [answer] = client.call(asked, version).responses
+    assert answer.partitions[0].error_code == errors.NotLeaderOrFollower.code
+    assert answer.partitions[0].records == b""
+
+
+@pytest.mark.parametrize(("min_bytes", "max_bytes"), [(2**31 - 1, 0), (2**31 - 1, -1), (-1, 2**31 - 1), (0, -(2**31))])
+def test_impossible_limits_still_give_the_first_batch(
+    client: Any, topic: str, produce: Any, batch: Any, min_bytes: int, max_bytes: int
+) -> None:
+    produce(client, topic, batch(b"a"))
+    asked = request({0: 0}, topic=topic, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=2**31 - 1)
+    if max_bytes > 0:
+        asked.max_wait_ms = 0
+    [answer] = client.call(asked, 12).responses
+    assert len(answer.partitions[0].records) > 0
 
 
 def test_the_number_of_sessions_is_limited(connect: Any) -> None:
