@@ -1,0 +1,144 @@
+"""Poison is raised with its place, the position is known, and reading goes on behind it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import pytest
+
+from pyclient import Admin, NewTopic, Producer, TopicPartition, errors, serialization
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_faces import Faces, values
+
+Damage = Callable[[bytearray], None]
+CRC_AT, CHECKED_AT, FIRST_LENGTH_AT = 17, 21, 61
+
+
+@pytest.fixture(params=["sync", "async"])
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
+    faces = Faces(request.param, cluster.bootstrap_servers)
+    try:
+        yield faces
+    finally:
+        faces.close()
+
+
+@pytest.fixture
+def log(admin: Admin, producer: Producer) -> TopicPartition:
+    """Three batches: offsets 0 and 1, 2 and 3, 4."""
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, partitions=1)])
+    for batch in ([b'"good-0"', b'"good-1"'], [b'"fine-2"', b"{not json"], [b'"good-4"']):
+        producer.send_many(topic, batch)
+        producer.flush()
+    return TopicPartition(topic, 0)
+
+
+def wrong_crc(batch: bytearray) -> None:
+    batch[-2] ^= 0x20
+
+
+def undecodable(batch: bytearray) -> None:
+    """The first record says another length than it has, and the checksum is right."""
+    batch[FIRST_LENGTH_AT] ^= 0x7E
+    batch[CRC_AT:CHECKED_AT] = crc32c.crc32c(bytes(batch[CHECKED_AT:])).to_bytes(4, "big")
+
+
+def damage(cluster: EmbeddedCluster, log: TopicPartition, how: Damage) -> None:
+    """Changes the second batch in the log's file, behind the broker's back."""
+    (path,) = Path(cluster.data_dir).glob(f"{log}/*.log")
+    content = bytearray(path.read_bytes())
+    start = 12 + int.from_bytes(content[8:12], "big")
+    end = start + 12 + int.from_bytes(content[start + 8 : start + 12], "big")
+    batch = content[start:end]
+    how(batch)
+    content[start:end] = batch
+    path.write_bytes(content)
+
+
+def poll(consumer: Any) -> Any:
+    for _ in range(100):
+        records = consumer.poll(0.1)
+        if records:
+            return records
+    raise AssertionError("nothing came")
+
+
+@pytest.mark.parametrize("how", [wrong_crc, undecodable])
+def test_a_batch_that_cannot_be_read_names_its_place_and_a_seek_goes_on_behind_it(
+    consumers: Faces, cluster: EmbeddedCluster, log: TopicPartition, how: Damage
+) -> None:
+    damage(cluster, log, how)
+    consumer = consumers()
+    consumer.assign([log])
+    seen: list[bytes] = []
+    caught: list[errors.PoisonRecord] = []
+    for _ in range(100):
+        try:
+            seen.extend(record.value for record in consumer.poll(0.1))
+        except errors.CorruptBatch as error:
+            caught.append(error)
+            assert consumer.position(log) in (2, 5)
+            consumer.seek(log, error.next_offset)
+        if seen[-1:] == [b'"good-4"']:
+            break
+    assert seen == [b'"good-0"', b'"good-1"', b'"good-4"']
+    assert [(error.topic, error.partition, error.offset, error.next_offset) for error in caught] == [(*log, 2, 4)]
+
+
+@pytest.mark.parametrize("how", [wrong_crc, undecodable])
+def test_an_iteration_stops_in_front_of_a_batch_that_cannot_be_read(
+    consumers: Faces, cluster: EmbeddedCluster, log: TopicPartition, how: Damage
+) -> None:
+    damage(cluster, log, how)
+    consumer = consumers()
+    consumer.assign([log])
+    iterator = iter(consumer)
+    assert [next(iterator).offset, next(iterator).offset] == [0, 1]
+    with pytest.raises(errors.CorruptBatch) as caught:
+        next(iterator)
+    assert consumer.position(log) == caught.value.offset == 2
+    consumer.seek(log, caught.value.next_offset)
+    assert next(iter(consumer)).value == b'"good-4"'
+
+
+def test_a_record_that_cannot_be_deserialized_is_stepped_over_inside_the_poll(
+    consumers: Faces, log: TopicPartition
+) -> None:
+    consumer = consumers(value_deserializer=serialization.json)
+    consumer.assign([log])
+    seen: list[str] = []
+    poison: list[int] = []
+    while len(seen) < 4:
+        iterator = iter(poll(consumer))
+        while True:
+            try:
+                seen.append(next(iterator).value)
+            except StopIteration:
+                break
+            except errors.DeserializationError as error:
+                poison.append(error.offset)
+    assert (seen, poison) == (["good-0", "good-1", "fine-2", "good-4"], [3])
+    assert consumer.position(log) == 5
+
+
+def test_columns_take_bytes_as_they_are_whatever_the_deserializer(consumers: Faces, log: TopicPartition) -> None:
+    consumer = consumers(value_deserializer=serialization.json)
+    consumer.assign([log])
+    seen: list[bytes] = []
+    while len(seen) < 5:
+        seen += poll(consumer).to_arrow().column("value").to_pylist()
+    assert seen[3] == b"{not json"
+
+
+def test_without_a_deserializer_nothing_is_poison(consumers: Faces, log: TopicPartition) -> None:
+    consumer = consumers()
+    consumer.assign([log])
+    seen: list[bytes] = []
+    while len(seen) < 5:
+        seen += values(poll(consumer))
+    assert seen[3] == b"{not json"
