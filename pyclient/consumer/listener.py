@@ -15,7 +15,10 @@ class RebalanceListener:
     """
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are this consumer's now; nothing of them was read yet. The last step of every rebalance."""
+        """These partitions are this consumer's now; nothing of them was read yet.
+
+        The last step of every rebalance, also of one that brought none.
+        """
         return None
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
