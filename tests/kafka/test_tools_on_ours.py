@@ -151,6 +151,6 @@ def test_the_perf_tools_run(ours: str, version: str, topic: str) -> None:
 
 def test_the_versions_tool_understands_what_we_offer(ours: str, version: str) -> None:
     told = tools.run("api-versions", "--bootstrap-server", ours, version=version).out
-    assert re.search(r"Fetch\(1\): 4 to 12", told)
+    assert re.search(r"Fetch\(1\): 4 to 18", told)
     assert re.search(r"JoinGroup\(11\): 0 to 9", told)
     assert "ERROR" not in told
