@@ -26,6 +26,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 _METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
 _DELETED: Final = "-delete"
 _LONGEST_NAME: Final = 255
+_SYNCED_ONE_BY_ONE: Final = 100  # of more logs the whole filesystem is synced at once: 2 ms a log were spent on it
 
 
 class LogDirectory:
@@ -260,11 +261,18 @@ class LogDirectory:
         """Closes every log. A clean close spares the next start all checks; else files are only let go of."""
         self.side.close(wait=clean)
         self.side.wake = None
+        together = clean and len(self._logs) > _SYNCED_ONE_BY_ONE
         for opened in self._logs.values():
             try:
-                opened.close(clean)
+                opened.close(clean, sync=not together)
             except errors.KafkaStorageError as error:
                 log.error("%s", error)
+                clean = False
+        if together:
+            try:
+                self._fs.sync_all(self.data_dir)
+            except OSError as error:
+                log.error("%s: not everything is on the disk, the next start checks it: %s", self.data_dir, error)
                 clean = False
         if clean:
             self.flush_checkpoints()

@@ -244,16 +244,28 @@ class StoredLog(LogState):
         self.segment_flushed(made)
         return True
 
-    def close(self, clean: bool = True) -> None:
-        """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of."""
+    def close(self, clean: bool = True, *, sync: bool = True) -> None:
+        """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of.
+
+        Without `sync` everything is only written: the caller syncs all logs at once, before it says so anywhere.
+        """
         self.closed = True
         try:
             if clean and self._files.exist and self.failure is None:
                 self.segments.active.finish()
                 self._write_snapshot()
-                self.flush()
+                if sync:
+                    self.flush()
+                else:
+                    self._write_all()
                 self.remove_doomed(self._clock.time_ms() + self.config.file_delete_delay_ms)
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: it cannot be closed in order: {error}") from error
         finally:
             self.segments.close()
+
+    def _write_all(self) -> None:
+        self._files.begin_sync()
+        for segment in self.segments.since(self.recovery_point):
+            segment.write_indexes()
+        self.recovery_point = self.end_offset

@@ -226,6 +226,13 @@ class FaultyFileSystem(RealFileSystem):
     def sync_directory(self, path: str) -> None:
         self.told_of_slow_work()
 
+    def sync_all(self, path: str) -> None:
+        self.told_of_slow_work()
+        if self.sync_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        for directory, _, names in os.walk(path):
+            self.synced |= {f"{directory}/{name}": Path(directory, name).read_bytes() for name in names}
+
     def file(self, path: str) -> FaultyFile:
         return FaultyFile(self, path)
 

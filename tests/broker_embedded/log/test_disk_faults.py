@@ -264,3 +264,24 @@ def test_a_full_disk_refuses_and_recovers_when_there_is_room(bench: Any, what: s
     manager.close()
     assert (values[0], values[-1]) == (b"a", b"c")
     assert bench.values(bench.open()) == values
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_many_logs_are_synced_at_once_when_they_are_closed(bench: Any, fails: bool, caplog: Any) -> None:
+    manager = bench.manager()
+    manager.open()
+    for partition in range(120):
+        bench.append(manager.create("t", bench.topic_id, partition, bench.config), b"a")
+    syncs: list[None] = []
+    bench.fs.on_slow = lambda: syncs.append(None)
+    bench.fs.sync_fails = fails
+    manager.close()
+    bench.fs.on_slow, bench.fs.sync_fails = None, False
+    assert 0 < len(syncs) < 10
+    assert ("not everything is on the disk" in caplog.text) is fails
+    assert fails or str(bench.root / "t-119" / f"{0:020}.log") in bench.fs.synced
+    manager = bench.manager()
+    manager.open()
+    assert manager.was_clean is not fails
+    assert {bench.values(manager.get("t", partition))[0] for partition in range(120)} == {b"a"}
+    manager.close()
