@@ -52,7 +52,7 @@ class FetchedBatch:
         try:
             check_crc(self.buffer, self.position, self.header, self.topic, self.partition)
         except CorruptRecord as error:
-            raise self._corrupt(error) from error
+            raise self.corrupt(error) from error
         self._checked = True
 
     def records(self) -> list[RawRecord]:
@@ -61,7 +61,7 @@ class FetchedBatch:
             try:
                 self._records = decode_batch(self.buffer, self.position, self.header, self.topic, self.partition)
             except CorruptRecord as error:
-                raise self._corrupt(error) from error
+                raise self.corrupt(error) from error
         return self._records
 
     def columns(self) -> RecordColumns:
@@ -70,7 +70,7 @@ class FetchedBatch:
             try:
                 self._columns = decode_columns(self.buffer, self.position, self.header, self.topic, self.partition)
             except CorruptRecord as error:
-                raise self._corrupt(error) from error
+                raise self.corrupt(error) from error
         return self._columns
 
     def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
@@ -86,7 +86,8 @@ class FetchedBatch:
         stop = records[last].offset if last < behind else to_offset
         return BatchSlice(self, from_offset, stop, last - first)
 
-    def _corrupt(self, error: CorruptRecord) -> CorruptBatch:
+    def corrupt(self, error: CorruptRecord) -> CorruptBatch:
+        """The error with this batch's place."""
         header = self.header
         return CorruptBatch(str(error), self.topic, self.partition, header.base_offset, header.next_offset)
 
@@ -186,6 +187,8 @@ def parse_records(
             if header.next_offset <= next_offset:
                 _refuse_going_back(batch, next_offset, bool(batches))
                 continue
+            if header.count < 0:
+                raise batch.corrupt(CorruptRecord(f"a batch at offset {header.base_offset} has {header.count} records"))
             if not ledger.covers(batch) and header.count > 0:
                 batches.append(batch)
             next_offset, epoch = header.next_offset, header.leader_epoch
