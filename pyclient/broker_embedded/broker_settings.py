@@ -99,7 +99,7 @@ DYNAMIC: Final = frozenset(
         *(key.broker_names[0][0] for key in TOPIC_CONFIGS.values()),
     }
 )
-"""The options that may be changed while the broker runs (KIP-226). Of several units of a topic's default, the finest."""
+"""The options that may be changed while the broker runs (KIP-226). Of several units, the finest."""
 
 GROUP_OPTIONS: Final = {
     "consumer.assignment.interval.ms": "group.consumer.assignment.interval.ms",
