@@ -31,7 +31,7 @@ from pyclient.errors import (
     UnknownTopicOrPartition,
     from_code,
 )
-from pyclient.protocol.messages.fetch import PartitionData
+from pyclient.protocol.messages.fetch import FetchResponse, PartitionData
 from pyclient.types import TopicPartition
 
 _STALE: Final = frozenset(
@@ -164,6 +164,14 @@ class FetchOutcome:
     records: bool = False
     trouble: bool = False
     errors: list[KafkaError] = field(default_factory=list)
+
+
+def memory_of(response: FetchResponse) -> tuple[int, int]:
+    """The bytes of records in an answer, and those of the memory that they keep alive: all of its frame's."""
+    records = [data.records for topic in response.responses for data in topic.partitions if data.records]
+    size = sum(map(len, records))
+    frame = memoryview(memoryview(records[0]).obj).nbytes if records else 0
+    return size, max(size, frame)
 
 
 class AnswerReader:

@@ -14,7 +14,7 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.fetch_buffer import FetchBuffer, Frame
-from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, plan_fetch
+from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, memory_of, plan_fetch
 from pyclient.consumer.fetch_session import FetchSession, SessionRequest
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.subscription import Phase, SubscriptionState, split_by_topic
@@ -255,8 +255,8 @@ class Fetcher:
         """Takes the data in; an answer about what was not asked for makes no sense."""
         outcome, now = FetchOutcome(), self._clock.monotonic()
         names = plan.topic_names() if plan.by_id else {}
-        size = sum(len(part.records or b"") for topic in response.responses for part in topic.partitions)
-        frame, outcome.size = Frame(node, size), size
+        outcome.size, memory = memory_of(response)
+        frame = Frame(node, memory)
         with self._lock:
             for topic in response.responses:
                 name = names.get(topic.topic_id, "") if plan.by_id else topic.topic

@@ -6,7 +6,7 @@ import threading
 from typing import Final
 
 _ROUND_TO: Final = 256 * 1024
-_IDLE_BYTES: Final = 16 * 1024 * 1024
+_IDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class ReceiveBuffers:

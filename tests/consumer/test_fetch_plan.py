@@ -21,10 +21,16 @@ from pyclient.consumer.fetch_plan import (
     Target,
     high_bytes,
     low_bytes,
+    memory_of,
     plan_fetch,
 )
 from pyclient.consumer.subscription import AssignedPartition, Phase
-from pyclient.protocol.messages.fetch import AbortedTransaction, PartitionData
+from pyclient.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from pyclient.types import TopicPartition
 
 
@@ -328,3 +334,14 @@ def test_no_answer_moves_a_position(records: bytes, code: int, replica: int) -> 
     desk = Desk(T0, position=7, auto_offset_reset="none")
     desk.answer(desk.states[0], records=records, error_code=code, preferred_read_replica=replica)
     assert desk.states[0].position == 7
+
+
+def test_an_answer_keeps_all_of_its_frame_in_memory() -> None:
+    frame = memoryview(bytearray(1_000))
+    pieces = (frame[:100], None, frame[9:])
+    parts = [PartitionData(partition_index=0, error_code=0, high_watermark=9, records=piece) for piece in pieces]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+    assert memory_of(response) == (1_091, 1_091)
+    parts[1:] = []
+    assert memory_of(response) == (100, 1_000)
+    assert memory_of(FetchResponse(responses=[])) == (0, 0)
