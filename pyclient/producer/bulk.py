@@ -324,6 +324,8 @@ def lanes_of(rows: ListColumns | BinaryColumns, partition: int | None, choose: C
     """
     if choose is None or partition is not None:
         return [_Lane(partition, rows, range(rows.count))]
+    if choose == 1:  # one lane, or rows with keys and rows without would change places in the one partition
+        return [_Lane(0, rows, range(rows.count))]
     if isinstance(choose, int):
         column = rows.key_column()
         found = rows_by_partition([None] * rows.count if column is None else column, choose)

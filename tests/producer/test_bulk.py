@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
-from pyclient import errors
+from pyclient import Admin, NewTopic, errors
 from pyclient.records import partition_for_key
 from tests.producer.network import HOLD, PASS, PRODUCE
 
@@ -54,6 +56,20 @@ def test_keys_choose_partitions_as_they_do_one_by_one(make, topic, log, columns)
     for partition, records in log().items():
         found = [(record.timestamp_ms, record.key, record.value) for record in records if record.key is not None]
         assert found == expected[partition]
+
+
+@pytest.mark.parametrize("columns", ["lists", "Arrow"])
+def test_rows_with_and_without_keys_keep_their_order_in_the_only_partition(make, cluster, columns):
+    pa = pytest.importorskip("pyarrow")
+    keys = [None if number % 3 else b"key %d" % number for number in range(200)]
+    values = [b"%d" % number for number in range(200)]
+    arguments = (values, keys) if columns == "lists" else (pa.array(values), pa.array(keys))
+    name = f"only-{uuid.uuid4().hex[:8]}"
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, partitions=1)])
+    outcome = make(batch_size=500).send_many(name, *arguments)
+    outcome.to_concurrent().result(10)
+    assert outcome.offsets == list(range(200))
 
 
 def test_a_user_s_partitioner_is_asked_for_each_row(make, topic, log):
