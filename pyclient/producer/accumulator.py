@@ -227,6 +227,14 @@ class RecordAccumulator:
         if not queue.head_is_ready:
             self.unmark(queue)
 
+    def drop_if_empty(self, batch: ProducerBatch) -> None:
+        """A new batch whose first record turned out to be none is given up, unless others have appended to it."""
+        if batch.queue.open is batch:
+            self.close_open(batch.queue)  # first, as they need no lock for it
+        if not batch.count:
+            self.remove(batch)
+            self.release(batch)
+
     def release(self, batch: ProducerBatch, *, patient: bool = False) -> None:
         """The batch is over and no request holds its bytes: its buffer goes back, see `BufferPool.release`."""
         assert not batch.on_wire

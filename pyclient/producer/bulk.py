@@ -284,8 +284,7 @@ class BulkAppend:
             self._refuse(lane, error)
             batch = queue.open
             if batch is not None and not batch.count:
-                accumulator.remove(batch)
-                accumulator.release(batch)
+                accumulator.drop_if_empty(batch)
         return True
 
     def _queue(self, lane: _Lane) -> PartitionQueue:
@@ -297,10 +296,15 @@ class BulkAppend:
 
         To ask that first is quicker than to append in vain at every batch's end.
         """
-        first, start, builder = batch.count, lane.next, batch.builder
+        start, builder, queue = lane.next, batch.builder, batch.queue
         if batch.buffer is None or bound > len(batch.buffer) - builder.size:
             return 0
-        went = lane.rows.append_to(builder, start, start + 1 if self._core.accumulator.alone else lane.count)
+        queue.topic.lanes.close(queue.partition)  # nobody else appends meanwhile: the rows are to stand side by side
+        try:
+            first = batch.count
+            went = lane.rows.append_to(builder, start, start + 1 if self._core.accumulator.alone else lane.count)
+        finally:
+            queue.topic.lanes.open(queue.partition, builder)
         if went:
             lane.next = start + went
             positions = lane.positions[start : start + went]

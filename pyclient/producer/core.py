@@ -121,7 +121,7 @@ class ProducerCore:
                 return None
             queue = choose_queue(queues, key, partition)
             future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
-            if future is None:
+            while future is None:
                 size = self.room_for(queue, record_size_bound(key, value, headers))
                 self.accumulator.close_open(queue)
                 queue = choose_queue(queues, key, partition)  # the sticky partition may have changed with that
@@ -130,7 +130,7 @@ class ProducerCore:
                     buffer = self.take_buffer(size, waiter)
                     if buffer is None:
                         return self.wait_for_buffer(size, waiter)
-                    return self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+                    future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
         return future
 
     def room_for(self, queue: PartitionQueue, bound: int) -> int:
@@ -168,16 +168,14 @@ class ProducerCore:
 
     def _begin_batch(
         self, queue: PartitionQueue, buffer: bytearray, timestamp_ms: int, key: Any, value: Any, headers: Any
-    ) -> DeliveryFuture:
-        future = None
+    ) -> DeliveryFuture | None:
+        """None if others, who need no lock to append, have filled the new batch before this record came in."""
         batch = self.accumulator.open_batch(queue, buffer, self.clock.monotonic())
         try:
-            future = queue.append(timestamp_ms, key, value, headers)
-            assert isinstance(future, DeliveryFuture), "a record is larger than its bound"
-        finally:
-            if future is None:
-                self.accumulator.remove(batch)
-                self.accumulator.release(batch)
+            future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
+        except BaseException:
+            self.accumulator.drop_if_empty(batch)
+            raise
         if self.accumulator.alone:
             self.accumulator.close_open(queue)
         self.wake_for(queue)

@@ -9,6 +9,20 @@ cdef extern from "time.h":
     int CLOCK_REALTIME
 
 
+cdef bint are_plain(object headers):
+    """Whether nothing of Python runs while these headers are written: during that a batch could be closed."""
+    if headers is None:
+        return True
+    if type(headers) is not list and type(headers) is not tuple:
+        return False
+    for pair in headers:
+        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
+            return False
+        if pair[1] is not None and type(pair[1]) is not bytes:
+            return False
+    return True
+
+
 @cython.final
 cdef class TopicLanes:
     """The open batch of each partition of one topic, and which partition takes the records without a key.
@@ -103,7 +117,7 @@ cdef class RecordAppender:
         cdef timespec now
         cdef int64_t time
         cdef object lanes
-        if type(topic) is not str or self._append_lock is not None:
+        if type(topic) is not str or self._append_lock is not None or not are_plain(headers):
             return None
         lanes = self._lanes.get(topic)
         if lanes is None:
