@@ -39,8 +39,10 @@ def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """Reads an offset checkpoint file; raises `CorruptCheckpoint`."""
-    offsets = {}
+    """Reads an offset checkpoint file; raises `CorruptCheckpoint`. Kafka makes it empty and writes it much later."""
+    offsets: dict[TopicPartition, int] = {}
+    if not content:
+        return offsets
     for fields in _parse(content, path, 3):
         offsets[TopicPartition(fields[0], _number(fields[1], path))] = _number(fields[2], path)
     return offsets

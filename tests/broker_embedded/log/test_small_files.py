@@ -38,11 +38,15 @@ def test_an_offset_checkpoint_looks_like_kafkas() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"0\n", b"1\n0\n", b"0\nx\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 -1\n", b"0\n1\na b 1\n", b"\xff"],
+    [b"0\n", b"1\n0\n", b"0\nx\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 -1\n", b"0\n1\na b 1\n", b"\xff"],
 )
 def test_broken_offset_checkpoints_are_refused_by_name(content: bytes) -> None:
     with pytest.raises(CorruptCheckpoint, match="the-file: "):
         checkpoints.parse_offsets(content, "the-file")
+
+
+def test_an_offset_checkpoint_that_kafka_has_made_and_not_written_yet_is_empty() -> None:
+    assert checkpoints.parse_offsets(b"", "f") == {}
 
 
 def test_an_epoch_checkpoint_that_goes_back_is_refused() -> None:
