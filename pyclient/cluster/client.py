@@ -83,6 +83,7 @@ class ClusterClient:
         self._coordinators = Coordinators(self, RetryPolicy(retry, self._rng))
         self._generation = 0  # of the metadata: grows with each answer
         self._distrusted = 0
+        self.outlives_tasks = False  # whoever sets this calls close() even when the loop ends and cancels all tasks
         self._tasks: list[asyncio.Task[None]] = []
         self._updated: asyncio.Future[None] | None = None
 
@@ -182,7 +183,8 @@ class ClusterClient:
                     self._gate.failed()
                 await self._gate.wait_until_due()
         finally:
-            self._links.close()  # also when the loop ends before anybody has called close()
+            if not self.outlives_tasks:
+                self._links.close()  # also when the loop ends before anybody has called close()
 
     async def _refresh(self) -> None:
         self._gate.begin()

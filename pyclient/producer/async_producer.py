@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -28,6 +28,7 @@ from pyclient.producer.core import (
     explain,
 )
 from pyclient.producer.delivery import Delivery, DeliveryFuture, await_done
+from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, SentRows, as_pairs, records_of
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 logger: Final = logging.getLogger("pyclient.producer")
 
-_abandoned: set[asyncio.Task[None]] = set()
+_abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
 
 
 class AsyncProducer(RecordAppender):
@@ -67,6 +68,7 @@ class AsyncProducer(RecordAppender):
         self._last: tuple[dict[str, Any], dict[str, Any]] = ({"state": "new"}, {})  # health and metrics without a core
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._last_chance: AsyncGenerator[None, None] | None = None
         self._lock = threading.Lock()
         self._topics: dict[str, TopicQueues] = {}
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
@@ -90,13 +92,19 @@ class AsyncProducer(RecordAppender):
             self._lanes = core.accumulator.lanes
             self._append_lock = None if ATOMIC_APPEND else self._lock
             self._core = core
-            self._starting = loop.create_task(core.start())
+            self._starting = loop.create_task(self._start(core))
         if self._loop is not loop:
             raise RuntimeError("an AsyncProducer belongs to the event loop that first used it")
         assert self._starting is not None
         if not self._starting.done():
             await asyncio.shield(self._starting)
         return self._core
+
+    async def _start(self, core: ProducerCore) -> None:
+        self._last_chance = _until_the_loop_ends(core)
+        await anext(self._last_chance)
+        core.cluster.outlives_tasks = True
+        await core.start()
 
     # -- sending
 
@@ -296,6 +304,8 @@ class AsyncProducer(RecordAppender):
         except BaseException:
             self._core = core if not core.ended else None  # a cancelled close may be called again
             raise
+        if self._last_chance is not None:
+            await self._last_chance.aclose()
         self._last = (core.health(), core.metrics())
         core.raise_unobserved()
 
@@ -322,7 +332,7 @@ class AsyncProducer(RecordAppender):
         )
         assert self._loop is not None
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_finish_in_background, core)
+            self._loop.call_soon_threadsafe(_finish_in_background, core, self._last_chance)
 
     # -- state
 
@@ -370,11 +380,29 @@ async def _finish(core: ProducerCore, timeout: float | None) -> None:
     except TimeoutError:
         if not limit.expired():
             raise
-    await core.shut_down()
+    if not core.ended:
+        await core.shut_down()
 
 
-def _finish_in_background(core: ProducerCore) -> None:
-    """A producer was dropped without close: what it accepted is still delivered."""
+async def _until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
+    """Waits for the loop's end, when `asyncio.run` closes all generators, and waits for them.
+
+    What a producer that nobody closed has accepted is then delivered within `EXIT_SECONDS`, or fails and is logged.
+    """
+    try:
+        yield
+    finally:
+        if not core.ended:
+            await _finish(core, EXIT_SECONDS)
+
+
+def _finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
+    """A producer was dropped without close: what it accepted is still delivered, or fails when the loop ends."""
     task = asyncio.get_running_loop().create_task(_finish(core, None))
-    _abandoned.add(task)
-    task.add_done_callback(_abandoned.discard)
+    _abandoned[task] = last_chance
+    task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():  # by the loop's end, which is the generator's turn
+        _abandoned.pop(task, None)

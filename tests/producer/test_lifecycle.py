@@ -181,6 +181,42 @@ def test_a_forgotten_async_producer_warns_and_still_delivers(cluster, topic, log
     assert asyncio.run(main()).offset == 0
 
 
+UNCLOSED = """
+import asyncio, sys
+from pyclient import AsyncProducer
+from pyclient.producer import async_producer
+
+async def main():
+    producer = AsyncProducer(sys.argv[1], linger_ms=3000)
+    for number in range(500):
+        await producer.send(sys.argv[2], b"%d" % number, partition=0)
+    if sys.argv[3] == "kept":
+        kept.append(producer)
+    if sys.argv[3] == "in vain":
+        async_producer.EXIT_SECONDS = 0.3
+        producer._core.sender.drain = lambda node, now: None
+
+kept = []
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("fate", ["dropped", "kept", "in vain"])
+def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_says_so(cluster, topic, log, fate):
+    done = subprocess.run(
+        [sys.executable, "-c", UNCLOSED, cluster.bootstrap_servers, topic, fate],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    if fate == "in vain":
+        assert "500 records were not delivered" in done.stderr
+    else:
+        assert done.stderr == ""
+        assert [record.value for record in log()[0]] == [b"%d" % number for number in range(500)]
+
+
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from pyclient import Producer, errors
