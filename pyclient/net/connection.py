@@ -55,29 +55,33 @@ class _Told:
     too: they come up where the connection is not ready for what a caller may do next.
     """
 
-    __slots__ = ("_answered", "_done", "_loop")
+    __slots__ = ("_answered", "_loop")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, answered: Callable[[Any, BaseException | None], object]
     ) -> None:
         self._loop = loop
-        self._answered = answered
-        self._done = False
+        self._answered: Callable[[Any, BaseException | None], object] | None = answered
 
     def done(self) -> bool:
-        return self._done
+        return self._answered is None
 
     def set_result(self, response: Any) -> None:
-        self._done = True
+        answered = self._take()
         try:
-            self._answered(response, None)
+            answered(response, None)
         except Exception as error:
             text = "what was to happen after a response failed"
             self._loop.call_exception_handler({"message": text, "exception": error})
 
     def set_exception(self, error: BaseException) -> None:
-        self._done = True
-        self._loop.call_soon(self._answered, None, error)
+        self._loop.call_soon(self._take(), None, error)
+
+    def _take(self) -> Callable[[Any, BaseException | None], object]:
+        """Who is to be told, once. Like a future it then forgets him: the traceback of a bad answer holds on to it."""
+        assert self._answered is not None
+        answered, self._answered = self._answered, None
+        return answered
 
 
 class _Waiting(NamedTuple):

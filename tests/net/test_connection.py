@@ -1,6 +1,7 @@
 import asyncio
 import socket
 import struct
+import weakref
 
 import pytest
 import uvloop
@@ -94,6 +95,29 @@ def test_an_answer_can_be_told_in_the_turn_in_which_it_comes(run, caplog):
         assert len(seen) == 2
         await failed.wait()
         assert [type(error) for _, error in seen[1:]] == [ConnectionFailed, ConnectionFailed]
+        broker.stop()
+
+    run(scenario())
+
+
+def test_a_bad_answer_that_somebody_keeps_does_not_keep_who_was_told(run):
+    async def scenario():
+        broker = ScriptedBroker({MetadataRequest: SILENCE})
+        connection = await connect(broker)
+        told = asyncio.Event()
+
+        def answered(response, error):
+            told.set()
+
+        forgotten = weakref.ref(answered)
+        connection.tell(ALL_TOPICS, answered)
+        del answered
+        with pytest.raises(MalformedMessage, match="the next one is 2") as kept:
+            connection._on_frame(memoryview(struct.pack(">i", 3)))
+        connection._on_closed(kept.value)
+        await told.wait()
+        await asyncio.sleep(0)  # the loop lets go of the call
+        assert forgotten() is None and connection.cause is kept.value
         broker.stop()
 
     run(scenario())

@@ -17,7 +17,6 @@ from tests.producer.network import DROP, PASS, PRODUCE
 pytestmark = pytest.mark.slow
 TIMES = 1000
 WARM = 150  # times after which every arena of the allocator is there
-FEW = 6  # the last producers' may not be collected yet
 GROWTH = 8_000  # KiB; with one leaked producer in a hundred it is more
 
 
@@ -54,7 +53,7 @@ class Flat:
     def left(self):
         """What there is too much of."""
         gc.collect()
-        left = [] if deliveries() <= self.deliveries + FEW else [f"{deliveries()} deliveries"]
+        left = [] if deliveries() <= self.deliveries else [f"{deliveries()} deliveries"]
         if files() > self.files or threading.active_count() > self.threads:
             left += [files(), threading.enumerate()]
         return left + [grown for grown in [resident() - self.resident] if grown >= GROWTH]
