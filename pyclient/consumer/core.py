@@ -371,6 +371,7 @@ class ConsumerCore:
         return {
             **self.metrics.snapshot(self.clock.monotonic()),
             "buffered_bytes": buffered,
+            "fetched_bytes_by_node": dict(self.metrics.bytes_by_node),
             "lag": known,
             "lag_max": max(known.values(), default=0),
             **self.group.metrics(),

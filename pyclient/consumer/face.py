@@ -239,8 +239,8 @@ class ConsumerFace(Generic[K, V]):
 
         Records, bytes (as they are in the log), polls and the share of time they take (`poll_idle_ratio`, near 1 when
         the user waits for records); fetches, their bytes and seconds (waiting at the broker included);
-        `buffered_bytes` fetched and not yet polled; `lag` by partition and `lag_max`; and the group's part: rebalances,
-        heartbeats, commits.
+        `fetched_bytes_by_node` (node id -> bytes: who was read from); `buffered_bytes` fetched and not yet polled;
+        `lag` by partition and `lag_max`; and the group's part: rebalances, heartbeats, commits.
         """
         self._check_process()
         return self._core.numbers()

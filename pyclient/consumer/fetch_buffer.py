@@ -132,6 +132,7 @@ class FetchBuffer:
         state, batches, taken = part.state, part.batches, 0
         if state.polled_in != self.polls:
             state.polled_in, state.polled_from = self.polls, state.position
+            state.polled_from_epoch = state.position_epoch
         while part.index < len(batches) and taken < limit:
             batch = batches[part.index]
             if self._check_crcs:

@@ -86,6 +86,10 @@ class FetchPlan:
             if (target.state.asked, target.state.asked_node) == (target.version, self.node):
                 target.state.asked = -1
 
+    def look_again(self, at: float) -> None:
+        """There may be more to ask for at this time."""
+        self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
     def topic_names(self) -> Mapping[uuid.UUID, str]:
         """Names by topic id, for answers that tell only the id."""
         return {at.topic_id: partition.topic for partition, at in self.positions.items()}
@@ -113,14 +117,16 @@ def plan_fetch(
         if state.phase is not Phase.FETCH or state.paused:
             continue
         from_replica = state.preferred_replica >= 0 and state.preferred_until > now
-        source = state.preferred_replica if from_replica else leader_of(state.topic_partition)
-        if source != node:
+        leader = leader_of(state.topic_partition)
+        if (state.preferred_replica if from_replica else leader) != node:
+            if leader == node:  # it is this node's turn again when the preference ends
+                plan.look_again(state.preferred_until)
             continue
         in_stock = in_stock or state.buffered > 0
         if (state.asked == state.version and state.asked_node == node) or state.buffered >= _PLENTY * low:
             continue
         if state.retry_at > now:
-            plan.wake_at = state.retry_at if plan.wake_at is None else min(plan.wake_at, state.retry_at)
+            plan.look_again(state.retry_at)
         else:
             urgent = urgent or state.buffered < low
             _add(plan, state, from_replica, config)
@@ -157,10 +163,14 @@ def _add(plan: FetchPlan, state: AssignedPartition, from_replica: bool, config: 
 
 @dataclass(slots=True)
 class FetchOutcome:
-    """What the parts of an answer ask for besides the data, and how many bytes of that there are."""
+    """What the parts of an answer ask for besides the data, and how many bytes of that there are.
+
+    `moved`: some partition is to be read from another node from now on.
+    """
 
     size: int = 0
     refresh_metadata: bool = False
+    moved: bool = False
     records: bool = False
     trouble: bool = False
     errors: list[KafkaError] = field(default_factory=list)
@@ -200,6 +210,7 @@ class AnswerReader:
         if data.preferred_read_replica >= 0 and not target.from_replica:
             state.preferred_replica = data.preferred_read_replica
             state.preferred_until = now + self._config.metadata_max_age_ms / 1000
+            outcome.moved = True
         if data.records is not None and len(data.records):
             self._take_records(target, data, memoryview(data.records), frame, now, outcome)
 

@@ -158,13 +158,25 @@ class Fetcher:
                 self.last_error = error
                 self._metrics.fetch_failed()
                 lane.session.failed()
+                self._leave(lane.node)
                 self._cluster.request_refresh()
+                if not error.retriable:  # it will not pass by itself, so the user has to know
+                    self._on_trouble([error])
                 await asyncio.sleep(self._backoff.delay(failures, self._rng))
                 failures += 1
             except Exception:
                 log.exception("fetching from node %d failed in a way it should not", lane.node)
                 lane.session.failed()
                 await asyncio.sleep(self._backoff.maximum)
+
+    def _leave(self, node: int) -> None:
+        """What is read from a follower that failed is read from its leader again (KIP-392)."""
+        with self._lock:
+            left = [state for state in self._subscription if state.preferred_replica == node]
+            for state in left:
+                state.preferred_replica = -1
+        if left:
+            self.wake()
 
     async def _wait(self, event: asyncio.Event, wake_at: float | None) -> None:
         if wake_at is None or isinf(wake_at):
@@ -186,13 +198,15 @@ class Fetcher:
             response = await connection.request(self._request(lane, plan, asked), version=version)
             outcome = await self._answered(lane, connection, plan, response)
             now = self._clock.monotonic()
-            self._metrics.fetched(outcome.size, now - begun, now)
+            self._metrics.fetched(lane.node, outcome.size, now - begun, now)
         finally:
             lane.reserved = 0
             with self._lock:
                 plan.end()
             if lane.number:  # the first lane may have come back meanwhile, and found everything in our hands
                 self._lanes[lane.node][0].event.set()
+        if outcome.moved:
+            self.wake()
         if outcome.refresh_metadata:
             self._cluster.request_refresh()
         if outcome.trouble:
@@ -211,7 +225,7 @@ class Fetcher:
             raise from_code(response.error_code, f"{connection.address} refused a fetch")
         lane.session.answered(response.session_id)
         try:
-            return self._take(lane.node, plan, response)
+            return self._take(lane.node, connection.address, plan, response)
         except MalformedMessage:
             await connection.close()
             raise
@@ -251,7 +265,7 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _take(self, node: int, plan: FetchPlan, response: FetchResponse) -> FetchOutcome:
+    def _take(self, node: int, address: str, plan: FetchPlan, response: FetchResponse) -> FetchOutcome:
         """Takes the data in; an answer about what was not asked for makes no sense."""
         outcome, now = FetchOutcome(), self._clock.monotonic()
         names = plan.topic_names() if plan.by_id else {}
@@ -264,6 +278,8 @@ class Fetcher:
                     target = plan.targets.get(TopicPartition(name, data.partition_index))
                     if target is None:
                         what = f"{name or topic.topic_id}-{data.partition_index}"
-                        raise MalformedMessage(f"node {node} answered with {what}, which it was not asked for")
+                        raise MalformedMessage(
+                            f"node {node} at {address}: Fetch answered with {what}, which it was not asked for"
+                        )
                     self._reader.take(target, data, frame, now, outcome)
         return outcome

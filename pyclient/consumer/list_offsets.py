@@ -97,7 +97,7 @@ class OffsetFinder:
     async def _ask(self, leader: int, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Found]:
         try:
             response = await self._cluster.request(self._request(wanted), node_id=leader)
-            return _read(wanted, response)
+            return _read(leader, wanted, response)
         except KafkaError as error:
             return dict.fromkeys(wanted, error)
 
@@ -127,7 +127,9 @@ class OffsetFinder:
         )
 
 
-def _read(wanted: Mapping[TopicPartition, int], response: ListOffsetsResponse) -> dict[TopicPartition, Found]:
+def _read(
+    leader: int, wanted: Mapping[TopicPartition, int], response: ListOffsetsResponse
+) -> dict[TopicPartition, Found]:
     found: dict[TopicPartition, Found] = {}
     for topic in response.topics:
         for answer in topic.partitions:
@@ -137,5 +139,6 @@ def _read(wanted: Mapping[TopicPartition, int], response: ListOffsetsResponse) -
             else:
                 found[partition] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     if found.keys() != wanted.keys():
-        raise MalformedMessage("ListOffsetsResponse speaks of other partitions than it was asked for")
+        odd = ", ".join(map(str, sorted(found.keys() ^ wanted.keys())[:5]))
+        raise MalformedMessage(f"node {leader}: ListOffsets answered about other partitions than it was asked: {odd}")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -48,6 +48,7 @@ class ConsumerMetrics:
         self.fetches = 0
         self.fetches_failed = 0
         self.fetched_bytes = 0
+        self.bytes_by_node: Counter[int] = Counter()
         self._fetch_seconds = 0.0
         self._fetch_longest = 0.0
         self._first_poll: float | None = None
@@ -79,10 +80,11 @@ class ConsumerMetrics:
         self.bytes += size
         self._consumed.add(now, records, size)
 
-    def fetched(self, size: int, seconds: float, now: float) -> None:
-        """A fetch brought `size` bytes of records, after so long; the broker may have waited for them meanwhile."""
+    def fetched(self, node: int, size: int, seconds: float, now: float) -> None:
+        """A node's answer brought `size` bytes of records, after so long; it may have waited for them meanwhile."""
         self.fetches += 1
         self.fetched_bytes += size
+        self.bytes_by_node[node] += size
         self._fetch_seconds += seconds
         self._fetch_longest = max(self._fetch_longest, seconds)
         self._fetched.add(now, 1, size)

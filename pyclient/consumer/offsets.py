@@ -19,13 +19,16 @@ from pyclient.errors import (
     FencedLeaderEpoch,
     KafkaError,
     LogTruncation,
+    MalformedMessage,
     NoOffsetForPartition,
+    UnknownServerError,
     UnsupportedVersion,
     from_code,
 )
 from pyclient.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -34,6 +37,7 @@ from pyclient.types import OffsetAndMetadata, TopicPartition
 log = logging.getLogger(__name__)
 
 _CONSUMER: Final = -1
+_COORDINATOR: Final = -1
 Asked = Mapping[TopicPartition, tuple[AssignedPartition, int]]
 """Partitions with their state and its version when they were asked for."""
 Committed = Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | None]]]
@@ -101,25 +105,29 @@ class PositionFinder:
             self._event.clear()
             now = self._clock.monotonic()
             for phase, find in work:
-                asked = self._claim(phase, now)
-                if asked:
+                for asked in self._claim(phase, now):
                     self._spawn(self._attempt(find, asked))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause(now)):
                     await self._event.wait()
 
-    def _claim(self, phase: Phase, now: float) -> Asked:
-        """The partitions to ask for now; nobody asks again before there is an answer.
+    def _claim(self, phase: Phase, now: float) -> list[Asked]:
+        """The partitions to ask for now, by whom to ask, so that a leader that is slow holds up no others.
 
-        What only a leader can answer waits until there is one: new metadata wakes this up.
+        Nobody asks again before there is an answer. What only a leader can answer waits until there is one: new
+        metadata wakes this up.
         """
+        by_leader: dict[int, dict[TopicPartition, tuple[AssignedPartition, int]]] = {}
         with self._lock:
-            states = self._subscription.waiting_for(phase, now)
-            if phase is not Phase.COMMITTED:
-                states = [state for state in states if self._cluster.metadata.leader(*state.topic_partition) >= 0]
-            for state in states:
+            for state in self._subscription.waiting_for(phase, now):
+                leader = _COORDINATOR
+                if phase is not Phase.COMMITTED:
+                    leader = self._cluster.metadata.leader(*state.topic_partition)
+                    if leader < 0:
+                        continue
                 state.retry_at = inf
-            return {state.topic_partition: (state, state.version) for state in states}
+                by_leader.setdefault(leader, {})[state.topic_partition] = (state, state.version)
+        return list(by_leader.values())
 
     def _pause(self, now: float) -> float | None:
         with self._lock:
@@ -203,7 +211,7 @@ class PositionFinder:
                     continue
                 if found.offset >= 0:
                     log.debug("%s begins at offset %d", partition, found.offset)
-                    state.start_at(found.offset)
+                    state.start_at(found.offset, found.leader_epoch)
                 else:
                     state.reset(LATEST)  # nothing is as young as the policy asks for
         if refused:
@@ -217,41 +225,34 @@ class PositionFinder:
     # ---- truncation
 
     async def _validate(self, asked: Asked) -> None:
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in asked:
-            by_leader.setdefault(self._cluster.metadata.leader(*partition), []).append(partition)
-        await asyncio.gather(*(self._validate_at(leader, mine, asked) for leader, mine in by_leader.items()))
-
-    async def _validate_at(self, leader: int, partitions: Sequence[TopicPartition], asked: Asked) -> None:
+        leader = self._cluster.metadata.leader(*next(iter(asked)))
         topics = [
             OffsetForLeaderTopic(
                 topic=topic,
                 partitions=[self._question(asked[TopicPartition(topic, number)][0], number) for number in numbers],
             )
-            for topic, numbers in split_by_topic(partitions).items()
+            for topic, numbers in split_by_topic(asked).items()
         ]
+        response: OffsetForLeaderEpochResponse | None = None
         try:
             response = await self._cluster.request(
                 OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics), node_id=leader
             )
-        except UnsupportedVersion:  # a broker without this API leaves nothing to compare with
-            response = None
+        except UnsupportedVersion as error:  # a broker without this API leaves nothing to compare with
+            log.info("node %d cannot validate positions: %s", leader, error)
+        answers = {} if response is None else _by_partition(response)
+        missing = response is not None and asked.keys() - answers.keys()
         with self._lock:
-            if response is None:
-                for partition in partitions:
-                    state, version = asked[partition]
-                    if self._subscription.holds(state, version):
-                        state.validated()
-                return
-            answers = {
-                TopicPartition(topic.topic, answer.partition): answer
-                for topic in response.topics
-                for answer in topic.partitions
-            }
-            for partition in partitions:
-                state, version = asked[partition]
-                if partition in answers and self._subscription.holds(state, version):
+            for partition, (state, version) in asked.items():
+                if not self._subscription.holds(state, version) or state.phase is not Phase.VALIDATE:
+                    continue
+                if response is None:
+                    state.validated()
+                elif partition in answers:
                     self._judge(state, answers[partition])
+        if missing:
+            names = ", ".join(map(str, sorted(missing)[:5]))
+            raise MalformedMessage(f"node {leader}: OffsetForLeaderEpoch answered without the topics entry of {names}")
 
     def _question(self, state: AssignedPartition, number: int) -> OffsetForLeaderPartition:
         return OffsetForLeaderPartition(
@@ -264,7 +265,7 @@ class PositionFinder:
         if answer.error_code:
             error = from_code(answer.error_code, f"validating the position of {partition}")
             self.last_error = error
-            if error.retriable or isinstance(error, FencedLeaderEpoch):
+            if error.retriable or isinstance(error, (FencedLeaderEpoch, UnknownServerError)):
                 self._cluster.request_refresh()  # and again after the pause
             else:
                 state.stop(error)
@@ -284,3 +285,11 @@ class PositionFinder:
             log.warning("%s: the log was truncated to offset %d: going on there", partition, answer.end_offset)
             state.start_at(answer.end_offset)
             state.position_epoch = answer.leader_epoch
+
+
+def _by_partition(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, EpochEndOffset]:
+    return {
+        TopicPartition(topic.topic, answer.partition): answer
+        for topic in response.topics
+        for answer in topic.partitions
+    }

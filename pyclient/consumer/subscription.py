@@ -67,7 +67,7 @@ class AssignedPartition:
     the one before. `fetch_offset` is where the next fetch begins; between the two lies what is fetched already,
     `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped.
     A fetch for the version `asked` is in flight to `asked_node`. `polled_from` is where the poll numbered `polled_in`,
-    the last one that returned some of it, began.
+    the last one that returned some of it, began, and `polled_from_epoch` the epoch of the record before.
     """
 
     topic_partition: TopicPartition
@@ -92,6 +92,7 @@ class AssignedPartition:
     preferred_until: float = 0.0
     polled_in: int = 0
     polled_from: int = UNKNOWN
+    polled_from_epoch: int = UNKNOWN
 
     def start_at(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
         """Sets the position, and the epoch of the record before it; whatever was fetched before is void."""
@@ -269,7 +270,7 @@ class SubscriptionState:
         With `before`, where the user stood before the poll of that number returned anything.
         """
         return {
-            partition: OffsetAndMetadata(state.polled_from, "", -1)
+            partition: OffsetAndMetadata(state.polled_from, "", state.polled_from_epoch)
             if state.polled_in == before
             else OffsetAndMetadata(state.position, "", state.position_epoch)
             for partition, state in self._assigned.items()
@@ -309,7 +310,8 @@ class SubscriptionState:
         """Takes what new metadata says about an assigned partition.
 
         Another topic id: the topic was deleted and made anew, so the old offsets mean nothing and the policy decides.
-        A later leader epoch: the position is validated first, if it is known what epoch it belongs to (KIP-320).
+        A later leader epoch: the position is validated first, if it is known what epoch it belongs to (KIP-320); one
+        that is being validated is so again, at the new leader.
         """
         state = self._assigned.get(partition)
         if state is None:
@@ -319,8 +321,8 @@ class SubscriptionState:
             state.leader_epoch = leader_epoch
             state.reset(None)
         elif leader_epoch > state.leader_epoch:
-            changed, state.leader_epoch = state.leader_epoch >= 0, leader_epoch
-            if changed and state.phase is Phase.FETCH and 0 <= state.position_epoch < leader_epoch:
+            state.leader_epoch = leader_epoch
+            if state.phase in (Phase.FETCH, Phase.VALIDATE) and 0 <= state.position_epoch < leader_epoch:
                 state.validate()
 
 

@@ -185,6 +185,14 @@ def test_a_preferred_replica_is_asked_until_it_expires() -> None:
     assert T0 in desk.plan(1, now=301.0).targets
 
 
+def test_the_node_a_partition_moves_to_is_woken_and_its_leader_when_the_preference_ends() -> None:
+    desk = Desk(T0)
+    assert desk.answer(desk.states[0], now=1.0, preferred_read_replica=3).moved
+    assert not desk.answer(desk.states[0], now=1.0, from_replica=True, preferred_read_replica=3).moved
+    assert desk.plan(1, now=2.0).wake_at == desk.states[0].preferred_until == 301.0
+    assert desk.plan(2, now=2.0).wake_at is None  # it has nothing to do with it
+
+
 # ---- answers
 
 

@@ -26,7 +26,9 @@ class Node:
         self.parked: list[tuple[str, set[int], asyncio.Future]] = []
 
     async def connection(self, _node, *, purpose):
-        return SimpleNamespace(version_for=lambda *_: 12, request=lambda request, **_: self.park(purpose, request))
+        return SimpleNamespace(
+            address="h:1", version_for=lambda *_: 12, request=lambda request, **_: self.park(purpose, request)
+        )
 
     def park(self, purpose, request) -> asyncio.Future:
         partitions = {part.partition for topic in request.topics for part in topic.partitions}

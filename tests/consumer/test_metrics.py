@@ -47,8 +47,8 @@ def test_the_idle_ratio_is_the_time_inside_polls() -> None:
 
 def test_fetches_have_sizes_and_latencies() -> None:
     metrics = ConsumerMetrics()
-    metrics.fetched(1_000, 0.5, 1.0)
-    metrics.fetched(3_000, 0.1, 2.0)
+    metrics.fetched(1, 1_000, 0.5, 1.0)
+    metrics.fetched(2, 3_000, 0.1, 2.0)
     metrics.fetch_failed()
     seen = metrics.snapshot(2.0)
     assert (seen["fetches"], seen["fetches_failed"], seen["fetched_bytes"]) == (2, 1, 4_000)
@@ -71,4 +71,6 @@ def test_both_faces_tell_polls_fetches_lag_and_group_as_plain_numbers(
     assert seen["commits"] == 1
     assert seen["fetches"] >= 1
     assert seen["fetched_bytes"] >= seen["bytes_consumed"] > 0
-    assert all(isinstance(value, int | float) for name, value in seen.items() if name != "lag")
+    assert sum(seen["fetched_bytes_by_node"].values()) == seen["fetched_bytes"]
+    tables = ("lag", "fetched_bytes_by_node")
+    assert all(isinstance(value, int | float) for name, value in seen.items() if name not in tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +42,8 @@ class Script:
         self.asked_times: list[Mapping[TopicPartition, int]] = []
         self.errors: list[errors.KafkaError] = []
         self.refreshes = 0
-        self.leader = 1
+        self.leaders: dict[TopicPartition, int] = {}  # 1 leads the others
+        self.once: Callable[[Mapping[TopicPartition, int]], Awaitable[Any]] = self._once
 
     def run(self, until: Callable[[], bool]) -> None:
         """Lets the finder work until the condition holds."""
@@ -55,9 +56,9 @@ class Script:
             self.errors += found
             changed.set()
 
-        metadata = SimpleNamespace(leader=lambda topic, partition: self.leader)
+        metadata = SimpleNamespace(leader=lambda *partition: self.leaders.get(TopicPartition(*partition), 1))
         cluster: Any = SimpleNamespace(metadata=metadata, request=self._request, request_refresh=self._refresh)
-        finder: Any = SimpleNamespace(once=self._once)
+        finder: Any = SimpleNamespace(once=self.once)
         positions = PositionFinder(
             cluster,
             self.subscription,
@@ -255,6 +256,59 @@ def test_a_leader_that_moves_during_validation_is_asked_again(error: type[errors
     script.epochs = [end_of_epoch(-1, -1, error.code), errors.ConnectionFailed("cut"), end_of_epoch(4, 10)]
     script.run(fetching(script))
     assert (script.state.position, script.refreshes) == (10, 1)
+
+
+def test_a_broker_that_fails_during_validation_is_asked_again() -> None:
+    script = validating()
+    script.epochs = [end_of_epoch(-1, -1, errors.UnknownServerError.code), end_of_epoch(4, 10)]
+    script.run(fetching(script))
+    assert (script.state.position, script.errors) == (10, [])
+
+
+def test_an_answer_that_leaves_a_partition_out_is_told_and_asked_for_again() -> None:
+    script = validating()
+    script.epochs = [OffsetForLeaderEpochResponse(topics=[]), end_of_epoch(4, 10)]
+    script.run(fetching(script))
+    assert [str(error) for error in script.errors] == [
+        "node 1: OffsetForLeaderEpoch answered without the topics entry of t-0"
+    ]
+
+
+def test_an_answer_of_a_leader_that_was_replaced_meanwhile_does_not_count() -> None:
+    script = validating()
+
+    def late() -> Any:
+        script.subscription.note_leader(T0, 6, script.state.topic_id)
+        return end_of_epoch(4, 11)
+
+    script.epochs = [late, end_of_epoch(4, 8)]
+    script.run(fetching(script))
+    assert (script.state.position, script.epochs) == (8, [])
+
+
+def test_a_position_that_was_looked_up_knows_its_epoch() -> None:
+    script = Script(committed=False, auto_offset_reset="latest")
+    script.state.leader_epoch = 5
+    script.listed = [{T0: OffsetAndTimestamp(9, -1, 5)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch) == (9, 5)
+    script.subscription.note_leader(T0, 6, script.state.topic_id)
+    assert script.state.phase is Phase.VALIDATE
+
+
+def test_a_leader_that_does_not_answer_holds_up_no_other() -> None:
+    script = Script(T0, T1, committed=False, auto_offset_reset="earliest")
+    script.leaders = {T0: 1, T1: 2}
+
+    async def once(wanted: Mapping[TopicPartition, int]) -> Any:
+        if T0 in wanted:
+            await asyncio.Event().wait()
+        return {partition: at(4) for partition in wanted}
+
+    script.once = once
+    first, second = script.subscription
+    script.run(lambda: second.phase is Phase.FETCH)
+    assert (first.phase, second.position) == (Phase.RESET, 4)
 
 
 def test_a_broker_that_cannot_validate_is_believed() -> None:

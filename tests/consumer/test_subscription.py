@@ -129,6 +129,24 @@ def test_a_new_leader_epoch_has_the_position_validated_if_its_epoch_is_known() -
     assert (state.phase, state.leader_epoch) == (Phase.FETCH, 5)
 
 
+def test_a_position_of_a_known_epoch_is_validated_when_the_leader_becomes_known() -> None:
+    subscription, (state,) = assigned(T0)
+    state.start_at(9, leader_epoch=4)  # a seek before there is metadata
+    assert state.phase is Phase.FETCH
+    subscription.note_leader(T0, 5, ID_1)
+    assert state.phase is Phase.VALIDATE
+
+
+def test_what_is_being_validated_is_so_again_at_the_next_leader() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 5, ID_1)
+    state.start_at(9, leader_epoch=4)
+    asked_at = state.version
+    subscription.note_leader(T0, 6, ID_1)
+    assert state.phase is Phase.VALIDATE
+    assert not subscription.holds(state, asked_at)
+
+
 def test_an_offset_committed_under_an_older_leader_is_validated() -> None:
     subscription, (state,) = assigned(T0)
     subscription.note_leader(T0, 5, ID_1)
