@@ -142,6 +142,15 @@ def _text(name: str, value: Any) -> str:
 
 
 def _check_conflicts(values: Mapping[str, Value]) -> None:
-    low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
-    if cast("int", low) > cast("int", high):
-        raise ConfigError(f"group.min.session.timeout.ms ({low}) is above group.max.session.timeout.ms ({high})")
+    """Refuse what Kafka does not start with: limits the wrong way round, and a default outside of its limits."""
+    _in_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    for name in ("assignment.interval", "heartbeat.interval", "session.timeout"):
+        low, own, high = (f"group.consumer.{limit}{name}.ms" for limit in ("min.", "", "max."))
+        _in_order(values, low, high)
+        _in_order(values, low, own)
+        _in_order(values, own, high)
+
+
+def _in_order(values: Mapping[str, Value], low: str, high: str) -> None:
+    if cast("int", values[low]) > cast("int", values[high]):
+        raise ConfigError(f"{low} ({values[low]}) is above {high} ({values[high]})")

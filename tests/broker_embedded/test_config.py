@@ -84,9 +84,25 @@ def test_settings_of_kafka_s_machinery_are_taken() -> None:
     build(dict.fromkeys(WITHOUT_EFFECT, "1"))
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"group\.min\.session\.timeout\.ms"):
-        build({"group.min.session.timeout.ms": 5000, "group.max.session.timeout.ms": 4000})
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"group.min.session.timeout.ms": 5000, "group.max.session.timeout.ms": 4000},
+            r"group\.min\.session\.timeout\.ms",
+        ),
+        ({"group.consumer.session.timeout.ms": 60_001}, r"60001\) is above group\.consumer\.max\.session"),
+        ({"group.consumer.heartbeat.interval.ms": 49}, r"min\.heartbeat\.interval\.ms \(50\) is above"),
+        ({"group.consumer.assignment.interval.ms": 15_001}, r"15001\) is above group\.consumer\.max\.assignment"),
+        (
+            {"group.consumer.min.assignment.interval.ms": 2, "group.consumer.max.assignment.interval.ms": 1},
+            r"min\.assignment\.interval\.ms \(2\) is above group\.consumer\.max",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        build(settings)
 
 
 @pytest.mark.parametrize("options", [{"profile": "production"}, {"port": -1}, {"port": 65536}])
