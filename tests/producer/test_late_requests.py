@@ -7,14 +7,14 @@ import random
 import pytest
 
 from pyclient import errors
-from tests.producer.test_state_machine import HastyMachine
+from tests.producer.test_state_machine import HastyMachine, HastyOneInFlightMachine
 
 NODE = 0
 
 
-def begun():
+def begun(kind=HastyMachine):
     """A machine whose first record the broker has confirmed."""
-    machine = HastyMachine()
+    machine = kind()
     machine.begin(0, 0)
     machine.send_alone(0)
     machine.answer(NODE)
@@ -66,12 +66,41 @@ def test_what_was_confirmed_since_says_that_old_requests_come_too_late():
     assert machine.replicas[0].log == [b"0", b"1", b"2"]
 
 
+def test_without_idempotence_a_record_given_up_may_come_late_and_its_future_said_so():
+    """No client can take back what an old connection still carries; only sequence numbers tell a broker."""
+    machine = begun(HastyOneInFlightMachine)
+    machine.send_alone(0)
+    machine.break_connection(NODE, 0)
+    machine.wait(3.0)
+    machine.send_alone(0)
+    machine.answer(NODE)
+    machine.arrive_late(0, 1)
+    machine.teardown()
+    assert machine.replicas[0].log == [b"0", b"2", b"1"]
+    assert machine.sent[0][1][1].exception(0).maybe_persisted
+
+
+def test_without_idempotence_a_record_that_was_tried_again_keeps_its_first_place():
+    machine = begun(HastyOneInFlightMachine)
+    machine.send_alone(0)
+    machine.break_connection(NODE, 0)
+    machine.wait(1.0)
+    machine.send_alone(0)
+    assert len(machine.wire[NODE]) == 1
+    machine.answer(NODE)
+    machine.answer(NODE)
+    machine.arrive_late(0, 1)
+    machine.teardown()
+    assert machine.replicas[0].log == [b"0", b"1", b"2", b"1"]  # twice, which idempotence would prevent
+
+
+@pytest.mark.parametrize("kind", [HastyMachine, HastyOneInFlightMachine])
 @pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 400, 100)])
-def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds):
+def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds, kind):
     """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance."""
     for seed in seeds:
         rng = random.Random(seed)
-        machine = begun()
+        machine = begun(kind)
         for _ in range(60):
             what = rng.choices(("send", "break", "wait", "answer", "late", "move"), (4, 2, 3, 4, 2, 0.2))[0]
             node = rng.choice(machine.leaders)
