@@ -15,6 +15,9 @@ from pyclient import AsyncConsumer, Consumer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_faces import Interrupter, partitions
 
+# An interrupt between making a coroutine and handing it to the loop leaves it unawaited: nothing has begun.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
