@@ -43,9 +43,7 @@ class ParkedFetch:
 class FetchPurgatory:
     """The waiting fetches by the logs they wait for. All of it runs on the node's loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, schedule: Callable[[float, Callable[[], None]], Timer]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, schedule: Callable[[float, Callable[[], None]], Timer]) -> None:
         self._loop = loop
         self._schedule = schedule
         self._waiting: dict[PartitionLog, dict[ParkedFetch, None]] = {}
@@ -62,7 +60,12 @@ class FetchPurgatory:
             self._waiting.setdefault(log, {})[fetch] = None
         fetch.timer = self._schedule(wait, lambda: self._try(fetch, True))
         connection.on_abandoned = lambda: self._forget(fetch)
-        fetch.future.add_done_callback(lambda _done: setattr(connection, "on_abandoned", None))
+        connection.on_ended = lambda: self._try(fetch, True)  # who has only finished sending gets an answer
+
+        def over(_done: object) -> None:
+            connection.on_abandoned = connection.on_ended = None
+
+        fetch.future.add_done_callback(over)
         return fetch.future
 
     def wake(self, log: PartitionLog) -> None:

@@ -96,6 +96,8 @@ class BrokerConnection:
         self.last_active = node.loop.time()
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the client goes while its request waits; set by whoever makes it wait for long."""
+        self.on_ended: Callable[[], None] | None = None
+        """Called when the client sends nothing more while its request waits: it is gone, or will soon be."""
         self.address = address_of(sock)
         self._waiting: asyncio.Future[Any] | None = None
         self._muted: Timer | None = None
@@ -107,6 +109,7 @@ class BrokerConnection:
             on_closed=self._on_closed,
             pause_above=PAUSE_ABOVE,
         )
+        self.stream.on_end = self._on_end
         self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
 
     def __repr__(self) -> str:
@@ -244,6 +247,10 @@ class BrokerConnection:
             self.stream.close()
         else:
             self._send(answer, route, header, None)
+
+    def _on_end(self) -> None:
+        if self.on_ended is not None:
+            self.on_ended()
 
     def _on_closed(self, error: BaseException | None) -> None:
         if self.on_abandoned is not None:

@@ -121,6 +121,8 @@ class FrameStream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.peername = _peername(sock)
         self.on_closed = on_closed
+        self.on_end: Callable[[], None] | None = None
+        """Called if the other side ends, or is lost, while reading is paused and all that came was received."""
         self.pending = 0
         self.closed = False
         self._loop = loop
@@ -313,11 +315,22 @@ class FrameStream:
         if not self._reading:
             self._watching = False
             self._loop.remove_reader(self._fd)
+            if self.on_end is not None and self._has_ended():
+                self.on_end()
             return
         self._hand_out_backlog()
         for _ in range(_FAIR_READS):
             if self._frames.paused or not self._receive():  # closed is paused, too
                 return
+
+    def _has_ended(self) -> bool:
+        """Whether the next thing to receive is the end; nothing is taken from the socket."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:  # the next write or read tells which
+            return True
 
     def _receive(self) -> bool:
         """Receives once; True if there may be more at once."""
