@@ -248,9 +248,14 @@ class ClusterClient:
     async def connection(self, node_id: int, *, purpose: str = "") -> Connection:
         """An open connection to a node, its own for each `purpose`; `ConnectionFailed` says why there is none.
 
-        It waits as long as the reconnect backoff wants before it connects.
+        It waits as long as the reconnect backoff wants before it connects. Who coordinates what that node did is asked
+        again then.
         """
-        return await self._link(node_id, purpose).connection()
+        try:
+            return await self._link(node_id, purpose).connection()
+        except ConnectionFailed:
+            self._coordinators.forget_node(node_id)
+            raise
 
     def try_connection(self, node_id: int) -> Connection | None:
         """The connection to a node if it is open; else None, and it is being opened."""

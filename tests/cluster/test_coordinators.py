@@ -1,7 +1,7 @@
 import pytest
 
 from pyclient.cluster.client import ClusterClient
-from pyclient.errors import GroupAuthorizationFailed, KafkaTimeout, MalformedMessage
+from pyclient.errors import ConnectionFailed, GroupAuthorizationFailed, KafkaTimeout, MalformedMessage
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.scripts import broker, config, metadata, run
@@ -130,3 +130,14 @@ def test_coordinators_at_a_node_that_was_lost_are_forgotten():
         assert only.count(FindCoordinatorRequest) == 2
 
     asking([found("g")], scenario)
+
+
+def test_a_coordinator_that_cannot_be_connected_to_is_asked_for_again():
+    async def scenario(client, only):
+        node_id = await client.find_coordinator("g", timeout=10)
+        with pytest.raises(ConnectionFailed):
+            await client.connection(node_id)
+        only.answers[FindCoordinatorRequest] = found("g")
+        assert await client.find_coordinator("g", timeout=10) == 1
+
+    asking([found("g", node_id=9, port=1)], scenario)

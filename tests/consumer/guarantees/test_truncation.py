@@ -1,0 +1,131 @@
+"""Guarantee 18: a log that lost records under a consumer (KIP-320) is told, or read as the policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import TopicPartition, errors
+from pyclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from tests.consumer.consumer_faces import Faces, read
+from tests.consumer.scripted_log import QUICK, Log, ScriptedLog, end_of_epoch
+from tests.net.scripted import CLOSE
+
+T = TopicPartition("t", 0)
+BEFORE = ((0, 10, 3), (10, 10, 3), (20, 10, 4))
+CUT = ((0, 10, 3), (10, 10, 3), (20, 5, 5), (25, 20, 5))  # everything of epoch 4 is lost, and others came behind it
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def script() -> Iterator[ScriptedLog]:
+    """A log of 30 records; the last ten were written by the leader of epoch 4, which still leads."""
+    script = ScriptedLog(Log(*BEFORE, leader_epoch=4))
+    yield script
+    script.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def start(request: pytest.FixtureRequest, script: ScriptedLog) -> Iterator[Start]:
+    """`start(policy)`: a consumer of the log, at offset 0."""
+    faces = Faces(request.param, script.first.address, **QUICK)
+
+    def make(policy: str) -> Any:
+        consumer = faces(auto_offset_reset=policy)
+        consumer.assign([T])
+        consumer.seek(T, 0)
+        return consumer
+
+    yield make
+    faces.close()
+
+
+def offsets(records: Any) -> list[int]:
+    return [record.offset for record in records]
+
+
+def truncated(consumer: Any) -> errors.LogTruncation:
+    """What polling raises; no record may come before."""
+    with pytest.raises(errors.LogTruncation) as caught:
+        for _ in range(200):
+            assert len(consumer.poll(0.05)) == 0
+    return caught.value
+
+
+def test_without_a_policy_every_poll_raises_until_the_user_decides(script: ScriptedLog, start: Start) -> None:
+    consumer = start("none")
+    assert offsets(read(consumer, 30)) == [*range(30)]
+    script.elect(*CUT, leader_epoch=5)
+    for _ in range(3):
+        told = str(truncated(consumer))
+        assert "t-0: the log was truncated: epoch 4 ends at offset 20 and this consumer is at 30" in told
+    consumer.seek(T, 20)
+    assert offsets(read(consumer, 25)) == [*range(20, 45)]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_with_a_policy_reading_goes_on_where_the_logs_part(script: ScriptedLog, start: Start, policy: str) -> None:
+    consumer = start(policy)
+    assert offsets(read(consumer, 30)) == [*range(30)]
+    script.elect(*CUT, leader_epoch=5)
+    assert offsets(read(consumer, 25)) == [*range(20, 45)]
+    assert len(consumer.poll(0.1)) == 0
+
+
+def test_a_leader_that_does_not_know_the_epoch_at_all_leaves_it_to_the_policy(
+    script: ScriptedLog, start: Start
+) -> None:
+    consumer, strict = start("earliest"), start("none")
+    for each in (consumer, strict):
+        assert len(read(each, 30)) == 30
+    script.elect((0, 40, 6), leader_epoch=6)
+    assert offsets(read(consumer, 40)) == [*range(40)]
+    assert "this consumer is at 30" in str(truncated(strict))
+
+
+def test_an_end_that_was_only_looked_up_is_a_position_like_any_other(script: ScriptedLog, start: Start) -> None:
+    consumer = start("none")
+    consumer.seek_to_end(T)
+    assert consumer.position(T) == 30
+    script.elect(*CUT, leader_epoch=5)
+    assert "this consumer is at 30" in str(truncated(consumer))
+
+
+def test_leaders_that_have_everything_cost_no_record_and_give_none_twice(script: ScriptedLog, start: Start) -> None:
+    consumer, seen = start("latest"), []
+    for epoch in range(5, 15):
+        seen += offsets(read(consumer, 2))  # the rest is fetched already
+        script.elect(*BEFORE, leader_epoch=epoch)
+        script.until_asked(OffsetForLeaderEpochRequest, epoch - 4)
+    seen += offsets(read(consumer, 30 - len(seen)))
+    assert seen == [*range(30)]
+    assert script.listed == 0
+
+
+PASSING: dict[str, Any] = {
+    error.__name__: end_of_epoch(-1, -1, error.code)
+    for error in (
+        errors.NotLeaderOrFollower,
+        errors.FencedLeaderEpoch,
+        errors.UnknownLeaderEpoch,
+        errors.LeaderNotAvailable,
+        errors.UnknownTopicOrPartition,
+        errors.KafkaStorageError,
+        errors.UnknownServerError,
+    )
+} | {"a connection that ends": CLOSE}
+
+
+@pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
+def test_a_validation_that_fails_is_tried_again_and_resets_nothing(
+    script: ScriptedLog, start: Start, answer: Any
+) -> None:
+    consumer, left = start("latest"), [answer] * 3
+    assert len(read(consumer, 7)) == 7
+    script.answer(OffsetForLeaderEpochRequest, lambda *asked: left.pop() if left else script.ends(*asked))
+    script.elect(*BEFORE, leader_epoch=5)
+    assert offsets(read(consumer, 23)) == [*range(7, 30)]
+    assert script.listed == 0

@@ -1,0 +1,189 @@
+"""Two scripted nodes under live consumers: node 1 has a log whose leader epochs a test writes, node 2 one that is well.
+
+Topic "t" is the test's, led by node 1; topic "well" has the values b"0" to b"9" at node 2, whatever becomes of "t".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from consumer_samples import batch_of
+
+from pyclient import errors
+from pyclient.net.loop_thread import LoopThread
+from pyclient.net.stream import FrameStream
+from pyclient.protocol import framing
+from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from pyclient.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from tests.cluster.scripts import broker, metadata, partition, topic
+from tests.net.scripted import RANGES, ScriptedBroker
+
+WAIT = 0.01  # seconds
+QUICK = {
+    "metadata_max_age_ms": 30,
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
+"""Options of a consumer that notices everything at once."""
+
+
+class Log:
+    """A partition's log: batches of (first offset, count, leader epoch); a record's value is its offset."""
+
+    def __init__(self, *batches: tuple[int, int, int], leader_epoch: int = 0) -> None:
+        self.batches = list(batches)
+        self.leader_epoch = leader_epoch
+
+    @property
+    def end(self) -> int:
+        return sum(self.batches[-1][:2]) if self.batches else 0
+
+    def read(self, offset: int) -> bytes:
+        wanted = [each for each in self.batches if each[0] + each[1] > offset]
+        return b"".join(batch_of(first, count, leader_epoch=epoch) for first, count, epoch in wanted[:2])
+
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above this one, where it ends), as OffsetForLeaderEpoch tells; -1 and -1 if unknown."""
+        known = [each[2] for each in self.batches if each[2] <= epoch]
+        if not known:
+            return -1, -1
+        return known[-1], min((each[0] for each in self.batches if each[2] > epoch), default=self.end)
+
+
+class _Node(ScriptedBroker):
+    """Takes a moment for each fetch, as if it waited for records."""
+
+    def _on_frame(self, stream: FrameStream, frame: memoryview) -> None:
+        if framing.decode_request_header(frame).api_key == FetchRequest.api_key:
+            asyncio.get_running_loop().call_later(WAIT, self._answer_fetch, stream, memoryview(bytes(frame)))
+        else:
+            super()._on_frame(stream, frame)
+
+    def _answer_fetch(self, stream: FrameStream, frame: memoryview) -> None:
+        if stream in self.streams:
+            super()._on_frame(stream, frame)
+
+
+class ScriptedLog:
+    """The two nodes, honest until a test says otherwise."""
+
+    def __init__(self, log: Log) -> None:
+        self.logs = {"t": log, "well": Log((0, 10, 0))}
+        self.log = log
+        self.listed = 0
+        self._thread = LoopThread("scripted-log")
+        self._thread.start()
+        self.first, self.second = self._thread.run(self._start())
+
+    async def _start(self) -> tuple[_Node, _Node]:
+        ranges = {**RANGES, FetchRequest.api_key: (4, 12)}  # topics go by name
+        return _Node(self._answers(), ranges=ranges), _Node(self._answers(), ranges=ranges)
+
+    def _answers(self) -> dict[type, Any]:
+        return {
+            MetadataRequest: self._metadata,
+            FetchRequest: self.fetched,
+            ListOffsetsRequest: self._list,
+            OffsetForLeaderEpochRequest: self.ends,
+        }
+
+    def answer(self, request: type, answer: Any) -> None:
+        """Node 1 answers so from now on."""
+        self._thread.run(self._set(request, answer))
+
+    async def _set(self, request: type, answer: Any) -> None:
+        self.first.answers[request] = answer
+
+    def elect(self, *batches: tuple[int, int, int], leader_epoch: int) -> None:
+        """Another leader with this log, from one moment to the next."""
+        self._thread.run(self._elect(Log(*batches, leader_epoch=leader_epoch)))
+
+    async def _elect(self, log: Log) -> None:
+        self.logs["t"] = self.log = log
+
+    def until_asked(self, request: type, times: int) -> None:
+        """Waits until node 1 was asked so often in all."""
+        self._thread.run(self.first.until(lambda: self.first.count(request) >= times), 10)
+
+    def close(self) -> None:
+        self._thread.run(self._stop())
+        self._thread.stop(5)
+
+    async def _stop(self) -> None:
+        self.first.stop()
+        self.second.stop()
+
+    # ---- honest answers
+
+    def _metadata(self, *_: Any) -> Any:
+        nodes = [broker(1, self.first.port), broker(2, self.second.port)]
+        return metadata(nodes, [
+            topic("t", [partition(0, 1, self.log.leader_epoch)]), topic("well", [partition(0, 2)]),
+        ])  # fmt: skip
+
+    def fetched(self, request: FetchRequest, *_: Any) -> FetchResponse:
+        """What is in the logs."""
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic=each.topic, partitions=[self._part(self.logs[each.topic], part) for part in each.partitions]
+                )
+                for each in request.topics
+            ]
+        )
+
+    def _part(self, log: Log, wanted: Any) -> PartitionData:
+        code = _fenced(log, wanted.current_leader_epoch)
+        if not code and wanted.fetch_offset > log.end:
+            code = errors.OffsetOutOfRange.code
+        records = b"" if code else log.read(wanted.fetch_offset)
+        return PartitionData(partition_index=0, error_code=code, high_watermark=log.end, records=records)
+
+    def _list(self, request: ListOffsetsRequest, *_: Any) -> ListOffsetsResponse:
+        self.listed += 1
+        topics = []
+        for each in request.topics:
+            log, (wanted,) = self.logs[each.name], each.partitions
+            offset = log.end if wanted.timestamp == -1 else 0
+            answer = ListOffsetsPartitionResponse(
+                partition_index=0,
+                error_code=_fenced(log, wanted.current_leader_epoch),
+                offset=offset,
+                leader_epoch=log.leader_epoch if wanted.timestamp == -1 else log.batches[0][2],
+            )
+            topics.append(ListOffsetsTopicResponse(name=each.name, partitions=[answer]))
+        return ListOffsetsResponse(topics=topics)
+
+    def ends(self, request: OffsetForLeaderEpochRequest, *_: Any) -> OffsetForLeaderEpochResponse:
+        """Where epochs end."""
+        ((wanted,),) = [each.partitions for each in request.topics]
+        code = _fenced(self.log, wanted.current_leader_epoch)
+        epoch, end = (-1, -1) if code else self.log.end_of(wanted.leader_epoch)
+        return end_of_epoch(epoch, end, code)
+
+
+def end_of_epoch(epoch: int, end: int, error_code: int = 0) -> OffsetForLeaderEpochResponse:
+    """What a node says of topic "t"."""
+    answer = EpochEndOffset(error_code=error_code, partition=0, leader_epoch=epoch, end_offset=end)
+    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[answer])])
+
+
+def _fenced(log: Log, epoch: int) -> int:
+    if epoch < 0 or epoch == log.leader_epoch:
+        return 0
+    return (errors.FencedLeaderEpoch if epoch < log.leader_epoch else errors.UnknownLeaderEpoch).code
