@@ -21,17 +21,9 @@ def run(code, *arguments):
 
     But for a coroutine that had not begun when an interrupt came, between making it and handing it to the loop.
     """
+    warnings = ["-W", "error", "-W", "ignore:coroutine:RuntimeWarning"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error",
-            "-W",
-            "ignore:coroutine:RuntimeWarning",
-            "-c",
-            textwrap.dedent(code),
-            *arguments,
-        ],
+        [sys.executable, *warnings, "-c", textwrap.dedent(code), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
