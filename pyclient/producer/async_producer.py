@@ -30,8 +30,10 @@ from pyclient.producer.core import (
 from pyclient.producer.delivery import Delivery, DeliveryFuture, await_done
 from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.forking import tell_after_fork
-from pyclient.producer.interceptors import Interceptors, ProducerRecord, SentRows, as_pairs, records_of
+from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
+from pyclient.producer.rows import SentRows, records_of
+from pyclient.producer.tables import opened
 from pyclient.records import RecordAppender
 
 T = TypeVar("T")
@@ -198,20 +200,20 @@ class AsyncProducer(RecordAppender):
         """Hands a column of records over for delivery and returns one future for all; see `Producer.send_many`."""
         core = await self._started()
         check_topic(topic)
-        check_partition(partition)
+        given = opened(topic, values, keys, headers, timestamps_ms, partition)
         deadline = self._deadline()
         if self._interceptors is not None:
-            sent = SentRows(core.desk, topic, len(values))
-            for row, record in enumerate(records_of(topic, values, keys, headers, timestamps_ms, partition)):
+            sent = SentRows(core.desk, topic, len(given.values))
+            for row, record in enumerate(records_of(topic, given)):
                 try:
                     sent.sent(row, await self._send_intercepted(self._interceptors, record, deadline))
                 except (KafkaError, ValueError) as error:
                     sent.refused(row, error)
             return sent.future()
-        rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
-        queues = await self._learn(topic, partition, deadline)
-        choose = chooser(core, topic, queues.count, keys is not None)
-        bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows))
+        rows = columns_of(core, topic, given)
+        queues = await self._learn(topic, given.highest_partition, deadline)
+        choose = chooser(core, topic, queues.count, given.keys is not None)
+        bulk = BulkAppend(core, topic, lanes_of(rows, given, choose), len(rows))
         try:
             waiter = await self._until(bulk.advance, deadline)
             if waiter is not None:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, cast
 
-from pyclient.errors import KafkaError
+from pyclient.clock import Clock
+from pyclient.errors import KafkaError, SerializationError
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.batch_future import BatchFuture, Span
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.core import WRONG_RECORD, ProducerCore, check_timestamp, explain
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.partition_queue import PartitionQueue
-from pyclient.records import HEADER_SIZE, BatchBuilder, BinaryColumn, record_size_bound, rows_by_partition
+from pyclient.producer.tables import Given, is_arrow
+from pyclient.records import (
+    HEADER_SIZE,
+    BatchBuilder,
+    BinaryColumn,
+    HeaderColumns,
+    record_size_bound,
+    rows_by_partition,
+)
+
+T = TypeVar("T")
 
 _WRONG_ROW: Final = (*WRONG_RECORD, ValueError, KafkaError)
 
@@ -21,6 +33,7 @@ Row = tuple[Any, Any, Any]  # key, value, headers
 Times = int | Sequence[int]
 
 _ROW_OVERHEAD: Final = 32  # the most bytes of a record beside its key and value, without headers
+_HEADER_OVERHEAD: Final = 10  # the most bytes of a header beside its name and value
 _TURN: Final = 8  # batches that are filled before others get the lock
 
 
@@ -118,6 +131,24 @@ class _Cells:
         return bytes(memoryview(column.data)[self._offsets[at] : self._offsets[at + 1]])
 
 
+class HeaderCells:
+    """The rows of a headers column, one by one."""
+
+    def __init__(self, headers: HeaderColumns) -> None:
+        self._offsets = memoryview(headers.offsets).cast("B").cast("i")
+        self._names = _Cells(headers.names)
+        self._values = _Cells(headers.values)
+
+    def bound(self, number: int) -> int:
+        """The most bytes that a row's headers take in a batch."""
+        cells = range(self._offsets[number], self._offsets[number + 1])
+        return sum(_HEADER_OVERHEAD + self._names.size(at) + self._values.size(at) for at in cells)
+
+    def __getitem__(self, number: int) -> list[tuple[str, bytes | None]]:
+        cells = range(self._offsets[number], self._offsets[number + 1])
+        return [((self._names[at] or b"").decode(), self._values[at]) for at in cells]
+
+
 class BinaryColumns:
     """Rows from buffers in Arrow's layout, or those of them that `rows` (int32) names."""
 
@@ -126,30 +157,39 @@ class BinaryColumns:
         values: BinaryColumn,
         keys: BinaryColumn | None,
         times: int | memoryview,
+        headers: HeaderColumns | None = None,
         rows: memoryview | None = None,
     ) -> None:
         self.count = values.length if rows is None else len(rows)
         self._values = values
         self._keys = keys
         self._times = times
+        self._headers = headers
         self._rows = rows
         self._value_cells = _Cells(values)
         self._key_cells = None if keys is None else _Cells(keys)
+        self._header_cells = None if headers is None else HeaderCells(headers)
 
     def __len__(self) -> int:
         return self.count
 
     def append_to(self, builder: BatchBuilder, start: int, stop: int) -> int:
-        return builder.append_columns(self._times, self._keys, self._values, None, start, stop, self._rows)
+        return builder.append_columns(self._times, self._keys, self._values, self._headers, start, stop, self._rows)
 
     def bound(self, number: int) -> int:
         number = number if self._rows is None else self._rows[number]
-        keys = self._key_cells
-        return _ROW_OVERHEAD + self._value_cells.size(number) + (0 if keys is None else keys.size(number))
+        keys, headers = self._key_cells, self._header_cells
+        bound = _ROW_OVERHEAD + self._value_cells.size(number) + (0 if keys is None else keys.size(number))
+        return bound if headers is None else bound + headers.bound(number)
 
     def row(self, number: int) -> Row:
         number = number if self._rows is None else self._rows[number]
-        return None if self._key_cells is None else self._key_cells[number], self._value_cells[number], None
+        keys, headers = self._key_cells, self._header_cells
+        return (
+            None if keys is None else keys[number],
+            self._value_cells[number],
+            None if headers is None else headers[number],
+        )
 
     def times(self, start: int, stop: int) -> Times:
         if isinstance(self._times, int):
@@ -167,7 +207,7 @@ class BinaryColumns:
 
     def take(self, rows: memoryview) -> BinaryColumns:
         """Only these rows."""
-        return BinaryColumns(self._values, self._keys, self._times, rows)
+        return BinaryColumns(self._values, self._keys, self._times, self._headers, rows)
 
 
 class _Lane:
@@ -321,13 +361,16 @@ class BulkAppend:
 Choose = Callable[[Any], int | None]
 
 
-def lanes_of(rows: ListColumns | BinaryColumns, partition: int | None, choose: Choose | int | None) -> list[_Lane]:
+def lanes_of(rows: ListColumns | BinaryColumns, given: Given, choose: Choose | int | None) -> list[_Lane]:
     """The rows by partition, in their order.
 
     `choose(key)` gives a key's partition, None for the sticky one; a number stands for the key's hash among so many.
+    It is not asked where `given` says where records go.
     """
-    if choose is None or partition is not None:
-        return [_Lane(partition, rows, range(rows.count))]
+    if given.rows is not None:
+        return _lanes(rows, given.rows)
+    if choose is None or given.partition is not None:
+        return [_Lane(given.partition, rows, range(rows.count))]
     if choose == 1:  # one lane, or rows with keys and rows without would change places in the one partition
         return [_Lane(0, rows, range(rows.count))]
     if isinstance(choose, int):
@@ -336,6 +379,10 @@ def lanes_of(rows: ListColumns | BinaryColumns, partition: int | None, choose: C
         by_partition = {None if chosen < 0 else chosen: positions for chosen, positions in found.items()}
     else:
         by_partition = _ask_for_each(rows.keys() or [None] * rows.count, choose)
+    return _lanes(rows, by_partition)
+
+
+def _lanes(rows: ListColumns | BinaryColumns, by_partition: Mapping[Any, memoryview]) -> list[_Lane]:
     if len(by_partition) == 1:
         return [_Lane(next(iter(by_partition)), rows, range(rows.count))]
     return [_Lane(chosen, rows.take(positions), positions) for chosen, positions in by_partition.items()]
@@ -357,41 +404,67 @@ def chooser(core: ProducerCore, topic: str, count: int, keyed: bool) -> Choose |
     return count
 
 
-def columns_of(
-    core: ProducerCore, topic: str, values: Any, keys: Any, headers: Any, timestamps_ms: Any
-) -> ListColumns | BinaryColumns:
-    """The arguments of `send_many` as columns; `ValueError` if their lengths differ."""
-    times = core.clock.time_ms() if timestamps_ms is None else _times(timestamps_ms)
+def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | BinaryColumns:
+    """The arguments of `send_many` as columns; `ValueError` if their lengths differ, `SerializationError` if one is of
+    a type that no record has."""
+    values, keys, headers = given.values, given.keys, given.headers
+    times = core.clock.time_ms() if given.timestamps_ms is None else times_of(core.clock, topic, given.timestamps_ms)
     lengths = {len(column) for column in (values, keys, headers) if column is not None}
     if not isinstance(times, int):
         lengths.add(len(times))
     if len(lengths) > 1:
         raise ValueError(f"send_many takes columns of one length, these have {sorted(lengths)}")
-    by_column = headers is None and not core.config.serializes
-    if by_column and is_arrow(values) and (keys is None or is_arrow(keys)):
-        from pyclient.records.arrow import from_array
+    by_column = all(column is None or is_arrow(column) for column in (values, keys, headers))
+    if by_column and not core.config.serializes:
+        from pyclient.records.arrow import from_array, from_headers
 
-        buffer = times if isinstance(times, int) else memoryview(array("q", times))
-        return BinaryColumns(from_array(values), None if keys is None else from_array(keys), buffer)
+        return BinaryColumns(
+            _read(from_array, topic, "value", values),
+            None if keys is None else _read(from_array, topic, "key", keys),
+            times if isinstance(times, (int, memoryview)) else memoryview(array("q", times)),
+            None if headers is None else _read(from_headers, topic, "headers", headers),
+        )
     values, keys = _plain(values), _plain(keys)
     if headers is not None:
-        headers = [pairs(one) for one in headers]
+        headers = [pairs(one) for one in plain_headers(topic, headers)]
     if core.config.serializes:
         values = [core.serialize(topic, None, value)[1] for value in values]
         keys = None if keys is None else [core.serialize(topic, key, None)[0] for key in keys]
     return ListColumns(values, keys, headers, times)
 
 
-def _times(given: Any) -> Times:
+def _read(reader: Callable[[Any], T], topic: str, what: str, column: Any) -> T:
+    """What `reader` makes of an Arrow column; `SerializationError` if it is of a type that it does not know."""
+    try:
+        return reader(column)
+    except TypeError as error:
+        text = f"the {what} column for topic {topic!r} cannot be written: {error}"
+        raise SerializationError(text) from error
+
+
+def times_of(clock: Clock, topic: str, given: Any) -> Times:
     """One timestamp, or a list of them; `SerializationError` for what cannot be milliseconds."""
+    if is_arrow(given):
+        from pyclient.records.arrow import from_times
+
+        times = _read(partial(from_times, missing=clock.time_ms()), topic, "timestamp", given)
+        if times:
+            check_timestamp(min(times))
+            check_timestamp(max(times))
+        return times
     if isinstance(given, Iterable):
         return [check_timestamp(time) for time in _plain(given)]
     return check_timestamp(given)
 
 
-def is_arrow(column: Any) -> bool:
-    """Whether a column is an Arrow array."""
-    return type(column).__module__.partition(".")[0] == "pyarrow"
+def plain_headers(topic: str, headers: Any) -> Iterable[Any]:
+    """The headers of each row as `send` takes them, from an Arrow column too."""
+    if not is_arrow(headers):
+        return cast(Iterable[Any], headers)
+    from pyclient.records.arrow import from_headers
+
+    reader = HeaderCells(_read(from_headers, topic, "headers", headers))
+    return [reader[row] for row in range(len(headers))]
 
 
 def _plain(column: Any) -> Any:

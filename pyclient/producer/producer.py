@@ -20,8 +20,10 @@ from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.engine import Engine
 from pyclient.producer.forking import tell_after_fork
-from pyclient.producer.interceptors import Interceptors, ProducerRecord, SentRows, as_pairs, records_of
+from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
+from pyclient.producer.rows import SentRows, records_of
+from pyclient.producer.tables import opened
 from pyclient.records import RecordSender
 
 logger: Final = logging.getLogger("pyclient.producer")
@@ -133,25 +135,28 @@ class Producer(RecordSender[DeliveryFuture]):
         """Hands a column of records over for delivery and returns one future for all of them.
 
         `values` and `keys` are lists, other sequences, or Arrow arrays of binary or string type; all columns have the
-        same length. Waits and raises like `send`; once some records are accepted, others that are refused (too large,
+        same length. `values` may also be an Arrow table or record batch, as `Records.to_arrow` gives: of its columns
+        `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any timestamp, or epoch ms)
+        and `partition` are sent, `topic`, `offset`, `leader_epoch` and `timestamp_type` ignored; others are a
+        `ValueError`. Waits and raises like `send`; once some records are accepted, others that are refused (too large,
         not bytes, no memory in time) are failures of the future and not an error of the call.
         """
         self._check_process()
         check_topic(topic)
-        check_partition(partition)
+        given = opened(topic, values, keys, headers, timestamps_ms, partition)
         core, engine, deadline = self._core, self._engine, self._deadline()
         if self._interceptors is not None:
-            sent = SentRows(core.desk, topic, len(values))
-            for row, record in enumerate(records_of(topic, values, keys, headers, timestamps_ms, partition)):
+            sent = SentRows(core.desk, topic, len(given.values))
+            for row, record in enumerate(records_of(topic, given)):
                 try:
                     sent.sent(row, self._send_intercepted(self._interceptors, record, deadline))
                 except (KafkaError, ValueError) as error:
                     sent.refused(row, error)
             return sent.future()
-        rows = columns_of(core, topic, values, keys, headers, timestamps_ms)
-        queues = self._learn(topic, partition, deadline)
-        choose = chooser(core, topic, queues.count, keys is not None)
-        bulk = BulkAppend(core, topic, lanes_of(rows, partition, choose), len(rows), engine.keep_pace)
+        rows = columns_of(core, topic, given)
+        queues = self._learn(topic, given.highest_partition, deadline)
+        choose = chooser(core, topic, queues.count, given.keys is not None)
+        bulk = BulkAppend(core, topic, lanes_of(rows, given, choose), len(rows), engine.keep_pace)
         try:
             waiter = engine.until(bulk.advance, deadline)
             if waiter is not None:

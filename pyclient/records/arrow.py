@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns, RecordColumns
 
@@ -54,10 +54,7 @@ def from_array(array: Any) -> BinaryColumn:
     Raises `TypeError` for an array of anything else, `ValueError` when it holds more than 2 GiB.
     """
     pa = _pyarrow()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # it does not fit one array of its type
-            raise ValueError("the column holds more than 2 GiB: send it in slices")
+    array = _whole(pa, array)
     if not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
         array = _as_binary(pa, array)
     validity, offsets, data = array.buffers()
@@ -70,11 +67,95 @@ def from_array(array: Any) -> BinaryColumn:
     )
 
 
+def from_headers(array: Any) -> HeaderColumns:
+    """An Arrow array list<struct<key or name: string, value: binary>> as columns; a null row has no headers.
+
+    Raises `TypeError` for an array of anything else, `ValueError` for a header whose name is null or not UTF-8.
+    """
+    pa = _pyarrow()
+    array = _whole(pa, array)
+    places = _header_fields(pa, array.type)
+    if places is None:
+        raise TypeError(f"headers must be of type list<struct<key: string, value: binary>>, not {array.type}")
+    fields = array.flatten().flatten()
+    names, values = fields[places[0]], fields[places[1]]
+    if names.null_count:
+        raise ValueError("a header must have a name, and one is null")
+    ends = pa.compute.cumulative_sum(array.value_lengths().fill_null(0).cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return HeaderColumns(_numbers(offsets, "i"), from_array(names.cast(pa.string())), from_array(values))
+
+
+def from_times(array: Any, missing: int) -> memoryview:
+    """An Arrow array of timestamps, or of integers that are epoch ms, as int64; finer units are cut, nulls `missing`.
+
+    Raises `TypeError` for an array of anything else.
+    """
+    pa = _pyarrow()
+    array, kind = _whole(pa, array), array.type
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("ms", kind.tz), safe=False)
+    elif not pa.types.is_integer(kind) and not pa.types.is_null(kind):
+        raise TypeError(f"timestamps must be of type timestamp or int64, not {kind}")
+    return _numbers(array.cast(pa.int64()).fill_null(missing), "q")
+
+
+def rows_of_each(array: Any) -> dict[int, memoryview]:
+    """The numbers in an Arrow array of integers, and the rows (int32, ascending) of each.
+
+    Raises `TypeError` for an array of anything else, `ValueError` for nulls.
+    """
+    pa = _pyarrow()
+    array = _whole(pa, array)
+    if not pa.types.is_integer(array.type):
+        raise TypeError(f"it must be of type int32, not {array.type}")
+    if array.null_count:
+        raise ValueError("it has nulls: leave it out where keys are to decide")
+    order = pa.compute.array_sort_indices(array)  # a stable sort
+    rows, found, start = _numbers(order.cast(pa.int32()), "i"), {}, 0
+    for each in pa.compute.value_counts(array.take(order)).to_pylist():
+        found[each["values"]] = rows[start : start + each["counts"]]
+        start += each["counts"]
+    return found
+
+
+def _whole(pa: ModuleType, array: Any) -> Any:
+    """A column as one array; `ValueError` if it is too large for one."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # it does not fit one array of its type
+            raise ValueError("the column holds more than 2 GiB: send it in slices")
+    return array
+
+
+def _header_fields(pa: ModuleType, kind: Any) -> tuple[int, int] | None:
+    """Where a header's name and value are in a headers column's struct; None if it is no such column."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return None
+    fields = [kind.value_type.field(place) for place in range(kind.value_type.num_fields)]
+    names = [field.name for field in fields]
+    for name in ("key", "name"):
+        if sorted(names) == sorted([name, "value"]) and _holds_bytes(pa, fields[names.index(name)].type):
+            return names.index(name), names.index("value")
+    return None
+
+
+def _holds_bytes(pa: ModuleType, kind: Any) -> bool:
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in _BYTES_OR_TEXT)
+
+
+def _numbers(array: Any, code: Literal["i", "q"]) -> memoryview:
+    """The integers of an array without nulls."""
+    buffer = array.buffers()[1]
+    numbers = memoryview(b"" if buffer is None else buffer).cast("B").cast(code)
+    return numbers[array.offset : array.offset + len(array)]
+
+
 def _as_binary(pa: ModuleType, array: Any) -> Any:
     """Whatever else holds bytes or text, with one copy."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
-    if not any(getattr(pa.types, f"is_{test}")(array.type) for test in _BYTES_OR_TEXT):
+    if not _holds_bytes(pa, array.type):
         raise TypeError(f"a column must be of binary or string type, not {array.type}")
     try:
         return array.cast(pa.binary())
@@ -121,6 +202,7 @@ def _headers(pa: ModuleType, kind: Any, headers: HeaderColumns, count: int) -> A
 
 def _pyarrow() -> ModuleType:
     try:
+        import_module("pyarrow.compute")
         return import_module("pyarrow")
     except ImportError as error:
         raise ImportError("Arrow columns need pyarrow: pip install 'pyclient-kafka[arrow]'") from error
