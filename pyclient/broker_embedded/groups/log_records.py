@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets`: committed offsets and groups to keys and values in Kafka's formats, and back.
 
-Written are OffsetCommitValue 3 (1 for a commit with its own retention) and GroupMetadataValue 3, which every release
-from 2.1 on reads; read is every version. A record without a value is a tombstone.
+Written are, as Kafka 4.3 does, OffsetCommitValue 4 (1 for a commit with its own retention) and GroupMetadataValue 3;
+read is every version. A record without a value is a tombstone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyclient.broker_embedded.groups.consumer.log_format import ConsumerGroupRec
 from pyclient.broker_embedded.groups.consumer.log_format import decode as decode_consumer
 from pyclient.broker_embedded.groups.events import GroupSnapshot, MemberSnapshot
 from pyclient.protocol import codec
+from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.group_log import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -24,9 +25,11 @@ from pyclient.protocol.messages.group_log import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pyclient.varint import Buffer
 
-_OFFSET_VERSION: Final = 3
+_OFFSET_VERSION: Final = 4
 _OFFSET_VERSION_WITH_RETENTION: Final = 1
 _GROUP_VERSION: Final = 3
 
@@ -35,13 +38,17 @@ KeyValue = tuple[bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A position as it was committed at `commit_ms`; `expire_ms` is -1 unless the commit named its own retention."""
+    """A position as it was committed at `commit_ms`; `expire_ms` is -1 unless the commit named its own retention.
+
+    `topic_id` is the topic that had the name then, zeros where a record does not say.
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int
     expire_ms: int = -1
+    topic_id: UUID = ZERO_UUID
 
 
 class OffsetRecord(NamedTuple):
@@ -72,6 +79,7 @@ def encode_offset(record: OffsetRecord) -> KeyValue:
         metadata=committed.metadata,
         commit_timestamp=committed.commit_ms,
         expire_timestamp=committed.expire_ms,
+        topic_id=committed.topic_id,
     )
     version = _OFFSET_VERSION if committed.expire_ms < 0 else _OFFSET_VERSION_WITH_RETENTION
     return codec.encode_versioned(key, 0), codec.encode_versioned(value, version)
@@ -132,7 +140,7 @@ def _decode_offset(group_id: str, partition: TopicPartition, value: Buffer | Non
         return OffsetRecord(group_id, partition, None)
     read = codec.decode_versioned(OffsetCommitValue, value)
     committed = CommittedOffset(
-        read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp
+        read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp, read.topic_id
     )
     return OffsetRecord(group_id, partition, committed)
 

@@ -24,6 +24,7 @@ from pyclient.errors import (
     UnknownServerError,
     from_code,
 )
+from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -107,10 +108,14 @@ class OffsetKeeper:
     def _stamped(self, commit: Commit, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         now = self._seams.clock.time_ms()
         expire_ms = now + commit.retention_ms if commit.retention_ms >= 0 else -1
-        return {
-            partition: CommittedOffset(position.offset, position.leader_epoch, position.metadata, now, expire_ms)
-            for partition, position in ((name, commit.positions[name]) for name in partitions)
-        }
+        topics = self._seams.topics
+
+        def stamped(partition: TopicPartition, position: Position) -> CommittedOffset:
+            topic = topics.find(partition.topic)
+            topic_id = ZERO_UUID if topic is None else topic.topic_id
+            return CommittedOffset(position.offset, position.leader_epoch, position.metadata, now, expire_ms, topic_id)
+
+        return {partition: stamped(partition, commit.positions[partition]) for partition in partitions}
 
     def _write(self, entry: GroupEntry, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
         if not offsets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,8 @@ offsets = st.builds(
     OffsetRecord,
     names,
     st.builds(TopicPartition, names, int32),
-    st.none() | st.builds(CommittedOffset, st.integers(-1, 2**63 - 1), int32, names, st.integers(0, 2**62)),
+    st.none()
+    | st.builds(CommittedOffset, st.integers(-1, 2**63 - 1), int32, names, st.integers(0, 2**62), topic_id=st.uuids()),
 )
 members = st.builds(
     MemberSnapshot,
@@ -66,7 +68,16 @@ def test_an_offset_is_written_as_kafka_writes_it():
     committed = CommittedOffset(offset=7, leader_epoch=3, metadata="m", commit_ms=1_700_000_000_000)
     key, value = encode_offset(OffsetRecord("g", TopicPartition("t", 2), committed))
     assert key == b"\0\x01" + b"\0\x01g" + b"\0\x01t" + b"\0\0\0\x02"
-    assert value == b"\0\x03" + struct.pack(">qi", 7, 3) + b"\0\x01m" + struct.pack(">q", 1_700_000_000_000)
+    assert value == b"\0\x04" + struct.pack(">qi", 7, 3) + b"\x02m" + struct.pack(">q", 1_700_000_000_000) + b"\0"
+
+
+def test_an_offset_is_written_with_the_id_of_its_topic():
+    committed = CommittedOffset(offset=7, leader_epoch=3, metadata="", commit_ms=5, topic_id=uuid.UUID(int=9))
+    _, value = encode_offset(OffsetRecord("g", TopicPartition("t", 2), committed))
+    assert (
+        value
+        == b"\0\x04" + struct.pack(">qi", 7, 3) + b"\x01" + struct.pack(">q", 5) + b"\1\0\x10" + bytes(15) + b"\x09"
+    )
 
 
 def test_a_commit_with_its_own_retention_is_written_with_its_end():
