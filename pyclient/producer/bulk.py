@@ -434,10 +434,10 @@ def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | Bi
 
 
 def _read(reader: Callable[[Any], T], topic: str, what: str, column: Any) -> T:
-    """What `reader` makes of an Arrow column; `SerializationError` if it is of a type that it does not know."""
+    """What `reader` makes of an Arrow column; `SerializationError` if it cannot read it."""
     try:
         return reader(column)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         text = f"the {what} column for topic {topic!r} cannot be written: {error}"
         raise SerializationError(text) from error
 

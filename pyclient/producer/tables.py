@@ -41,7 +41,7 @@ def opened(
 ) -> Given:
     """The arguments of `send_many`, a table among them taken apart.
 
-    Raises `ValueError` for a table whose columns are not clear, `SerializationError` for one of a wrong type.
+    Raises `ValueError` for a table whose columns are not clear, `SerializationError` for one that cannot be read.
     """
     check_partition(partition)
     if not is_table(values):
@@ -84,9 +84,7 @@ def _by_partition(topic: str, given: Given) -> Given:
 
     try:
         rows = rows_of_each(given.partition)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise SerializationError(f"the partition column for topic {topic!r} cannot be read: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"the partition column for topic {topic!r} cannot be read: {error}") from error
     check_partition(min(rows, default=None))
     return given._replace(partition=None, rows=rows)

@@ -149,9 +149,12 @@ def test_a_table_with_a_column_twice_is_refused(make, topic):
         ({"timestamp": [-1]}, "not -1"),
         ({"headers": [1]}, "the headers column for topic '{}' .* not int64"),
         ({"headers": [[{"value": b""}]]}, "the headers column for topic '{}' "),
+        ({"headers": [[{"name": None, "value": b""}]]}, "the headers column for topic '{}' .* null"),
+        ({"headers": [[{"name": b"\xff", "value": b""}]]}, "the headers column for topic '{}' "),
+        ({"partition": [0.5]}, "the partition column for topic '{}' .* not double"),
     ],
 )
-def test_a_column_of_a_wrong_type_is_named(make, topic, columns, says, interceptors):
+def test_a_column_that_cannot_be_read_is_named(make, topic, columns, says, interceptors):
     face = make(interceptors=list(interceptors)) if interceptors else make()
     with pytest.raises(errors.SerializationError, match=says.format(topic)):
         face.send_many(topic, pa.table({"value": [b""], **columns}))
