@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
@@ -54,8 +54,12 @@ class Partitions:
                 self._logs.delete_topic(name)
 
     def configure(self, topic: str) -> LogConfig:
-        """What the topic's options make of the broker's defaults."""
-        return LogConfig.from_topic(self._image.topic_configs(topic), self.defaults)
+        """What the topic's options make of the broker's defaults.
+
+        Options that are not served here (of tiered storage, of older releases) may be in a log that Kafka wrote.
+        """
+        own = {name: text for name, text in self._image.topic_configs(topic).items() if name in TOPIC_CONFIGS}
+        return LogConfig.from_topic(own, self.defaults)
 
     def reconfigure(self, topic: str | None = None) -> None:
         """The options of a topic, or (None) the broker's defaults, have changed: tell the logs that are open."""

@@ -244,6 +244,15 @@ def test_an_option_that_the_broker_does_not_know_is_kept_and_never_told(client: 
     assert change(client, "1", ("plugin.password", DELETE, None), kind=BROKER).error_code == 0
 
 
+def test_a_topic_with_an_option_that_only_kafka_knows_is_served(
+    client: Any, broker: Any, topic: str, produce: Any, batch: Any
+) -> None:
+    options = {"local.retention.ms": "5", "max.message.bytes": "200"}
+    broker._runner.node.image.configs[(TOPIC, topic)] = options  # as a log says that a real Kafka wrote
+    assert produce(client, topic, batch(b"small")).error_code == 0
+    assert produce(client, topic, batch(b"x" * 200)).error_code == errors.MessageTooLarge.code
+
+
 def test_options_of_kafka_s_own_machinery_are_taken_and_told(client: Any) -> None:
     assert change(client, "", ("log.cleaner.threads", SET, "2"), kind=BROKER).error_code == 0
     for resource in ("", "1"):
