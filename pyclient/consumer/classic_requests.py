@@ -35,7 +35,14 @@ from pyclient.consumer.membership import (
     encode_subscription,
     plan,
 )
-from pyclient.errors import ClientError, KafkaError, KafkaTimeout
+from pyclient.errors import (
+    ClientError,
+    KafkaError,
+    KafkaTimeout,
+    MalformedMessage,
+    ProtocolError,
+    UnsupportedVersion,
+)
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -107,7 +114,12 @@ class ClassicRequests(GroupRequests):
         if response.error_code:
             return Refused(join.attempt, self._refusal(response.error_code, "JoinGroup"), response.member_id)
         leader = response.leader == response.member_id
-        members = decode_members(response.members) if leader else {}
+        if response.generation_id < 0:
+            raise self._nonsense(join.node, "JoinGroup", f"generation_id is {response.generation_id}")
+        try:
+            members = decode_members(response.members) if leader else {}
+        except (ProtocolError, UnsupportedVersion) as error:
+            raise self._nonsense(join.node, "JoinGroup", f"the metadata of a member: {error}") from error
         return Joined(
             join.attempt,
             response.member_id,
@@ -154,7 +166,14 @@ class ClassicRequests(GroupRequests):
         response = await self._ask(sync.node, request, self._join_patience)
         if response.error_code:
             return Refused(sync.attempt, self._refusal(response.error_code, "SyncGroup"))
-        return Synced(sync.attempt, decode_assignment(response.assignment))
+        try:
+            assignment = decode_assignment(response.assignment)
+        except (ProtocolError, UnsupportedVersion) as error:
+            raise self._nonsense(sync.node, "SyncGroup", f"assignment: {error}") from error
+        return Synced(sync.attempt, assignment)
+
+    def _nonsense(self, node: int, api: str, what: str) -> MalformedMessage:
+        return MalformedMessage(f"{self.member.describe()}: the answer of node {node} to {api} makes no sense: {what}")
 
     async def _heartbeat(self, heartbeat: SendHeartbeat) -> Event:
         request = HeartbeatRequest(

@@ -104,10 +104,15 @@ class ScriptedLog:
 
     def answer(self, request: type, answer: Any) -> None:
         """Node 1 answers so from now on."""
-        self._thread.run(self._set(request, answer))
+        self._thread.run(self._set(request, answer, self.first))
 
-    async def _set(self, request: type, answer: Any) -> None:
-        self.first.answers[request] = answer
+    def answer_everywhere(self, request: type, answer: Any) -> None:
+        """Both nodes answer so from now on."""
+        self._thread.run(self._set(request, answer, self.first, self.second))
+
+    async def _set(self, request: type, answer: Any, *nodes: ScriptedBroker) -> None:
+        for node in nodes:
+            node.answers[request] = answer
 
     def elect(self, *batches: tuple[int, int, int], leader_epoch: int) -> None:
         """Another leader with this log, from one moment to the next."""

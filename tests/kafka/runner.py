@@ -64,6 +64,7 @@ class _Node:
 class RealKafka:
     """A cluster of `nodes` nodes of a Kafka release, each with `settings` on top of what makes it fit for a test.
 
+    `{node}` in a setting's value is the node's number: `{"broker.rack": "rack-{node}"}`.
     `heap` is Java's size of a node's memory. Node N keeps its data in `nodeN/data` under `directory`, which stays, and
     opens what is there already; without it, under a temporary one that goes with the cluster. Raises `NoKafka` where it
     cannot run.
@@ -152,7 +153,7 @@ class RealKafka:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
             "group.initial.rebalance.delay.ms": "0",
-            **self._settings,
+            **{name: value.replace("{node}", str(node.number)) for name, value in self._settings.items()},
         }
 
     def _launch(self, node: _Node) -> None:

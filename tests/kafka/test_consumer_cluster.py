@@ -1,0 +1,308 @@
+"""What a consumer promises while leaders, followers and coordinators of a real three-node Kafka die and move."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
+from tests.consumer.consumer_faces import Diary, Faces, poll_until, shares
+from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.test_consumer_rolling import Load
+from tests.kafka.tools import run
+
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+LEADER, FOLLOWER, OTHER = 1, 2, 3
+PARTITIONS = 6  # as many as `Load` writes to
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[RealKafka]:
+    """Three nodes, each in a rack of its own, that let a reader fetch from the one in its rack."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    settings = {
+        "min.insync.replicas": "2",
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "500",
+        "replica.lag.time.max.ms": "4000",
+        "controlled.shutdown.retry.backoff.ms": "500",
+        "broker.rack": "rack-{node}",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }
+    with RealKafka(nodes=3, heap="512M", settings=settings) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def faces(kafka: RealKafka) -> Iterator[dict[str, Faces]]:
+    """Makers of consumers of both faces."""
+    with ExitStack() as stack:
+        made = {}
+        for name in ("sync", "async"):
+            made[name] = Faces(name, kafka.bootstrap_servers, retry_backoff_ms=50)
+            stack.callback(made[name].close)
+        yield made
+
+
+def create(kafka: RealKafka, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
+    """A topic whose partitions have these replicas, the leader first."""
+    with Admin(kafka.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, assignments=dict.fromkeys(range(partitions), replicas), configs=configs)])
+
+
+def leaders_of(kafka: RealKafka, topic: str) -> list[int]:
+    with Admin(kafka.bootstrap_servers) as admin:
+        return [partition.leader for partition in admin.describe_topics([topic])[topic].partitions]
+
+
+def coordinator_of(kafka: RealKafka, group: str) -> int:
+    with Admin(kafka.bootstrap_servers) as admin:
+        return admin.describe_groups([group])[group].coordinator
+
+
+def wait_until(reached: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Asks again and again until it is so."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def numbers(*range_: int) -> list[bytes]:
+    return [b"%d" % number for number in range(*range_)]
+
+
+class Reader:
+    """A consumer, and the values it has read of partition 0."""
+
+    def __init__(self, consumer: Any, partition: TopicPartition) -> None:
+        self.consumer, self.partition = consumer, partition
+        self.values: list[bytes] = []
+        consumer.assign([partition])
+
+    def read_until(self, *values: bytes, seconds: float = 60) -> None:
+        """Until just these values were read, in this order, and nothing else."""
+        deadline = time.monotonic() + seconds
+        while len(self.values) < len(values):
+            self.values += [record.value for record in self.consumer.poll(0.1)]
+            assert time.monotonic() < deadline, (len(self.values), self.consumer.health())
+        assert self.values == list(values)
+
+    def bytes_from(self, node: int) -> int:
+        """How many bytes of records a node has served."""
+        served: dict[int, int] = self.consumer.metrics()["fetched_bytes_by_node"]
+        return served.get(node, 0)
+
+
+def test_a_reader_fetches_from_the_follower_in_its_rack_and_from_the_leader_while_that_is_dead(
+    kafka: RealKafka, topic: str, faces: dict[str, Faces]
+) -> None:
+    """KIP-392: the nodes' shares of the bytes tell who was read from; every record comes once and in order."""
+    create(kafka, topic, LEADER, FOLLOWER, OTHER)
+    readers = [
+        Reader(make(client_rack=f"rack-{FOLLOWER}", fetch_max_wait_ms=100), TopicPartition(topic, 0))
+        for make in faces.values()
+    ]
+    sent = 0
+
+    with Producer(kafka.bootstrap_servers, linger_ms=0) as producer:
+
+        def more() -> None:
+            """Ten records more are sent and read."""
+            nonlocal sent
+            producer.send_many(topic, numbers(sent, sent + 10))
+            producer.flush()
+            sent += 10
+            for reader in readers:
+                reader.read_until(*numbers(sent))
+
+        def until_served_by(node: int, what: str) -> None:
+            before = [reader.bytes_from(node) for reader in readers]
+            deadline = time.monotonic() + 60
+            while any(reader.bytes_from(node) == old for reader, old in zip(readers, before, strict=True)):
+                assert time.monotonic() < deadline, what
+                more()
+
+        for _ in range(5):
+            more()
+        for reader in readers:
+            assert reader.bytes_from(FOLLOWER) > 0
+            assert (reader.bytes_from(LEADER), reader.bytes_from(OTHER)) == (0, 0)
+        kafka.kill(FOLLOWER)
+        try:
+            until_served_by(LEADER, "nobody is read from while the follower is dead")
+        finally:
+            kafka.restart(FOLLOWER)
+        until_served_by(FOLLOWER, "the follower is not read from again")
+        assert [reader.bytes_from(OTHER) for reader in readers] == [0, 0]
+
+
+def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
+    kafka: RealKafka, topic: str, group: str, faces: dict[str, Faces]
+) -> None:
+    """Guarantee 18: a reader is ten records past what the new leader has, which then goes past the reader. Without a
+    policy that is `LogTruncation`, also for who begins at a committed offset; with one it goes on where the logs part.
+    """
+    create(
+        kafka, topic, LEADER, FOLLOWER,
+        **{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+    )  # fmt: skip
+    partition = TopicPartition(topic, 0)
+    strict = [
+        Reader(make(auto_offset_reset="none", group_id=f"{group}-{name}", enable_auto_commit=False), partition)
+        for name, make in faces.items()
+    ]
+    lenient = [Reader(make(auto_offset_reset=policy), partition)
+               for make in faces.values() for policy in ("earliest", "latest")]  # fmt: skip
+    for reader in [*strict, *lenient]:
+        reader.consumer.seek(partition, 0)
+    write(kafka, topic, numbers(20))
+    kafka.stop(FOLLOWER)
+    write(kafka, topic, numbers(20, 30))
+    for reader in [*strict, *lenient]:
+        reader.read_until(*numbers(30))
+    for reader in strict:
+        reader.consumer.commit()
+        assert reader.consumer.committed()[partition].leader_epoch >= 0
+    kafka.kill(LEADER)
+    try:
+        kafka.restart(FOLLOWER)
+        wait_until(lambda: leaders_of(kafka, topic) == [FOLLOWER], "the follower does not lead")
+        write(kafka, topic, [b"new %d" % number for number in range(15)])
+        for reader in strict:
+            told = raised_by(reader.consumer)
+            assert isinstance(told, errors.LogTruncation)
+            assert "ends at offset 20 and this consumer is at 30" in str(told)
+            assert isinstance(raised_by(reader.consumer), errors.LogTruncation)  # until the user decides
+        for name, make in faces.items():
+            late = make(auto_offset_reset="none", group_id=f"{group}-{name}", enable_auto_commit=False)
+            late.assign([partition])
+            assert isinstance(raised_by(late), errors.LogTruncation)
+            late.seek(partition, 20)
+            assert len(poll_until([late], lambda late=late: late.position(partition) == 35)) == 15  # type: ignore[misc]
+        for reader in lenient:
+            reader.read_until(*numbers(30), *[b"new %d" % number for number in range(15)])
+    finally:
+        kafka.restart(LEADER)
+
+
+def write(kafka: RealKafka, topic: str, values: list[bytes]) -> None:
+    with Producer(kafka.bootstrap_servers, linger_ms=0) as producer:
+        producer.send_many(topic, values)
+        producer.flush()
+
+
+def raised_by(consumer: Any) -> BaseException:
+    """What polling raises, sooner or later; no record may come before."""
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            assert len(consumer.poll(0.1)) == 0
+    except errors.KafkaError as error:
+        return error
+    raise AssertionError(f"polling raises nothing: {consumer.health()}")
+
+
+class Groups:
+    """A group of each protocol, each with a member of each face, over one topic."""
+
+    def __init__(self, faces: dict[str, Faces], topic: str, group: str) -> None:
+        self.groups = {protocol: f"{group}-{protocol}" for protocol in ("classic", "consumer")}
+        self.seen: dict[str, Counter[bytes]] = {protocol: Counter() for protocol in self.groups}
+        self.diaries: list[Diary] = []
+        self.members: dict[str, list[Any]] = {}
+        for protocol, name in self.groups.items():
+            made = [make(group_id=name, group_protocol=protocol, session_timeout_ms=45_000)
+                    if protocol == "classic" else make(group_id=name, group_protocol=protocol)
+                    for make in faces.values()]  # fmt: skip
+            self.members[protocol] = made
+            for member in made:
+                self.diaries.append(Diary())
+                member.subscribe(topic, listener=self.diaries[-1])
+        for made in self.members.values():
+            poll_until(made, lambda made=made: sorted(map(len, shares(made))) == [3, 3], rounds=1000)  # type: ignore[misc]
+        for diary in self.diaries:
+            diary.lines.clear()
+
+    def read(self, enough: Callable[[], int], seconds: float = 90) -> None:
+        """Until each group has read so many records, and committed what it has read."""
+        deadline = time.monotonic() + seconds
+        while any(seen.total() < enough() for seen in self.seen.values()):
+            for protocol, made in self.members.items():
+                for member in made:
+                    self.seen[protocol].update(record.value for record in member.poll(0.02))
+            assert time.monotonic() < deadline, [member.health() for made in self.members.values() for member in made]
+        for made in self.members.values():
+            for member in made:
+                member.commit()
+
+    def check(self, sent: int, topic: str) -> None:
+        """Every record came to each group once, all are committed, and nobody was rebalanced."""
+        wanted = Counter(b"%d" % number for number in range(sent))
+        assert self.seen == dict.fromkeys(self.groups, wanted)
+        assert [diary.lines for diary in self.diaries] == [[] for _ in self.diaries]
+        for made in self.members.values():
+            offsets = [offset.offset for member in made for offset in member.committed().values() if offset]
+            assert sum(offsets) == sent
+
+
+def test_leaders_and_coordinators_that_move_are_felt_by_no_group(
+    kafka: RealKafka, topic: str, group: str, faces: dict[str, Faces], tmp_path: Path
+) -> None:
+    """No error from `poll` or `commit`, every record once, no rebalance: while a leader is killed and elected again,
+    partitions are moved to other nodes, and the coordinators are killed."""
+    create(kafka, topic, LEADER, FOLLOWER, OTHER, partitions=PARTITIONS, **{"min.insync.replicas": "1"})
+    groups = Groups(faces, topic, group)
+    servers = kafka.bootstrap_servers
+    with Load(servers, topic) as load:
+
+        def read_on() -> None:
+            groups.read(lambda goal=load.sent + 60: goal)  # type: ignore[misc]
+
+        read_on()
+        kafka.kill(LEADER)
+        try:
+            wait_until(lambda: LEADER not in leaders_of(kafka, topic), "the dead node leads")
+            read_on()
+        finally:
+            kafka.restart(LEADER)
+        read_on()
+        wait_until(lambda: elected(kafka, topic, LEADER), "the preferred node does not lead")
+        read_on()
+        moves = [{"topic": topic, "partition": n, "replicas": [OTHER, FOLLOWER]} for n in range(PARTITIONS)]
+        plan = tmp_path / "moves.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+        run(REASSIGN, "--bootstrap-server", servers, "--reassignment-json-file", str(plan), "--execute")
+        wait_until(lambda: LEADER not in leaders_of(kafka, topic), "the partitions have not moved")
+        read_on()
+        for name in groups.groups.values():
+            victim = coordinator_of(kafka, name)
+            kafka.kill(victim)
+            try:
+                wait_until(lambda: coordinator_of(kafka, name) != victim, "the group has not moved")  # noqa: B023
+                read_on()
+            finally:
+                kafka.restart(victim)
+            read_on()
+        sent = load.stop()
+    assert load.failures == []
+    groups.read(lambda: sent)
+    groups.check(sent, topic)
+
+
+def elected(kafka: RealKafka, topic: str, node: int) -> bool:
+    """Asks for the preferred leaders; whether the node leads everything now."""
+    servers = kafka.bootstrap_servers
+    arguments = ("--election-type", "preferred", "--all-topic-partitions")
+    run("leader-election", "--bootstrap-server", servers, *arguments, check=False)
+    return set(leaders_of(kafka, topic)) == {node}
