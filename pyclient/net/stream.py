@@ -21,6 +21,7 @@ _LOW_WATER: Final[Any] = getattr(socket, "SO_RCVLOWAT", None) if sys.platform ==
 _WAKE_BYTES: Final = 256 * 1024  # of a large frame; waking up costs as much as receiving 50 KB
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: headers travel in the packet of the file bytes behind them
 _COPY_BYTES: Final = 256 * 1024
+_JOIN_BYTES: Final = 2048  # of a message; to gather its parts takes longer than to copy so few
 
 
 class FileRegion:
@@ -161,12 +162,11 @@ class FrameStream:
         if self.closed:
             _release(parts)
             return
-        if len(parts) == 1:
-            self._queue.append(parts[0])
-            self.pending += len(parts[0])
-        else:
-            self._queue.extend(parts)
-            self.pending += sum(map(len, parts))
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size <= _JOIN_BYTES and not self._queue and len(parts) > 1 and FileRegion not in map(type, parts):
+            parts = [b"".join(parts)]  # type: ignore[arg-type]  # no FileRegion
+        self._queue.extend(parts)
+        self.pending += size
         if not self._corked and not self._writing:
             self._flush()
         elif self._pause_above is not None:

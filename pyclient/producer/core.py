@@ -98,6 +98,29 @@ class ProducerCore:
 
     # -- one record
 
+    def begin_with(
+        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
+    ) -> DeliveryFuture | None:
+        """Appends a record as the first of a new batch; raises `WRONG_RECORD`.
+
+        None unless that is all there is to do: then `append` finds out what is to be waited for, or wrong. With
+        linger 0 and few records every one comes this way, and has little time.
+        """
+        if partition is not None and (type(partition) is not int or partition < 0):
+            return None
+        with self.lock:
+            queues = self.topics.get(topic)
+            if queues is None or (partition is not None and partition >= queues.count):
+                return None
+            queue = choose_queue(queues, key, partition)
+            size = self.accumulator.batch_size
+            if queue.open is not None or HEADER_SIZE + record_size_bound(key, value, headers) > size:
+                return None
+            buffer = self.accumulator.pool.try_acquire(size)
+            if buffer is None:
+                return None
+            return self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+
     def append(
         self,
         topic: str,

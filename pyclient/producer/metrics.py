@@ -37,7 +37,8 @@ class ProducerMetrics:
             _, before, bytes_before = self._seconds.pop()
             records, size = records + before, size + bytes_before
         self._seconds.append((second, records, size))
-        self._forget(now)
+        if self._seconds[0][0] <= second - WINDOW_SECONDS:
+            self._forget(now)
 
     def snapshot(self, now: float) -> dict[str, Any]:
         """The numbers as a dictionary; see `Producer.metrics`."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from pyclient import errors
 from pyclient.errors import BrokerError, KafkaError
@@ -21,15 +21,17 @@ class Verdict(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAnswer:
+NO_RECORD_ERRORS: Final[Mapping[int, str | None]] = MappingProxyType({})
+
+
+class PartitionAnswer(NamedTuple):
     """What a Produce response says of one batch; `record_errors` holds messages by the record's index (KIP-467)."""
 
     code: int
     base_offset: int = -1
     log_append_time_ms: int = -1
     message: str | None = None
-    record_errors: Mapping[int, str | None] = field(default_factory=dict)
+    record_errors: Mapping[int, str | None] = NO_RECORD_ERRORS
 
 
 TOO_LARGE: Final = frozenset({errors.MessageTooLarge.code, errors.RecordListTooLarge.code})

@@ -83,7 +83,10 @@ class Producer(RecordSender[DeliveryFuture]):
             if future is None:
                 if timestamp_ms is None:
                     timestamp_ms = self._engine.clock.time_ms()
-                future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition, self._deadline())
+                self._check_process()
+                future = self._core.begin_with(topic, timestamp_ms, key, value, headers, partition)
+                if future is None:
+                    future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition, self._deadline())
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition) from error
         return future

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyclient.backoff import Backoff
@@ -56,7 +56,7 @@ class Settlement:
     base_offset: int = -1
     log_append_time_ms: int = -1
     error: KafkaError | None = None
-    record_errors: Mapping[int, BaseException] = field(default_factory=dict)
+    record_errors: Mapping[int, BaseException] | None = None
 
     def tell(self) -> bool:
         """Completes the batch's futures; False if they were completed before."""
@@ -120,7 +120,9 @@ class Sender:
 
     def drain(self, node: int, now: float) -> ProduceWork | None:
         """The next request for a broker, None if there is nothing (more) that it may be sent now."""
-        state = self._nodes.setdefault(node, _Node())
+        state = self._nodes.get(node)
+        if state is None:
+            state = self._nodes[node] = _Node()
         if state.throttled_until > now:
             self._look_again = min(self._look_again, state.throttled_until)
             return None
@@ -241,6 +243,8 @@ class Sender:
 
     def _settle(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> Settlement | None:
         code, queue = answer.code, batch.queue
+        if code == 0:
+            return self._delivered(batch, answer, now)
         verdict = judge(
             code, count=batch.count, attempts=batch.attempts, retries=self._retries,
             idempotent=self._idempotent, doubtful=batch.doubtful,
@@ -358,7 +362,7 @@ class Sender:
     ) -> Settlement:
         self.metrics.records_failed += batch.count
         fresh = with_doubt(error, batch.doubtful)
-        settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors or {})
+        settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors)
         self._drop(batch)
         return settlement
 

@@ -17,7 +17,7 @@ from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.outcome import NO_RECORD_ERRORS, PartitionAnswer
 from pyclient.producer.partition_queue import NO_LEADER
 from pyclient.producer.sender import ProduceWork, Sender, Settlement
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -66,6 +66,7 @@ class SenderLoop:
         self._rng = rng
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._compression = Compression.from_name(config.compression_type)
+        self._level = config.compression_level
         self.scheduled = False  # a look at everything is due in the loop's next turn
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[int, Connection] = {}
@@ -136,11 +137,16 @@ class SenderLoop:
                 if connection is None:
                     sender.stalled(node, now)
                     continue
-                works = list(iter(partial(sender.drain, node, now), None))
+                works = []
+                while (work := sender.drain(node, now)) is not None:
+                    works.append(work)
+                    if not sender.accumulator.ready_queues(node):
+                        break
                 if works:
                     requests.append((connection, works))
             next_look = sender.next_look()
-        self.tell(settlements)
+        if settlements:
+            self.tell(settlements)
         for connection, works in requests:
             self._send_all(connection, works)
         self._follow_up(now, next_look)
@@ -259,7 +265,7 @@ class SenderLoop:
         config = self._config
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in work.batches:
-            sealed = batch.seal(self._compression, config.compression_level)
+            sealed = batch.seal(self._compression, self._level)
             queue = batch.queue
             topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=sealed))
         return ProduceRequest(
@@ -364,5 +370,7 @@ def _answer(partition: PartitionProduceResponse) -> PartitionAnswer:
         partition.base_offset,
         partition.log_append_time_ms,
         partition.error_message,
-        {record.batch_index: record.batch_index_error_message for record in partition.record_errors},
+        {record.batch_index: record.batch_index_error_message for record in partition.record_errors}
+        if partition.record_errors
+        else NO_RECORD_ERRORS,
     )

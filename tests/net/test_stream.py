@@ -83,6 +83,43 @@ def test_messages_of_many_parts_arrive_whole_and_in_order(run):
     run(scenario())
 
 
+def test_small_messages_of_many_parts_arrive_whole_behind_and_between_large_ones(run):
+    async def scenario():
+        a, b = pair()
+        bodies = [bytes([n % 251]) * size for n, size in enumerate((2_000, 2_044, 2_045, 3, 3_000_000, 7, 0, 5))]
+        b.stream.pause_reading()
+        for body in bodies:
+            half = len(body) // 2
+            a.stream.send([struct.pack(">i", len(body)), bytearray(body[:half]), memoryview(body)[half:]])
+        assert a.stream.pending
+        b.stream.resume_reading()
+        assert await b.until(len(bodies)) == bodies
+        assert a.stream.pending == 0
+        a.stream.close()
+        b.stream.close()
+
+    run(scenario())
+
+
+def test_a_small_message_may_hold_a_file_region(run, tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"0123456789")
+    released = []
+
+    async def scenario():
+        near, far = tcp_pair()
+        a, b = End(near), End(far)
+        fd = os.open(path, os.O_RDONLY)
+        a.stream.send([struct.pack(">i", 6), b"a", FileRegion(fd, 3, 4, lambda: released.append(1)), b"z"])
+        assert await b.until(1) == [b"a3456z"]
+        assert released == [1]
+        a.stream.close()
+        b.stream.close()
+        os.close(fd)
+
+    run(scenario())
+
+
 def test_more_than_the_kernel_takes_is_queued_and_drained(run):
     async def scenario():
         a, b = pair()

@@ -32,6 +32,25 @@ def test_a_record_without_anything_is_a_record(make, topic, log):
     assert before <= metadata.timestamp_ms == record.timestamp_ms
 
 
+def test_records_that_each_begin_a_batch_go_at_once_whatever_their_size(make, topic, log):
+    face = make(batch_size=300, linger_ms=0)
+    sizes = [0, 1, 200, 230, 231, 300, 5_000, 10]
+    for number, size in enumerate(sizes):
+        assert face.result(face.send(topic, b"x" * size, partition=1)).offset == number
+    assert [len(record.value) for record in log()[1]] == sizes
+
+
+def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
+    face = make(linger_ms=0)
+    face.result(face.send(topic, b"first", partition=2))
+    for wrong in (-1, True, "2", 2.0):
+        with pytest.raises(ValueError, match="a partition is a number from 0"):
+            face.result(face.send(topic, b"x", partition=wrong))
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        face.result(face.send(topic, b"x", partition=3))
+    assert face.result(face.send(topic, b"second", partition=2)).offset == 1
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_compression_arrives(make, topic, log, codec):
     face = make(compression_type=codec, linger_ms=20)
