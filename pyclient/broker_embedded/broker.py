@@ -98,6 +98,7 @@ class BrokerNode:
         self._socket = listener
         self._listener: Listener | None = None
         self._upkeep: Upkeep | None = None
+        self.paused = False
 
     def __repr__(self) -> str:
         state = "serving" if self._listener is not None else "not serving"
@@ -170,6 +171,25 @@ class BrokerNode:
             connection.close()
         await asyncio.sleep(0)
         self._close_logs(clean=clean)
+
+    def pause(self) -> None:
+        """Read, answer and accept nothing until `resume`. Clients' connections stay open."""
+        if self._listener is None or self.paused:
+            return
+        self.paused = True
+        self._listener.pause()
+        for connection in self.connections.values():
+            connection.stream.freeze()
+
+    def resume(self) -> None:
+        """Go on. That clients were not read is no silence of theirs."""
+        if self._listener is None or not self.paused:
+            return
+        self.paused = False
+        self._listener.resume()
+        for connection in self.connections.values():
+            connection.last_active = self.loop.time()
+            connection.stream.thaw()
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop in `delay` seconds of the node's time."""

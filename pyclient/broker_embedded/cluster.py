@@ -185,6 +185,7 @@ class EmbeddedCluster:
         for broker in self._brokers:
             broker.resume()
             broker.start()
+        self._ask("POST", "/broker/resume")
         self._faults.clear()
         self._requests.stop()
 

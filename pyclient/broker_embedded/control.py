@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -54,6 +53,7 @@ class Controls:
     def __init__(self, host: NodeHost) -> None:
         self._host = host
         self._interceptor: Interceptor | None = None
+        self._resumption: asyncio.TimerHandle | None = None
         self.url: str | None = None
         host.on_start.append(self._attach)
 
@@ -122,6 +122,7 @@ class Controls:
         node = self._host.node
         return {
             "running": node is not None,
+            "paused": node is not None and node.paused,
             "node_id": self._host.config.integer("node.id"),
             "bootstrap_servers": self._host.address,
             "data_dir": self._host.config.data_dir,
@@ -157,10 +158,27 @@ class Controls:
         return self._state()
 
     async def pause(self, _name: str, values: Values) -> Any:
-        """`POST /broker/pause`: freeze it: it reads and answers nothing."""
-        seconds = _seconds(values, "seconds", None)
-        self._host.loop.call_later(0.02, threading.Event().wait, seconds)  # when this was answered
+        """`POST /broker/pause`: it reads and answers nothing until it is resumed, or for some seconds.
+
+        Only clients wait: its timers run, and these controls are served.
+        """
+        seconds = None if values.get("seconds") is None else _seconds(values, "seconds", None)
+        node = self.node
+        node.pause()
+        self._set_resumption(None if seconds is None else self._host.loop.call_later(seconds, node.resume))
         return self._state()
+
+    async def resume(self, _name: str, _values: Values) -> Any:
+        """`POST /broker/resume`: let it go on where it was; nothing if it is not paused."""
+        self._set_resumption(None)
+        self.node.resume()
+        return self._state()
+
+    def _set_resumption(self, timer: asyncio.TimerHandle | None) -> None:
+        """What was said last counts."""
+        if self._resumption is not None:
+            self._resumption.cancel()
+        self._resumption = timer
 
     # -- faults
 
@@ -391,8 +409,13 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Controls.restart,
     ),
     Endpoint(
-        "POST", "/broker/pause", "freeze it: it reads and answers nothing", {"seconds": "how long"}, Controls.pause
+        "POST",
+        "/broker/pause",
+        "it reads and answers nothing; clients stay connected",
+        {"seconds": "how long; until it is resumed if not said"},
+        Controls.pause,
     ),
+    Endpoint("POST", "/broker/resume", "let it go on after a pause", {}, Controls.resume),
     Endpoint("GET", "/faults", "the faults that were not cancelled", {}, Controls.faults),
     Endpoint("POST", "/faults", "the next requests that match are failed, delayed, ...", FIELDS, Controls.add_fault),
     Endpoint("DELETE", "/faults", "cancel all", {}, Controls.clear_faults),

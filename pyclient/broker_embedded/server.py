@@ -44,8 +44,19 @@ class Listener:
         self._sock = sock
         self._on_connection = on_connection
         self._open = True
+        self._paused = False
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._accept)
+
+    def pause(self) -> None:
+        """Leave connections to the kernel, which takes as many as the backlog has room for."""
+        self._paused = True
+        self._loop.remove_reader(self._sock.fileno())
+
+    def resume(self) -> None:
+        """Accept again, first of all who came meanwhile."""
+        self._paused = False
+        self._go_on()
 
     def close(self) -> None:
         """Stop listening."""
@@ -74,7 +85,7 @@ class Listener:
         self._loop.call_later(0.1, self._go_on)
 
     def _go_on(self) -> None:
-        if self._open:
+        if self._open and not self._paused:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
@@ -101,6 +112,7 @@ class BrokerConnection:
         self.address = address_of(sock)
         self._waiting: asyncio.Future[Any] | None = None
         self._muted: Timer | None = None
+        self._unfinished: tuple[int, float] | None = None  # bytes of a request, since when
         self.stream = FrameStream(
             node.loop,
             sock,
@@ -124,6 +136,18 @@ class BrokerConnection:
     def parked(self) -> bool:
         """Whether a request waits for its answer."""
         return self._waiting is not None
+
+    def stalled(self, now: float) -> float:
+        """For how many seconds no more has come of a request that has begun, as far as former calls have seen it."""
+        size = self.stream.unfinished
+        if size is None:
+            self._unfinished = None
+            return 0.0
+        seen = self._unfinished
+        if seen is None or seen[0] != size or self.last_active > seen[1]:
+            self._unfinished = (size, now)
+            return 0.0
+        return now - seen[1]
 
     def mute(self, seconds: float) -> None:
         """Read nothing for so long: the client is above its quota (KIP-219). What is answered meanwhile is sent."""

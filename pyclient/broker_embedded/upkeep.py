@@ -20,6 +20,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 _FLUSH_SECONDS: Final = 1.0
 _SHORTEST_BACKOFF: Final = 0.01  # seconds between two looks at what could be compacted
 _IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
+_PARTIAL_CHECKS: Final = 4  # looks at unfinished requests per internal.partial.frame.timeout.ms
 
 
 class Upkeep:
@@ -40,6 +41,8 @@ class Upkeep:
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle connections", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
+        partial = config.seconds("internal.partial.frame.timeout.ms")
+        self._every("unfinished requests", partial / _PARTIAL_CHECKS, lambda: self._close_unfinished(partial))
 
     def close(self) -> None:
         """End it."""
@@ -90,8 +93,24 @@ class Upkeep:
             node.logs.flush_due(node.clock.time_ms())
 
     def _close_idle(self, seconds: float) -> None:
+        if self._node.paused:
+            return
         oldest = self._node.loop.time() - seconds
         for connection in list(self._node.connections.values()):
             if connection.last_active < oldest and not connection.parked:
                 log.info("%r is closed: nothing came for %g s (connections.max.idle.ms)", connection, seconds)
+                connection.close()
+
+    def _close_unfinished(self, seconds: float) -> None:
+        """Close who stopped inside a request. Kafka gives those the time of idle connections."""
+        if self._node.paused:
+            return
+        now = self._node.loop.time()
+        for connection in list(self._node.connections.values()):
+            if connection.stalled(now) >= seconds:
+                log.info(
+                    "%r is closed: no more of a request came for %g s (internal.partial.frame.timeout.ms)",
+                    connection,
+                    seconds,
+                )
                 connection.close()

@@ -13,6 +13,7 @@ from pyclient.net.receive_buffers import receive_buffers
 _LENGTH: Final = Struct(">i")
 _SHARED_BYTES: Final = 128 * 1024
 _DIRECT_BYTES: Final = 16 * 1024  # an unfinished frame from this size on gets a buffer of its own
+_FIRST_BYTES: Final = 4 * 1024  # of that buffer: whoever only announces a frame gets little memory
 
 _LOOKALIKES: Final = {
     b"HTTP": "the port speaks HTTP, it is not a Kafka broker: check host and port",
@@ -70,6 +71,11 @@ class FrameAssembler:
     def missing(self) -> int:
         """How many bytes of a large frame have not come yet."""
         return 0 if self._large is None else self._needed - self._filled
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes were received and not handed out."""
+        return len(self._tail) if self._large is None else 4 + self._filled
 
     @property
     def backlog(self) -> bool:
@@ -136,7 +142,7 @@ class FrameAssembler:
         self._large = head
         spare = receive_buffers().spare(length)
         if spare is None:
-            self._grow(max(_SHARED_BYTES, 4 * self._filled))
+            self._grow(max(_FIRST_BYTES, 4 * self._filled))
         else:
             self._move(spare[:length])
 

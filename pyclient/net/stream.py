@@ -132,6 +132,7 @@ class FrameStream:
         self._frames = FrameAssembler(max_frame, on_frame)
         self._pause_above = pause_above
         self._held = False  # paused by the caller
+        self._frozen = False
         self._reading = False  # frames are wanted
         self._watching = False  # the loop calls _on_readable
         self._writing = False
@@ -286,12 +287,41 @@ class FrameStream:
         self._held = False
         self._update_reading()
 
+    def freeze(self) -> None:
+        """Neither reads nor writes until `thaw`; what is sent meanwhile waits."""
+        if self.closed or self._frozen:
+            return
+        self._frozen = True
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self._writing = True  # so that nothing tries to
+        self._update_reading()
+
+    def thaw(self) -> None:
+        """Goes on where `freeze` stopped it."""
+        if self.closed or not self._frozen:
+            return
+        self._frozen = False
+        self._loop.add_writer(self._fd, self._flush)
+        self._update_reading()
+
+    @property
+    def unfinished(self) -> int | None:
+        """How many bytes of an unfinished frame are here; None between two frames and while reading is paused."""
+        if self.closed or not self._reading or self._frames.partial is None:
+            return None
+        try:  # the loop may not have been woken up for what came
+            fresh = self._sock.recv_into(self._frames.space(), 0, socket.MSG_PEEK)
+        except OSError:
+            fresh = 0
+        return self._frames.waiting + fresh
+
     def _update_reading(self) -> None:
-        """Follows the two reasons to pause. A pause is cheap: the reader is taken off when bytes come during one."""
+        """Follows the reasons to pause. A pause is cheap: the reader is taken off when bytes come during one."""
         if self.closed:
             return
         too_much = self._pause_above is not None and self.pending > self._pause_above
-        self._reading = not (self._held or too_much)
+        self._reading = not (self._held or self._frozen or too_much)
         if not self._reading:
             self._frames.paused = True
             return

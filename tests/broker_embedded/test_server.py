@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,6 +197,50 @@ def test_half_a_request_is_silence_and_a_waiting_one_is_not(connect: Any) -> Non
         waiting.send(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[empty]), 11)
         assert half.is_closed()
         assert waiting.receive(FetchRequest, 11)[0].error_code == 0
+
+
+@pytest.mark.parametrize("begun", [b"\0", b"\0\0\0\x64abc", struct.pack(">i", 90 << 20) + b"abc"], ids=len)
+def test_a_request_that_stops_half_way_ends_its_connection_and_no_other(connect: Any, begun: bytes) -> None:
+    with EmbeddedCluster(config={"internal.partial.frame.timeout.ms": 200}) as cluster:
+        half, silent, waiting, slow = (connect(cluster) for _ in range(4))
+        empty = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
+        waiting.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 4)
+        half.send_bytes(begun)
+        waiting.send(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[empty]), 11)
+        waiting.send_bytes(begun)  # it may wait as long as the request before it does
+        half.socket.settimeout(0.02)
+        request = b"".join(framing.encode_request(ASK, 1, 1, "slow" * 100))
+        closed = False
+        for n in range(len(request)):  # always some more: never closed
+            slow.send_bytes(request[n : n + 1])
+            if not closed:
+                try:
+                    closed = half.is_closed()
+                except TimeoutError:
+                    continue
+        assert closed
+        assert slow.receive(MetadataRequest, 1)[0].controller_id == 1
+        assert silent.call(ASK, 1).controller_id == 1
+        assert waiting.receive(FetchRequest, 11)[0].error_code == 0
+        assert waiting.is_closed()
+
+
+def test_a_thousand_announced_requests_of_90_mib_cost_little_memory(connect: Any) -> None:
+    with EmbeddedCluster(processes=True) as cluster:
+        clients = [connect(cluster) for _ in range(1000)]
+        assert all(client.call(ASK, 1).controller_id == 1 for client in clients)
+        before = _resident(cluster.pid)
+        for client in clients:
+            client.send_bytes(struct.pack(">i", 90 << 20) + b"abc")
+        other = connect(cluster)
+        assert other.call(ASK, 1).controller_id == 1
+        assert other.call(ASK, 1).controller_id == 1
+        assert _resident(cluster.pid) - before < 20e6
+
+
+def _resident(pid: int | None) -> int:
+    """Bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_an_address_has_no_more_connections_than_allowed(connect: Any) -> None:

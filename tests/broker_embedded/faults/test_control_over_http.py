@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyclient.protocol.messages.metadata import MetadataRequest
 
 MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
@@ -150,7 +151,64 @@ def test_a_broker_is_paused_for_a_while(cluster: EmbeddedCluster, control: Http,
     client = connect(cluster)
     assert control.ask("POST", "/broker/pause", {"seconds": 0.2})[0] == 200
     client.call(MetadataRequest(topics=[]), 1)
-    assert control.ask("POST", "/broker/pause")[0] == 400
+
+
+@MODES
+def test_a_paused_broker_keeps_connections_and_answers_after_resume_only(processes: bool, connect: Any) -> None:
+    with EmbeddedCluster(control_port=0, processes=processes) as cluster:
+        control = Http(str(cluster.control_url))
+        client = connect(cluster)
+        client.call(MetadataRequest(topics=[]), 1)
+        producer = confluent(cluster.bootstrap_servers)
+        assert deliver(producer, "paused") == [(None, 0)]
+        for _ in range(2):
+            assert control.ask("POST", "/broker/pause")[1]["paused"] is True
+        client.send(MetadataRequest(topics=[]), 1)
+        late = connect(cluster)  # taken by the kernel
+        late.send(MetadataRequest(topics=[]), 1)
+        told: list[Any] = []
+        producer.produce("paused", b"value", on_delivery=lambda error, message: told.append((error, message.offset())))
+        assert producer.flush(0.5) == 1
+        assert not told
+        status, topic = control.ask("GET", "/topics/paused")  # the controls are served
+        assert (status, topic["partitions"][0]["end_offset"]) == (200, 1)
+        assert control.ask("GET", "/broker")[1]["paused"] is True
+        assert control.ask("POST", "/broker/resume")[1]["paused"] is False
+        assert client.receive(MetadataRequest, 1)[0].controller_id == 1
+        assert late.receive(MetadataRequest, 1)[0].controller_id == 1
+        assert producer.flush(20) == 0
+        assert told == [(None, 1)]
+        assert control.ask("POST", "/broker/resume")[0] == 200
+
+
+def test_a_fetch_that_waits_is_answered_after_the_pause(cluster: EmbeddedCluster, control: Http, connect: Any) -> None:
+    deliver(confluent(cluster.bootstrap_servers), "fetched")
+    client = connect(cluster)
+    part = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)
+    waiting = FetchTopic(topic="fetched", partitions=[part])
+    client.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[waiting]), 11)
+    control.ask("POST", "/broker/pause")
+    control.ask("POST", "/time/advance", {"seconds": 60})  # its time is over, its answer stays here
+    client.socket.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.socket.recv(1)
+    client.socket.settimeout(10)
+    control.ask("POST", "/broker/resume")
+    assert client.receive(FetchRequest, 11)[0].error_code == 0
+
+
+def test_the_end_of_a_pause_is_what_was_said_last(cluster: EmbeddedCluster, control: Http) -> None:
+    control.ask("POST", "/broker/pause", {"seconds": 0.1})
+    control.ask("POST", "/broker/pause")
+    assert control.ask("POST", "/broker/pause", {"seconds": -1})[0] == 400
+    assert control.ask("POST", "/broker/restart", {"clean": False, "down_seconds": 0.2})[1]["paused"] is False
+    control.ask("POST", "/broker/pause")
+    cluster.repair()
+    assert control.ask("GET", "/broker")[1]["paused"] is False
+    control.ask("POST", "/broker/pause")
+    assert control.ask("POST", "/broker/stop")[0] == 200
+    assert control.ask("POST", "/broker/resume")[0] == 409
+    assert control.ask("POST", "/broker/start")[1]["paused"] is False
 
 
 def test_time_moves_and_a_group_is_waited_for(cluster: EmbeddedCluster, control: Http) -> None:
