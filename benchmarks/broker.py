@@ -44,17 +44,21 @@ def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, F
 
 
 def show(title: str, names: list[str], found: list[dict[str, Figure]]) -> None:
-    """A table: a row for each figure, a column for each broker, and their ratio beside the wanted one."""
+    """A table: a row for each figure, a column for each broker, and their ratio beside the wanted one.
+
+    A goal for our own figure stands in a column of its own.
+    """
     table = Table(title=title)
     table.add_column("")
-    for column in (*names, "ratio", "wanted"):
+    for column in (*names, "ratio", "wanted", "goal"):
         table.add_column(column, justify="right")
     for key, figure in found[0].items():
         values = [each[key].value for each in found]
         ratio = f"{values[0] / values[1]:.2f}" if len(values) > 1 and values[1] else ""
         sign = "<=" if figure.less_is_better else ">="
         wanted = "" if figure.wanted is None or not ratio else f"{sign} {figure.wanted:g}"
-        table.add_row(key, *(f"{value:,.2f} {figure.unit}" for value in values), ratio, wanted)
+        goal = "" if figure.goal is None else f"<= {figure.goal:g} {figure.unit}"
+        table.add_row(key, *(f"{value:,.2f} {figure.unit}" for value in values), ratio, wanted, goal)
     Console(width=120).print(table)
 
 

@@ -308,6 +308,59 @@ def test_a_peer_that_does_not_read_is_not_read_either(run):
     run(scenario())
 
 
+def test_a_frozen_stream_neither_reads_nor_writes_until_it_is_thawed(run):
+    async def scenario():
+        a, b = pair()
+        large = os.urandom(3_000_000)
+        a.stream.send([framed(large)])  # the kernel does not take all of it at once
+        a.stream.freeze()
+        a.stream.freeze()
+        waiting = a.stream.pending
+        assert waiting > 0
+        a.stream.send([framed(b"sent meanwhile")])
+        a.stream.cork()
+        a.stream.uncork()
+        b.stream.send([framed(b"unread")])
+        for _ in range(20):
+            await asyncio.sleep(0.002)  # turns in which a stream that is not frozen would go on
+        assert (a.stream.pending, a.frames, b.frames) == (waiting + 18, [], [])
+        a.stream.thaw()
+        a.stream.thaw()
+        assert await a.until(1) == [b"unread"]
+        assert await b.until(2) == [large, b"sent meanwhile"]
+        await a.stream.drain()
+        a.stream.freeze()
+        a.stream.close()
+        a.stream.thaw()
+        assert await a.ended is None
+
+    run(scenario())
+
+
+def test_an_unfinished_frame_is_counted_with_what_the_kernel_still_holds(run):
+    async def scenario():
+        near, far = tcp_pair()
+        a = End(near)
+        far.sendall(framed(b"whole") + struct.pack(">i", 1_000_000) + b"abc")
+        await a.until(1)
+        assert a.stream.unfinished == 7
+        far.sendall(b"defg")  # too little to be woken up for
+        while a.stream.unfinished == 7:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.001)
+        assert a.stream.unfinished == 11
+        a.stream.pause_reading()
+        assert a.stream.unfinished is None
+        a.stream.resume_reading()
+        far.sendall(bytes(1_000_000 - 7))
+        await a.until(2)
+        assert a.stream.unfinished is None
+        a.stream.close()
+        far.close()
+        await a.ended
+
+    run(scenario())
+
+
 def test_an_end_inside_a_frame_is_told(run):
     async def scenario():
         near, far = socket.socketpair()
