@@ -205,10 +205,10 @@ def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
         for _ in range(3):
             with node.topic("small", retention_bytes="-1") as other:
                 load.fill(node, other, 100 * MIB)
-                find(small, other, 100e6)
                 append(small, other)
-            find(large, topic, written)
-            written += append(large, topic)
+                written += append(large, topic)
+                find(large, topic, written)  # neither just after its own appends
+                find(small, other, 100e6)
     found = {f"{name}: user CPU": Figure(median(values), "s/GB") for name, values in cpu.items()}
     found |= {f"{name}: appends": Figure(median(values), "MB/s") for name, values in rates.items()}
     found |= {f"{name}: finding a batch": Figure(median(values) * 1e6, "us") for name, values in seek.items()}
