@@ -94,9 +94,9 @@ def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
     if resource.kind == BROKER_RESOURCE:
         config_changes.check_broker(changes)
         return
+    if resource.kind == TOPIC_RESOURCE:
+        config_changes.check_topic(changes, resource.current, node.partitions.defaults)
+        return
     result = {**resource.current, **changes}
     kept = {name: value for name, value in result.items() if value is not None}
-    if resource.kind == GROUP_RESOURCE:
-        config_changes.check_group(kept, node.config.integer)
-    else:
-        config_changes.check_topic(kept, node.partitions.defaults)
+    config_changes.check_group(kept, node.config.integer)

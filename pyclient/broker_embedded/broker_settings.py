@@ -97,7 +97,7 @@ DYNAMIC: Final = frozenset(
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
         "producer.id.expiration.ms",
-        *(key.broker_names[0][0] for key in TOPIC_CONFIGS.values()),
+        *(key.broker_names[0][0] for key in TOPIC_CONFIGS.values() if key.broker_names),
     }
 )
 """The options that may be changed while the broker runs (KIP-226). Of several units, the finest."""
@@ -128,44 +128,29 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
 """What a profile sets before the user does. `kafka` is Kafka's defaults; internal topics have one replica in both, as a
 cluster of one broker could not create them otherwise."""
 
-WITHOUT_EFFECT: Final = frozenset(
-    {
-        "background.threads",
-        "controlled.shutdown.enable",
-        "delete.records.purgatory.purge.interval.requests",
-        "fetch.purgatory.purge.interval.requests",
-        "log.cleaner.io.buffer.size",
-        "log.cleaner.threads",
-        "num.io.threads",
-        "num.network.threads",
-        "num.recovery.threads.per.data.dir",
-        "num.replica.fetchers",
-        "offsets.commit.timeout.ms",
-        "offsets.load.buffer.size",
-        "producer.purgatory.purge.interval.requests",
-        "queued.max.requests",
-        "share.coordinator.state.topic.min.isr",
-        "share.coordinator.state.topic.replication.factor",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.segment.bytes",
-    }
-)
-"""Options of Kafka's own machinery (threads, buffers, coordinators that are not here): taken, without any effect."""
-
 NOT_SERVED: Final[dict[str, str]] = {
     "advertised.listeners": "the broker advertises the address a client connected to",
+    "alter.config.policy.class.name": "plug-ins of Java classes cannot run here",
     "authorizer.class.name": "there are no ACLs yet",
+    "client.quota.callback.class": "plug-ins of Java classes cannot run here",
+    "config.providers": "plug-ins of Java classes cannot run here",
     "controller.listener.names": "the controller needs no listener of its own",
     "controller.quorum.": "there is one voter, this node",
+    "cordoned.log.dirs": "there is one data directory",
+    "create.topic.policy.class.name": "plug-ins of Java classes cannot run here",
+    "delegation.token.secret.key": "there is no authentication yet",
+    "early.start.listeners": "there is one listener",
     "inter.broker.listener.name": "there is one listener",
     "listener.": "there is one listener, PLAINTEXT",
     "listeners": "use the host and port of the cluster or of `pyclient broker`",
     "log.dir": "use data_dir or `pyclient broker --data-dir`",
     "log.dirs": "use data_dir or `pyclient broker --data-dir`",
+    "max.connection.creation.rate": "connections are limited in number, not in their rate",
+    "metadata.log.dir": "use data_dir or `pyclient broker --data-dir`",
+    "principal.builder.class": "plug-ins of Java classes cannot run here",
     "process.roles": "a node is broker and controller",
-    "remote.log": "there is no tiered storage",
+    "remote.": "there is no tiered storage",
+    "replica.selector.class": "plug-ins of Java classes cannot run here",
     "sasl.": "there is no authentication yet",
     "security.": "there is no authentication yet",
     "ssl.": "there is no TLS yet",

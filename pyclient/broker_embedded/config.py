@@ -11,10 +11,10 @@ from pyclient.broker_embedded.broker_settings import (
     DYNAMIC,
     NOT_SERVED,
     PROFILES,
-    WITHOUT_EFFECT,
 )
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.settings import Value, nearest, render
+from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,9 +65,11 @@ class BrokerConfig:
         if not 0 <= port <= 65535:
             raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
         explicit = dict(PROFILES[profile])
-        for name, value in (settings or {}).items():
+        for name, value in _with_node_id(settings or {}).items():
             if _is_served(name):
                 explicit[name] = _text(name, value)
+            else:
+                _check_type(name, _text(name, value))
         values = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
         for name, text in explicit.items():
             try:
@@ -121,6 +123,17 @@ class BrokerConfig:
         return LogConfig.from_broker(self.explicit)
 
 
+def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`broker.id` is the old name of `node.id`, as in Kafka; two that differ are refused."""
+    own = {name: value for name, value in settings.items() if name != "broker.id"}
+    if "broker.id" not in settings:
+        return own
+    node_id = own.setdefault("node.id", settings["broker.id"])
+    if str(node_id).strip() != str(settings["broker.id"]).strip():
+        raise ConfigError(f"broker.id is {settings['broker.id']} and node.id {node_id}: give one, or the same twice")
+    return own
+
+
 def _is_served(name: str) -> bool:
     """Whether the option does something; `ConfigError` for one that is unknown or must not be ignored."""
     if name != "log.dirs" and name in BROKER_SETTINGS:
@@ -131,6 +144,13 @@ def _is_served(name: str) -> bool:
         if name == refused or (refused.endswith(".") and name.startswith(refused)):
             raise ConfigError(f"{name}: not supported by the embedded broker: {reason}")
     raise ConfigError(f"{name}: unknown broker option{nearest(name, BROKER_SETTINGS)}")
+
+
+def _check_type(name: str, text: str) -> None:
+    try:
+        WITHOUT_EFFECT[name].parse(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _text(name: str, value: Any) -> str:

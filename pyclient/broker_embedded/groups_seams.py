@@ -58,6 +58,9 @@ class NodeSeams:
         self._config = GroupConfig.from_mapping(
             {name: value for name, value in node.config.values.items() if isinstance(value, (str, int))}
         )
+        topic = node.image.topics.get(OFFSETS_TOPIC)
+        self._offsets_topic_id = None if topic is None else topic.topic_id
+        self._offsets_partitions = 0 if topic is None else len(topic.partitions)
 
     @property
     def clock(self) -> Clock:
@@ -88,8 +91,15 @@ class NodeSeams:
         return self._node.schedule(delay, callback)
 
     def partition_count(self) -> int:
-        """Partitions of `__consumer_offsets`, which is made when it is not there."""
-        return len(self._node.ensure_internal_topic(OFFSETS_TOPIC).partitions)
+        """Partitions of `__consumer_offsets`, which is made when it is not there.
+
+        Those added while the node runs do not count before its next start, as in Kafka: groups would be looked for
+        elsewhere than they are kept.
+        """
+        topic = self._node.ensure_internal_topic(OFFSETS_TOPIC)
+        if topic.topic_id != self._offsets_topic_id:
+            self._offsets_topic_id, self._offsets_partitions = topic.topic_id, len(topic.partitions)
+        return self._offsets_partitions
 
     def append(self, partition: int, batch: bytes) -> None:
         """Write a batch; it is in the log when this returns."""

@@ -14,7 +14,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller import config_changes
 from pyclient.broker_embedded.controller.config_changes import Alteration, incremental, replaced
 from pyclient.protocol.messages import alter_configs, incremental_alter_configs
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
@@ -222,6 +222,9 @@ def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
         ("log.retention.hours", "3"),
         ("log.retention.ms", "abc"),
         ("max.connections", "-1"),
+        ("log.cleaner.threads", "two"),
+        ("log.local.retention.ms", "-3"),
+        ("max.connection.creation.rate", "5"),
         ("listeners", "PLAINTEXT://:1"),
         ("ssl.keystore.password", "secret"),
         ("listener.name.internal.ssl.keystore.password", "secret"),
@@ -247,10 +250,50 @@ def test_an_option_that_the_broker_does_not_know_is_kept_and_never_told(client: 
 def test_a_topic_with_an_option_that_only_kafka_knows_is_served(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
-    options = {"local.retention.ms": "5", "max.message.bytes": "200"}
+    options = {"message.format.version": "2.8", "remote.storage.enable": "true", "max.message.bytes": "200"}
     broker._runner.node.image.configs[(TOPIC, topic)] = options  # as a log says that a real Kafka wrote
     assert produce(client, topic, batch(b"small")).error_code == 0
     assert produce(client, topic, batch(b"x" * 200)).error_code == errors.MessageTooLarge.code
+    assert change(client, topic, ("retention.ms", SET, "77")).error_code == 0
+    assert change(client, topic, ("message.format.version", SET, "3.0")).error_code == errors.InvalidConfig.code
+    assert change(client, topic, ("message.format.version", DELETE, None)).error_code == 0
+    assert replace(client, topic, {"retention.ms": "78"}).error_code == 0
+    assert told(client, topic, "retention.ms", "remote.storage.enable") == {
+        "retention.ms": ("78", 1),
+        "remote.storage.enable": ("false", 5),
+    }
+
+
+def test_options_of_tiers_and_of_replication_are_taken_but_no_topic_is_tiered(client: Any, topic: str) -> None:
+    defaults = {
+        "follower.replication.throttled.replicas": ("", 5),
+        "leader.replication.throttled.replicas": ("", 5),
+        "local.retention.bytes": ("-2", 5),
+        "local.retention.ms": ("-2", 5),
+        "remote.log.copy.disable": ("false", 5),
+        "remote.log.delete.on.disable": ("false", 5),
+        "remote.storage.enable": ("false", 5),
+    }
+    assert told(client, topic, *defaults) == defaults
+    changed = {
+        "follower.replication.throttled.replicas": "*",
+        "leader.replication.throttled.replicas": "0:1,1:2",
+        "local.retention.bytes": "5",
+        "local.retention.ms": "-1",
+        "remote.log.copy.disable": "true",
+        "remote.log.delete.on.disable": "true",
+        "remote.storage.enable": "false",
+    }
+    assert change(client, topic, *((name, SET, value) for name, value in changed.items())).error_code == 0
+    assert told(client, topic, *changed) == {name: (value, 1) for name, value in changed.items()}
+    added = ("leader.replication.throttled.replicas", APPEND, "2:3")
+    assert change(client, topic, added).error_code == 0
+    assert told(client, topic, added[0]) == {added[0]: ("0:1,1:2,2:3", 1)}
+    refused = change(client, topic, ("remote.storage.enable", SET, "true"))
+    assert (refused.error_code, "tiered" in refused.error_message) == (errors.InvalidConfig.code, True)
+    configs = [CreatableTopicConfig(name="remote.storage.enable", value="true")]
+    wanted = CreatableTopic(name="tiered", num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+    assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == errors.InvalidConfig.code
 
 
 def test_options_of_kafka_s_own_machinery_are_taken_and_told(client: Any) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES, WITHOUT_EFFECT
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES
 from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.broker_embedded.settings import BOOLEAN, DOUBLE, INT, LIST, STRING, Setting, render
+from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
 from pyclient.errors import ConfigError
 
 
@@ -71,6 +72,10 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("ssl.keystore.location", "x", "no TLS"),
         ("zookeeper.connect", "x", "KRaft"),
         ("controller.quorum.voters", "1@h:1", "one voter"),
+        ("max.connection.creation.rate", "5", "not in their rate"),
+        ("remote.log.storage.system.enable", "true", "no tiered storage"),
+        ("create.topic.policy.class.name", "a.B", "plug-ins"),
+        ("replication.quota.window.num", "11", "unknown broker option"),
     ],
 )
 def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value: Any, expected: str) -> None:
@@ -81,7 +86,32 @@ def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value
 
 
 def test_settings_of_kafka_s_machinery_are_taken() -> None:
-    build(dict.fromkeys(WITHOUT_EFFECT, "1"))
+    defaults = {name: render(setting.default) for name, setting in WITHOUT_EFFECT.items()}
+    taken = build({name: text for name, text in defaults.items() if text is not None})
+    assert taken == build()
+    assert {"auto.leader.rebalance.enable", "transaction.max.timeout.ms", "metric.reporters"} <= WITHOUT_EFFECT.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("auto.leader.rebalance.enable", "ja"),
+        ("replica.lag.time.max.ms", "soon"),
+        ("offsets.commit.required.acks", "32768"),
+        ("log.cleaner.io.max.bytes.per.second", "much"),
+        ("num.io.threads", None),
+    ],
+)
+def test_settings_of_kafka_s_machinery_have_types(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
+        build({name: value})
+
+
+def test_the_old_name_of_the_node_s_id_is_taken() -> None:
+    assert build({"broker.id": 7}).integer("node.id") == 7
+    assert build({"broker.id": "7", "node.id": 7}).integer("node.id") == 7
+    with pytest.raises(ConfigError, match=r"broker\.id is 7 and node\.id 8"):
+        build({"broker.id": 7, "node.id": 8})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +147,9 @@ def test_every_profile_is_possible() -> None:
 
 
 def test_no_option_is_in_two_lists() -> None:
-    assert not WITHOUT_EFFECT & set(BROKER_SETTINGS)
+    assert not WITHOUT_EFFECT.keys() & BROKER_SETTINGS.keys()
+    refused = tuple(name for name in NOT_SERVED if name.endswith("."))
+    assert not [name for name in WITHOUT_EFFECT if name in NOT_SERVED or name.startswith(refused)]
     assert not {name for name in NOT_SERVED if name in BROKER_SETTINGS} - {"log.dirs"}
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS, NOT_SERVED
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
+from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
 from pyclient.broker_embedded.settings import LIST, SettingType, nearest
+from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,12 +86,16 @@ def replaced(given: Sequence[tuple[str, str | None]], current: Mapping[str, str]
     return _real(changes, current)
 
 
-def check_topic(result: Mapping[str, str], defaults: LogConfig) -> None:
-    """Raise `InvalidConfig` unless a topic may have these options."""
-    for name in result:
-        if name not in TOPIC_CONFIGS:
-            raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_CONFIGS)}")
-    LogConfig.from_topic(result, defaults)
+def check_topic(changes: Changes, current: Mapping[str, str], defaults: LogConfig) -> None:
+    """Raise `InvalidConfig` unless a topic that has `current` may be changed so.
+
+    What it has already may be unknown here: a log that Kafka wrote may say so.
+    """
+    check_asked({name: value for name, value in changes.items() if value is not None})
+    result = {**current, **changes}
+    LogConfig.from_topic(
+        {name: value for name, value in result.items() if value is not None and name in TOPIC_CONFIGS}, defaults
+    )
 
 
 def check_broker(changes: Changes) -> None:
@@ -102,9 +107,10 @@ def check_broker(changes: Changes) -> None:
         for refused, reason in NOT_SERVED.items():
             if name == refused or (refused.endswith(".") and name.startswith(refused)):
                 raise errors.InvalidRequest(f"{name}: not supported by the embedded broker: {reason}")
-        if value is not None and name in BROKER_SETTINGS:
+        setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
+        if value is not None and setting is not None:
             try:
-                BROKER_SETTINGS[name].parse(value)
+                setting.parse(value)
             except ValueError as error:
                 raise errors.InvalidRequest(str(error)) from None
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS, WITHOUT_EFFECT
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
 from pyclient.broker_embedded.settings import SettingType, render
+from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -149,7 +150,8 @@ class Configs:
 def _foreign(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
     """An option that somebody set and that does nothing here; it is hidden where it may be a secret."""
     _name, value, source = synonyms[0]
-    if name in WITHOUT_EFFECT:
-        return Entry(name, value, source, SettingType.STRING, "taken, without any effect", synonyms)
+    setting = WITHOUT_EFFECT.get(name)
+    if setting is not None:
+        return Entry(name, value, source, setting.type, setting.doc, synonyms)
     hidden = tuple((name, None, source) for name, _value, source in synonyms)
     return Entry(name, None, source, SettingType.UNKNOWN, "", hidden, read_only=True, sensitive=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
-from pyclient.broker_embedded.settings import nearest
+from pyclient.broker_embedded.log.config import LogConfig, check_asked
 from pyclient.protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
@@ -73,11 +72,10 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     """The topic options, checked. Raises `InvalidConfig` with what is allowed."""
     checked: dict[str, str] = {}
     for name, value in configs.items():
-        if name not in TOPIC_CONFIGS:
-            raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_CONFIGS)}")
         if value is None:
             raise errors.InvalidConfig(f"{name}: a new topic's option needs a value")
         checked[name] = value
+    check_asked(checked)
     LogConfig.from_topic(checked)
     return checked
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pyclient import errors
+from pyclient.broker_embedded.settings import nearest
 
 ConfigType = Literal["int", "long", "double", "boolean", "string", "list"]
 
@@ -34,7 +36,11 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = _LONG_MAX
     flush_ms: int = _LONG_MAX
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    local_retention_bytes: int = -2
+    local_retention_ms: int = -2
     max_compaction_lag_ms: int = _LONG_MAX
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = _HOUR_MS
@@ -44,6 +50,9 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    remote_storage_enable: bool = False
     retention_bytes: int = -1
     retention_ms: int = 7 * _DAY_MS
     segment_bytes: int = 1 << 30
@@ -116,6 +125,7 @@ class ConfigKey:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    shape: str = ""  # an expression that the value matches as it is printed
 
     @property
     def field(self) -> str:
@@ -140,6 +150,8 @@ class ConfigKey:
         for item in value if isinstance(value, tuple) else (value,):
             if self.choices and str(item) not in self.choices:
                 raise errors.InvalidConfig(f"{name or self.name}={text!r}: allowed are {', '.join(self.choices)}")
+        if self.shape and not re.fullmatch(self.shape, self.render(value), re.ASCII):
+            raise errors.InvalidConfig(f"{name or self.name}={text!r}: not of the form {self.shape}")
         return value
 
     def scaled(self, text: str, factor: int) -> str:
@@ -201,6 +213,8 @@ def _time(prefix: str, *units: str) -> tuple[tuple[str, int], ...]:
     return tuple((f"{prefix}.{unit}", factors[unit]) for unit in units)
 
 
+_THROTTLED: Final = r"\*|(\d+:\d+(,\d+:\d+)*)?"  # all, or partition:broker pairs
+
 _KEYS: Final = (
     ConfigKey(
         "cleanup.policy",
@@ -254,7 +268,35 @@ _KEYS: Final = (
     ),
     ConfigKey("flush.ms", "long", "time between forced writes to disk", _same("log.flush.interval.ms"), 0),
     ConfigKey(
+        "follower.replication.throttled.replicas",
+        "list",
+        "followers that a quota of replication would slow down (there is none here)",
+        (),
+        shape=_THROTTLED,
+    ),
+    ConfigKey(
         "index.interval.bytes", "int", "bytes of log between index entries", _same("log.index.interval.bytes"), 0
+    ),
+    ConfigKey(
+        "leader.replication.throttled.replicas",
+        "list",
+        "leaders that a quota of replication would slow down (there is none here)",
+        (),
+        shape=_THROTTLED,
+    ),
+    ConfigKey(
+        "local.retention.bytes",
+        "long",
+        "size kept here of a tiered topic; -2 is retention.bytes (no topic is tiered here)",
+        _same("log.local.retention.bytes"),
+        -2,
+    ),
+    ConfigKey(
+        "local.retention.ms",
+        "long",
+        "age kept here of a tiered topic; -2 is retention.ms (no topic is tiered here)",
+        _same("log.local.retention.ms"),
+        -2,
     ),
     ConfigKey(
         "max.compaction.lag.ms",
@@ -314,6 +356,16 @@ _KEYS: Final = (
         _same("log.preallocate"),
     ),
     ConfigKey(
+        "remote.log.copy.disable", "boolean", "whether a tiered topic copies nothing more (none is tiered here)", ()
+    ),
+    ConfigKey(
+        "remote.log.delete.on.disable",
+        "boolean",
+        "whether a topic's remote data go when it is tiered no more (none is tiered here)",
+        (),
+    ),
+    ConfigKey("remote.storage.enable", "boolean", "whether a topic is tiered; only false can be asked for", ()),
+    ConfigKey(
         "retention.bytes", "long", "size of a partition above which old segments go", _same("log.retention.bytes")
     ),
     ConfigKey(
@@ -342,3 +394,13 @@ _KEYS: Final = (
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in _KEYS}
 """Every topic config that is served, by name."""
+
+
+def check_asked(configs: Mapping[str, str]) -> None:
+    """Raise `InvalidConfig` unless these options may be asked for: they are known, and no topic is to be tiered."""
+    for name in configs:
+        if name not in TOPIC_CONFIGS:
+            raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_CONFIGS)}")
+    tiered = "remote.storage.enable"
+    if tiered in configs and TOPIC_CONFIGS[tiered].parse(configs[tiered]):
+        raise errors.InvalidConfig(f"{tiered}=true: there is no tiered storage here, as in a Kafka that disables it")

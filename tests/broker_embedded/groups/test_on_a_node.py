@@ -7,6 +7,7 @@ from typing import Any
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -134,3 +135,18 @@ def test_coordinators_that_are_not_served_are_refused_for_good() -> None:
         assert transactions.error_code == errors.TransactionalIdAuthorizationFailed.code
         assert shares.error_code == errors.InvalidRequest.code
         assert topics(client) == []
+
+
+def test_more_partitions_of_the_offsets_topic_leave_groups_where_they_are(tmp_path: Path) -> None:
+    names = [f"group-{n}" for n in range(12)]
+    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        create(client, "orders")
+        for n, name in enumerate(names):
+            assert commit(client, name, "orders", n) == 0
+        more = CreatePartitionsTopic(name="__consumer_offsets", count=7, assignments=None)
+        request = CreatePartitionsRequest(topics=[more], timeout_ms=1000, validate_only=False)
+        assert client.ask(request, 3).results[0].error_code == 0
+        for n, name in enumerate(names):
+            assert committed(client, name) == {"orders": [(0, n, "note")]}
+            assert commit(client, name, "orders", n + 1) == 0
+            assert committed(client, name) == {"orders": [(0, n + 1, "note")]}

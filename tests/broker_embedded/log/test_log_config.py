@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
+from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
@@ -45,11 +45,33 @@ def test_every_default_is_a_value_that_is_taken(name: str) -> None:
         ("preallocate", "yes"),
         ("flush.messages", "0"),
         ("no.such.config", "1"),
+        ("leader.replication.throttled.replicas", "none"),
+        ("leader.replication.throttled.replicas", "*,0:1"),
+        ("follower.replication.throttled.replicas", "0:1:2"),
+        ("follower.replication.throttled.replicas", "-1:1"),
+        ("local.retention.ms", "-3"),
+        ("local.retention.bytes", "-3"),
+        ("remote.log.copy.disable", "x"),
     ],
 )
 def test_impossible_values_are_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(errors.InvalidConfig, match=name.replace(".", r"\.")):
         LogConfig.from_topic({name: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "replicas"), [("*", ("*",)), ("", ()), (" 0:1 , 2:3", ("0:1", "2:3")), ("10:2", ("10:2",))]
+)
+def test_throttled_replicas_are_all_or_pairs_of_numbers(text: str, replicas: tuple[str, ...]) -> None:
+    name = "leader.replication.throttled.replicas"
+    assert LogConfig.from_topic({name: text}).leader_replication_throttled_replicas == replicas
+
+
+def test_no_topic_can_be_tiered() -> None:
+    check_asked({"remote.storage.enable": "false", "remote.log.copy.disable": "true"})
+    with pytest.raises(errors.InvalidConfig, match="no tiered storage"):
+        check_asked({"remote.storage.enable": "true"})
+    assert LogConfig.from_topic({"remote.storage.enable": "true"}).remote_storage_enable  # as a log of Kafka's may say
 
 
 def test_a_topic_overrides_the_brokers_defaults() -> None:
