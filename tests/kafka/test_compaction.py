@@ -14,6 +14,7 @@ import pytest
 
 from pyclient.admin import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import BatchBuilder, Compression, decode_batch, iter_batches
 from tests.broker_embedded.groups.raw import RawConnection
@@ -33,6 +34,7 @@ CONFIGS = {
     "file.delete.delay.ms": "0",
 }
 SETTINGS = {"log.cleaner.backoff.ms": "50"}
+NOT_THERE_YET = (UnknownTopicOrPartition.code, NotLeaderOrFollower.code)
 Row = tuple[int, bytes, bytes | None]
 
 
@@ -52,6 +54,11 @@ def prepared() -> Iterator[bytes]:
             sequence += count
 
 
+def _error(answer: Any) -> int:
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
 def produce(servers: str) -> dict[bytes, bytes | None]:
     """All of them, one request each; what each key had last."""
     last: dict[bytes, bytes | None] = {}
@@ -61,8 +68,11 @@ def produce(servers: str) -> dict[bytes, bytes | None]:
         for batch in prepared():
             data = [PartitionProduceData(index=0, records=batch)]
             topics = [TopicProduceData(name="compacted", partition_data=data)]
-            answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
-            assert answer.responses[0].partition_responses[0].error_code == 0
+            request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+            deadline = time.monotonic() + 30
+            while (code := _error(connection.ask(request, 9))) in NOT_THERE_YET and time.monotonic() < deadline:
+                time.sleep(0.05)  # between two looks: Kafka tells of a topic before its leader leads
+            assert code == 0
             last |= {record.key: record.value for record in stored(batch)}
     return last
 
