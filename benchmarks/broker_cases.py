@@ -13,6 +13,7 @@ from typing import NamedTuple
 from benchmarks import broker_load as load
 from benchmarks.broker_nodes import Node
 from benchmarks.side_by_side import measure
+from pyclient.records import read_header
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -185,10 +186,10 @@ def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
         return done.amount
 
     def find(name: str, topic: str, size: float) -> None:
-        end = int(size / 128 / KIB) * (len(batch) // 107)
+        end = int(size / 128 / KIB) * read_header(batch, 0).count
         with load.Wire(node) as wire:
             for n in range(1000):
-                wanted = load.fetch_request(topic, 1, offset=n * 7919 * 131 % max(end - 2000, 1))
+                wanted = load.fetch_request(topic, 1, offset=n * 7919 * 131 % end)
                 started = time.perf_counter()
                 wire.socket.sendall(wanted)
                 wire.answer()
@@ -204,7 +205,7 @@ def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
                 written += wire.pipeline(request, 0.5, load.check_produced) * len(request)
         for _ in range(3):
             with node.topic("small", retention_bytes="-1") as other:
-                load.fill(node, other, 100 * MIB)
+                load.fill(node, other, 100 * MIB, 128 * KIB)  # batches of one size: finding one sends all of it
                 append(small, other)
                 written += append(large, topic)
                 find(large, topic, written)  # neither just after its own appends
