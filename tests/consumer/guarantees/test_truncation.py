@@ -95,14 +95,15 @@ def test_an_end_that_was_only_looked_up_is_a_position_like_any_other(script: Scr
 
 
 def test_leaders_that_have_everything_cost_no_record_and_give_none_twice(script: ScriptedLog, start: Start) -> None:
-    consumer, seen = start("latest"), []
+    consumer = start("latest")
+    seen, listed = offsets(read(consumer, 1)), script.listed  # between assign and seek the policy may have been asked
     for epoch in range(5, 15):
         seen += offsets(read(consumer, 2))  # the rest is fetched already
         script.elect(*BEFORE, leader_epoch=epoch)
         script.until_asked(OffsetForLeaderEpochRequest, epoch - 4)
     seen += offsets(read(consumer, 30 - len(seen)))
     assert seen == [*range(30)]
-    assert script.listed == 0
+    assert script.listed == listed
 
 
 PASSING: dict[str, Any] = {
@@ -125,7 +126,8 @@ def test_a_validation_that_fails_is_tried_again_and_resets_nothing(
 ) -> None:
     consumer, left = start("latest"), [answer] * 3
     assert len(read(consumer, 7)) == 7
+    listed = script.listed  # between assign and seek the policy may have been asked
     script.answer(OffsetForLeaderEpochRequest, lambda *asked: left.pop() if left else script.ends(*asked))
     script.elect(*BEFORE, leader_epoch=5)
     assert offsets(read(consumer, 23)) == [*range(7, 30)]
-    assert script.listed == 0
+    assert script.listed == listed
