@@ -20,6 +20,7 @@ from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
 from pyclient.consumer.typevars import K, V
+from pyclient.consumer.waiting import Flag
 from pyclient.errors import ConcurrentUse, KafkaError
 from pyclient.net.loop_thread import LoopThread
 from pyclient.records import Record
@@ -58,7 +59,7 @@ class Consumer(ConsumerFace[K, V]):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._thread: LoopThread | None = None
-        self._ready = threading.Event()
+        self._ready = Flag()
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         super().__init__(
             topics, given, config, key_deserializer, value_deserializer, self._ready.set, threading.current_thread

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pyclient.errors import ClosedError, KafkaTimeout, Wakeup
 
 T = TypeVar("T")
+
+
+class Flag:
+    """Set by any thread, waited for by one, which takes it down with that.
+
+    `threading.Event` has a lock inside: an interrupt between the taking of that and its `with` leaves it taken, and the
+    next thread that sets the flag hangs. Here there is nothing but one lock, which is free while the flag is up.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Puts it up."""
+        with suppress(RuntimeError):  # it is up
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Takes it down."""
+        self._lock.acquire(blocking=False)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until it is up and takes it down; False if it was not within `seconds`."""
+        return self._lock.acquire(timeout=seconds)
 
 
 class Waiting:

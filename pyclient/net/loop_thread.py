@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
 
 from pyclient.errors import ClosedError, ForkError, KafkaTimeout
 
@@ -81,17 +81,18 @@ class LoopThread:
         except BaseException:
             coroutine.close()
             raise
+        call: _Call[T] = _Call(self.loop, coroutine)
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            self.loop.call_soon_threadsafe(call.begin)
         except RuntimeError as error:  # closed between the check and the call
             coroutine.close()
             raise ClosedError(f"{self.name} is closed") from error
         try:
-            return _wait(future, timeout, self.name)
-        except concurrent.futures.CancelledError:
+            return call.wait(timeout, self.name)
+        except asyncio.CancelledError:
             raise ClosedError(f"{self.name} was closed during the call") from None
         except BaseException:  # the coroutine's own error, too late, or Ctrl-C in this thread
-            future.cancel()
+            call.cancel()
             raise
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
@@ -133,22 +134,60 @@ class LoopThread:
         return f"<LoopThread {self.name} {'running' if self.running else 'stopped'}>"
 
 
-def _wait(future: concurrent.futures.Future[T], timeout: float | None, name: str) -> T:
-    """The future's result, waited for in slices.
+class _Call(Generic[T]):
+    """A coroutine on the loop that another thread waits for.
 
-    A signal that comes in the moment before a thread blocks in a lock does not wake it, so one endless wait could miss
-    a Ctrl-C.
+    Made of one lock and nothing that has one inside, as `concurrent.futures.Future` has: an interrupt between the
+    taking of that and its `with` would leave it taken, and the loop's thread would hang.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        left = _SLICE_SECONDS if deadline is None else min(_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
-        try:
-            return future.result(left)
-        except TimeoutError:
-            if future.done():  # the coroutine's own error, or a result at the last moment
-                return future.result()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._cancelled = False
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def begin(self) -> None:
+        """Called on the loop."""
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._ended)
+        if self._cancelled:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if self._cancelled and not task.cancelled():
+            task.exception()  # nobody waits for it any more
+        self._done.release()
+
+    def cancel(self) -> None:
+        """Ends the coroutine, unless it has ended."""
+        self._cancelled = True
+        with suppress(RuntimeError):  # a loop that is closed has ended everything
+            self._loop.call_soon_threadsafe(self._cancel_on_loop)
+
+    def _cancel_on_loop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self, timeout: float | None, name: str) -> T:
+        """The coroutine's result, waited for in slices.
+
+        A signal that comes in the moment before a thread blocks in a lock does not wake it, so one endless wait could
+        miss a Ctrl-C.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE_SECONDS if deadline is None else min(_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
+            if self._done.acquire(timeout=left):
+                task, self._task = self._task, None
+                assert task is not None
+                return task.result()
             if deadline is not None and time.monotonic() >= deadline:
-                raise KafkaTimeout(f"{name}: nothing after {timeout:g} s") from None
+                raise KafkaTimeout(f"{name}: nothing after {timeout:g} s")
+            if self._loop.is_closed():
+                raise ClosedError(f"{name} was closed during the call")
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
