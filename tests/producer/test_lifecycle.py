@@ -276,10 +276,13 @@ import itertools, random
 producer = Producer(sys.argv[1], batch_size=300, buffer_memory=3000, linger_ms=0)
 topic = sys.argv[2]
 rng = random.Random(7)
-stop = threading.Event()
+ready, stop = [], []  # no events: an interrupt may leave their locks taken
 
 def shoot():
-    while not stop.wait(rng.uniform(0.0005, 0.004)):
+    while not ready:
+        time.sleep(0.001)
+    while not stop:
+        time.sleep(rng.uniform(0.0005, 0.004))
         os.kill(os.getpid(), signal.SIGINT)
 
 shooter = threading.Thread(target=shoot)
@@ -288,6 +291,7 @@ shooter.start()
 try:
     while hits < 200:
         try:
+            ready.append(True)
             for number in itertools.count():
                 futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0, headers=[("h", b"1")]))
                 if number % 50 == 0:
@@ -298,7 +302,7 @@ except KeyboardInterrupt:
     pass
 while shooter.is_alive():
     try:
-        stop.set()
+        stop.append(True)
         shooter.join()
     except KeyboardInterrupt:
         pass
