@@ -329,6 +329,11 @@ class ClusterClient:
         """The last failure of each address in one line; empty if there is none."""
         return "; ".join(self.last_failures.values())
 
+    def name_of(self, node_id: int) -> str:
+        """A node for people: "node 1 (host:port)"."""
+        node = self.metadata.nodes.get(node_id)
+        return f"node {node_id}" if node is None else f"node {node_id} ({node.address})"
+
     def health(self) -> ClusterHealth:
         """The state of connections and metadata, for people and for checks."""
         known = self.metadata is not EMPTY

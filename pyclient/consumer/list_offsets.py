@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyclient.backoff import Backoff
@@ -31,6 +32,28 @@ Found = OffsetAndTimestamp | KafkaError
 """An offset (-1: there is none), or why it was not found."""
 
 _CONSUMER: Final = -1
+_SHOWN: Final = 5
+
+
+@dataclass(slots=True)
+class _Search:
+    """How far a search has come: what is `left` and `done`, who is asked for what just now, and the last failure."""
+
+    left: dict[TopicPartition, int]
+    done: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
+    asking: dict[int, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    last: KafkaError | None = None
+
+    def take(self, found: Mapping[TopicPartition, Found]) -> None:
+        """Notes what a round has found; raises an error that another round cannot help."""
+        for partition, result in found.items():
+            if isinstance(result, OffsetAndTimestamp):
+                self.done[partition] = result
+                del self.left[partition]
+            elif result.retriable:
+                self.last = result
+            else:
+                raise result
 
 
 class OffsetFinder:
@@ -45,6 +68,38 @@ class OffsetFinder:
 
     async def once(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
         """What one round of requests finds for each partition's timestamp (epoch ms, -1 latest, -2 earliest)."""
+        return await self._round(wanted, {})
+
+    async def all(
+        self, wanted: Mapping[TopicPartition, int], timeout: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Every offset, retried until `timeout` seconds are over; raises what cannot be retried, or `KafkaTimeout`.
+
+        That names the partitions that are missing, the nodes that owe an answer, and the last failure.
+        """
+        search, deadline = _Search(dict(wanted)), self._clock.monotonic() + timeout
+        await self._know(wanted, deadline)
+        try:
+            async with asyncio.timeout(deadline - self._clock.monotonic()) as limit:
+                await self._search(search)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._not_found(search, timeout) from search.last
+        return {partition: search.done[partition] for partition in wanted}
+
+    async def _search(self, search: _Search) -> None:
+        attempt = 0
+        while search.left:
+            search.take(await self._round(search.left, search.asking))
+            if search.left:
+                await asyncio.sleep(self._backoff.delay(attempt, self._rng))
+                attempt += 1
+
+    async def _round(
+        self, wanted: Mapping[TopicPartition, int], asking: dict[int, Mapping[TopicPartition, int]]
+    ) -> dict[TopicPartition, Found]:
+        """Asks every leader at once; `asking` holds those that have not answered yet."""
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         found: dict[TopicPartition, Found] = {}
         for partition, timestamp in wanted.items():
@@ -53,53 +108,47 @@ class OffsetFinder:
                 found[partition] = LeaderNotAvailable(f"{partition} has no leader that is known")
             else:
                 by_leader.setdefault(leader, {})[partition] = timestamp
-        answers = await asyncio.gather(*(self._ask(leader, mine) for leader, mine in by_leader.items()))
+        answers = await asyncio.gather(*(self._ask(leader, mine, asking) for leader, mine in by_leader.items()))
         for answer in answers:
             found.update(answer)
         if any(isinstance(result, KafkaError) and result.retriable for result in found.values()):
             self._cluster.request_refresh()
         return found
 
-    async def all(
-        self, wanted: Mapping[TopicPartition, int], timeout: float
-    ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Every offset, retried until `timeout` seconds are over; raises what cannot be retried, or `KafkaTimeout`."""
-        done: dict[TopicPartition, OffsetAndTimestamp] = {}
-        left, last, attempt = dict(wanted), None, 0
-        deadline = self._clock.monotonic() + timeout
-        await self._know(wanted, timeout)
-        while left:
-            for partition, result in (await self.once(left)).items():
-                if isinstance(result, OffsetAndTimestamp):
-                    done[partition] = result
-                    del left[partition]
-                elif result.retriable:
-                    last = result
-                else:
-                    raise result
-            if left:
-                pause = self._backoff.delay(attempt, self._rng)
-                attempt += 1
-                if self._clock.monotonic() + pause >= deadline:
-                    names = ", ".join(map(str, list(left)[:5]))
-                    raise KafkaTimeout(f"offsets of {names}: not found within {timeout:g} s: {last}") from last
-                await asyncio.sleep(pause)
-        return {partition: done[partition] for partition in wanted}
-
-    async def _know(self, partitions: Iterable[TopicPartition], timeout: float) -> None:
+    async def _know(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         """Waits for the topics' metadata; `UnknownTopicOrPartition` for a number a topic does not have."""
         for topic, numbers in split_by_topic(partitions).items():
-            count = len((await self._cluster.topic_partitions(topic, timeout)).partitions)
+            left = max(0.0, deadline - self._clock.monotonic())
+            count = len((await self._cluster.topic_partitions(topic, left)).partitions)
             for number in numbers:
                 if not 0 <= number < count:
                     raise UnknownTopicOrPartition(f"topic {topic!r} has {count} partitions and no number {number}")
 
-    async def _ask(self, leader: int, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Found]:
+    def _not_found(self, search: _Search, timeout: float) -> KafkaTimeout:
+        facts = [
+            f"{self._cluster.name_of(leader)} has not answered ListOffsets of {_names(mine)}"
+            for leader, mine in search.asking.items()
+        ]
+        if search.last is not None:
+            facts.append(f"the last failure was: {search.last}")
+        facts.append(self._cluster.describe_failures())
+        why = "; ".join(filter(None, facts))
+        return KafkaTimeout(f"offsets of {_names(search.left)}: not found within {timeout:g} s: {why}")
+
+    async def _ask(
+        self,
+        leader: int,
+        wanted: Mapping[TopicPartition, int],
+        asking: dict[int, Mapping[TopicPartition, int]],
+    ) -> Mapping[TopicPartition, Found]:
+        asking[leader] = wanted
         try:
             response = await self._cluster.request(self._request(wanted), node_id=leader)
-            return _read(leader, wanted, response)
+            found: Mapping[TopicPartition, Found] = _read(leader, wanted, response)
         except KafkaError as error:
-            return dict.fromkeys(wanted, error)
+            found = dict.fromkeys(wanted, error)
+        del asking[leader]
+        return found
 
     def _request(self, wanted: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
         topics = [
@@ -142,3 +191,9 @@ def _read(
         odd = ", ".join(map(str, sorted(found.keys() ^ wanted.keys())[:5]))
         raise MalformedMessage(f"node {leader}: ListOffsets answered about other partitions than it was asked: {odd}")
     return found
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    names = [str(partition) for partition in partitions]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,87 @@
+"""Calls that wait for a broker end when their timeout is over, however silent it is, and say who kept them waiting."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from consumer_faces import Faces
+
+from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
+from pyclient.broker_embedded import EmbeddedCluster
+
+PATIENT = 600_000  # request_timeout_ms: whatever waits for that instead of its own timeout never ends here
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[EmbeddedCluster]:
+    """A cluster of these tests' own: what they freeze should not hold up others."""
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(frozen: EmbeddedCluster) -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    with Admin(frozen.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, partitions=2)])
+    with Producer(frozen.bootstrap_servers, linger_ms=0) as producer:
+        producer.send(name, b"x", partition=0, timestamp_ms=1_000)
+    yield name
+    frozen.faults.clear()
+
+
+CALLS: dict[str, Callable[[Any, list[TopicPartition], float], Any]] = {
+    "beginning_offsets": lambda consumer, wanted, timeout: consumer.beginning_offsets(wanted, timeout=timeout),
+    "end_offsets": lambda consumer, wanted, timeout: consumer.end_offsets(wanted, timeout=timeout),
+    "offsets_for_times": lambda consumer, wanted, timeout: consumer.offsets_for_times(
+        dict.fromkeys(wanted, 0), timeout=timeout
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_leader_that_does_not_answer_costs_the_timeout_and_is_named(
+    name: str, consumers: Faces, frozen: EmbeddedCluster, topic: str
+) -> None:
+    wanted = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, request_timeout_ms=PATIENT)
+    CALLS[name](consumer, wanted, 20)  # connected, and the topic is known
+    with frozen.faults.hold("ListOffsets", times=None) as held:
+        with pytest.raises(errors.KafkaTimeout, match=rf"(?s){topic}-0, {topic}-1.*within 0\.3 s") as caught:
+            CALLS[name](consumer, wanted, 0.3)
+        assert held.hits() == 1
+    assert f"node 1 ({frozen.bootstrap_servers}) has not answered ListOffsets of {topic}-0" in str(caught.value)
+    assert len(CALLS[name](consumer, wanted, 20)) == 2  # nothing is broken by it
+
+
+def test_an_error_that_is_tried_again_until_the_time_is_over_is_told(
+    consumers: Faces, frozen: EmbeddedCluster, topic: str
+) -> None:
+    consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, request_timeout_ms=PATIENT)
+    with (
+        frozen.faults.fail("ListOffsets", errors.NotLeaderOrFollower, times=None, topic=topic),
+        pytest.raises(errors.KafkaTimeout, match=rf"(?s){topic}-1: not found within 0\.5 s.*offset of"),
+    ):
+        consumer.end_offsets([(topic, 1)], timeout=0.5)
+
+
+def test_several_topics_that_do_not_exist_cost_one_timeout(consumers: Faces, frozen: EmbeddedCluster) -> None:
+    consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, allow_auto_create_topics=False)
+    with pytest.raises(errors.KafkaTimeout, match="missing-0"):
+        consumer.end_offsets([(f"missing-{number}", 0) for number in range(1000)], timeout=0.3)
+
+
+def test_closing_beside_a_leader_that_does_not_answer_takes_no_longer_than_asked(
+    consumers: Faces, frozen: EmbeddedCluster, topic: str
+) -> None:
+    consumer = consumers(
+        topic, bootstrap_servers=frozen.bootstrap_servers, group_id=f"g-{topic}", request_timeout_ms=PATIENT
+    )
+    consumer.end_offsets([(topic, 0)])
+    with frozen.faults.hold("ListOffsets", times=None):
+        with pytest.raises(errors.KafkaTimeout):
+            consumer.end_offsets([(topic, 0)], timeout=0.1)
+        consumer.close(timeout=0.3)
