@@ -137,7 +137,7 @@ class Admin:
             self._closed = True
         if self._started:
             try:
-                self._thread.run(self._core.close(), timeout=_CLOSING_SECONDS)
+                self._thread.run(self._core.close, timeout=_CLOSING_SECONDS)
             finally:
                 self._thread.stop(_CLOSING_SECONDS)
 
@@ -149,7 +149,7 @@ class Admin:
                 if not self._started and not self._closed:
                     self._thread.start()
                     self._started = True
-        return self._thread.run(call())
+        return self._thread.run(call)
 
     def __enter__(self) -> Self:
         return self

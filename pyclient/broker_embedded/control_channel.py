@@ -47,7 +47,7 @@ class ThreadChannel:
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
         """Run it on the node's loop."""
-        return self._thread.run(self._controls.handle(method, path, values), timeout + _MARGIN)
+        return self._thread.run(self._controls.handle, method, path, values, timeout=timeout + _MARGIN)
 
 
 class SocketChannel:

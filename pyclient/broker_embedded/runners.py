@@ -80,9 +80,9 @@ class ThreadRunner:
         try:
             if control_port is not None:
                 listener = _listen_for_controls(control_port)
-            self._thread.run(self._host.start(), START_SECONDS)
+            self._thread.run(self._host.start, timeout=START_SECONDS)
             if listener is not None:
-                self._control = self._thread.run(_serve_controls(self._host, listener), START_SECONDS)
+                self._control = self._thread.run(_serve_controls, self._host, listener, timeout=START_SECONDS)
         except BaseException:
             if listener is not None:
                 listener.close()
@@ -141,8 +141,8 @@ class ThreadRunner:
         _switching.leave()
         try:
             if self._control is not None:
-                self._thread.run(self._control.close(), STOP_SECONDS)
-            self._thread.run(self._host.stop(clean), STOP_SECONDS)
+                self._thread.run(self._control.close, timeout=STOP_SECONDS)
+            self._thread.run(self._host.stop, clean, timeout=STOP_SECONDS)
         finally:
             self._thread.stop(STOP_SECONDS)
 

@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
 
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
@@ -25,6 +25,7 @@ from pyclient.records import Record
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
 
 _LONGEST_WAIT: Final = 1.0  # a poll that waits looks after its membership and its commits this often
@@ -147,9 +148,9 @@ class AsyncConsumer(ConsumerFace[K, V]):
         with self._use():
             await self._started()
             self._settle()
-            committing = self._core.committer.commit(self._to_commit(offsets), self._patience(timeout))
+            to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
-                await self._core.waiting.interruptible(committing)
+                await self._core.waiting.interruptible(self._core.committer.commit, to_commit, seconds)
             finally:
                 self._core.desk.run_callbacks()
 
@@ -159,7 +160,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
         """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
         with self._use():
             wanted = self._wanted(partitions)
-            return await self._wait(self._core.committer.committed(wanted, self._patience(timeout)))
+            return await self._wait(self._core.committer.committed, wanted, self._patience(timeout))
 
     async def position(self, partition: Partition, *, timeout: float | None = None) -> int:
         """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
@@ -170,9 +171,10 @@ class AsyncConsumer(ConsumerFace[K, V]):
             if known is not None:
                 return known
             return await self._wait(
-                core.waiting.until(
-                    lambda: core.known_position(wanted), self._patience(timeout), f"finding the position of {wanted}"
-                )
+                core.waiting.until,
+                lambda: core.known_position(wanted),
+                self._patience(timeout),
+                f"finding the position of {wanted}",
             )
 
     async def beginning_offsets(
@@ -195,13 +197,13 @@ class AsyncConsumer(ConsumerFace[K, V]):
             wanted = {as_partition(partition): time for partition, time in times.items()}
             if any(time < 0 for time in wanted.values()):
                 raise ValueError("times are epoch milliseconds, not negative")
-            found = await self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            found = await self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
         """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
         with self._use():
-            info = await self._wait(self._core.cluster.topic_partitions(topic, self._patience(timeout)))
+            info = await self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
             return [partition.partition for partition in info.partitions]
 
     async def _ends(
@@ -209,7 +211,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
     ) -> dict[TopicPartition, int]:
         with self._use():
             wanted = {as_partition(partition): which for partition in partitions}
-            found = await self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            found = await self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset.offset for partition, offset in found.items()}
 
     # ---- the end
@@ -293,13 +295,9 @@ class AsyncConsumer(ConsumerFace[K, V]):
             raise RuntimeError("an AsyncConsumer belongs to the event loop it was first used on")
         return core
 
-    async def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            await self._started()
-        except BaseException:
-            work.close()
-            raise
-        return await self._core.waiting.interruptible(work)
+    async def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
+        await self._started()
+        return await self._core.waiting.interruptible(function, *args)
 
 
 def _current_task() -> asyncio.Task[Any] | None:

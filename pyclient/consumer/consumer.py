@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
 
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
@@ -27,6 +27,7 @@ from pyclient.records import Record
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
 
 _LONGEST_WAIT: Final = 1.0  # a poll that waits looks after its membership and its commits this often
@@ -142,7 +143,7 @@ class Consumer(ConsumerFace[K, V]):
     def _do(self, step: Step) -> None:
         if isinstance(step, CommitNow):
             try:
-                self._thread_running().run(self._core.committer.commit(step.offsets, self._core.api_timeout))
+                self._thread_running().run(self._core.committer.commit, step.offsets, self._core.api_timeout)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
         elif self._listener is not None:
@@ -165,9 +166,9 @@ class Consumer(ConsumerFace[K, V]):
         with self._use():
             self._started()
             self._settle()
-            committing = self._core.committer.commit(self._to_commit(offsets), self._patience(timeout))
+            to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
-                self._wait(committing)
+                self._wait(self._core.committer.commit, to_commit, seconds)
             finally:
                 self._core.desk.run_callbacks()
 
@@ -177,7 +178,7 @@ class Consumer(ConsumerFace[K, V]):
         """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
         with self._use():
             wanted = self._wanted(partitions)
-            return self._wait(self._core.committer.committed(wanted, self._patience(timeout)))
+            return self._wait(self._core.committer.committed, wanted, self._patience(timeout))
 
     def position(self, partition: Partition, *, timeout: float | None = None) -> int:
         """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
@@ -189,9 +190,10 @@ class Consumer(ConsumerFace[K, V]):
             if known is not None:
                 return known
             return self._wait(
-                core.waiting.until(
-                    lambda: core.known_position(wanted), self._patience(timeout), f"finding the position of {wanted}"
-                )
+                core.waiting.until,
+                lambda: core.known_position(wanted),
+                self._patience(timeout),
+                f"finding the position of {wanted}",
             )
 
     def beginning_offsets(
@@ -214,19 +216,19 @@ class Consumer(ConsumerFace[K, V]):
             wanted = {as_partition(partition): time for partition, time in times.items()}
             if any(time < 0 for time in wanted.values()):
                 raise ValueError("times are epoch milliseconds, not negative")
-            found = self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
         """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
         with self._use():
-            info = self._wait(self._core.cluster.topic_partitions(topic, self._patience(timeout)))
+            info = self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
             return [partition.partition for partition in info.partitions]
 
     def _ends(self, partitions: Iterable[Partition], which: int, timeout: float | None) -> dict[TopicPartition, int]:
         with self._use():
             wanted = {as_partition(partition): which for partition in partitions}
-            found = self._wait(self._core.finder.all(wanted, self._patience(timeout)))
+            found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset.offset for partition, offset in found.items()}
 
     # ---- the end
@@ -269,7 +271,7 @@ class Consumer(ConsumerFace[K, V]):
             self._close(_EXIT_SECONDS, lambda: self._core.positions(before_last_poll=True))
         except ConcurrentUse:  # a daemon thread reads: it commits nothing any more, but the group need not wait for it
             with contextlib.suppress(KafkaError):
-                self._thread_running().run(self._core.leave("the process ended", _EXIT_SECONDS), _EXIT_SECONDS)
+                self._thread_running().run(self._core.leave, "the process ended", _EXIT_SECONDS, timeout=_EXIT_SECONDS)
 
     def _leave(
         self,
@@ -290,26 +292,26 @@ class Consumer(ConsumerFace[K, V]):
                     for step in steps:
                         self._do_in_time(step, left())
             with contextlib.suppress(KafkaError):
-                thread.run(core.desk.settle(), left())
+                thread.run(core.desk.settle, timeout=left())
         except KeyboardInterrupt:
             deadline = core.clock.monotonic()  # who presses Ctrl-C does not want to wait for a goodbye, either
             raise
         finally:
             with contextlib.suppress(KafkaError):
-                thread.run(core.leave(reason, left()), left() + _GRACE)
+                thread.run(core.leave, reason, left(), timeout=left() + _GRACE)
 
     def _do_in_time(self, step: Step, seconds: float) -> None:
         if not isinstance(step, CommitNow):
             self._do(step)
             return
         try:
-            self._thread_running().run(self._core.committer.commit(step.offsets, seconds), seconds + _GRACE)
+            self._thread_running().run(self._core.committer.commit, step.offsets, seconds, timeout=seconds + _GRACE)
         except KafkaError as error:
             log.warning("the last auto-commit failed: %s", error)
 
     def _end(self, thread: LoopThread) -> None:
         try:
-            thread.run(self._core.shut_down(), _EXIT_SECONDS)
+            thread.run(self._core.shut_down, timeout=_EXIT_SECONDS)
         except KafkaError as error:
             log.warning("closing the consumer's connections: %s", error)
         finally:
@@ -349,7 +351,7 @@ class Consumer(ConsumerFace[K, V]):
         thread.at_exit = at_exit
         thread.start()
         self._thread = thread
-        thread.run(self._core.start())
+        thread.run(self._core.start)
 
     def _begin(self) -> None:
         self._started()
@@ -364,11 +366,6 @@ class Consumer(ConsumerFace[K, V]):
         assert self._thread is not None
         return self._thread
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop until it is done, Ctrl-C is pressed, or `wakeup()` is called."""
-        try:
-            thread = self._thread_running()
-        except BaseException:
-            work.close()
-            raise
-        return thread.run(self._core.waiting.interruptible(work))
+    def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
+        """Runs `function(*args)` on the loop until it is done, Ctrl-C is pressed, or `wakeup()` is called."""
+        return self._thread_running().run(self._core.waiting.interruptible, function, *args)

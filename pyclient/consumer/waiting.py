@@ -6,11 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from pyclient.errors import ClosedError, KafkaTimeout, Wakeup
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Flag:
@@ -79,9 +80,9 @@ class Waiting:
             reason = f"; last failures: {failures}" if failures else ""
             raise KafkaTimeout(f"{what}: not done within {timeout:g} s{reason}") from None
 
-    async def interruptible(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine that `wake_up` ends."""
-        task = asyncio.ensure_future(work)
+    async def interruptible(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
+        """Runs `function(*args)`, which `wake_up` ends."""
+        task = asyncio.ensure_future(function(*args))
         try:
             while True:
                 self.check_wakeup()

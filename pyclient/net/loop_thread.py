@@ -11,11 +11,12 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 from pyclient.errors import ClosedError, ForkError, KafkaTimeout
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 log = logging.getLogger(__name__)
 
 _EXIT_SECONDS: Final = 2.0
@@ -68,26 +69,23 @@ class LoopThread:
         self._thread.start()
         _live.add(self)
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Runs a coroutine on the loop and gives its result or raises its error.
+    def run(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts, timeout: float | None = None) -> T:
+        """Runs the coroutine function `function(*args)` on the loop and gives its result or raises its error.
 
-        Ctrl-C in the waiting thread cancels the coroutine and is raised. After `timeout` seconds the coroutine is
-        cancelled and `KafkaTimeout` raised; `ClosedError` if the loop does not run.
+        Ctrl-C in the waiting thread cancels it and is raised. After `timeout` seconds it is cancelled and
+        `KafkaTimeout` raised; `ClosedError` if the loop does not run. The coroutine is made on the loop's thread, so
+        that an interrupt never leaves one behind that nobody awaits.
         """
+        self._check_usable()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"a blocking call inside {self.name}, the thread that would have to answer it")
+
+        async def work() -> T:
+            return await function(*args)
+
+        call = _Call(self.loop, work)
         try:
-            self._check_usable()
-            if threading.current_thread() is self._thread:
-                raise RuntimeError(f"a blocking call inside {self.name}, the thread that would have to answer it")
-        except BaseException:
-            coroutine.close()
-            raise
-        call: _Call[T] = _Call(self.loop, coroutine)
-        try:
-            self.loop.call_soon_threadsafe(call.begin)
-        except RuntimeError as error:  # closed between the check and the call
-            coroutine.close()
-            raise ClosedError(f"{self.name} is closed") from error
-        try:
+            self.call_soon(call.begin)
             return call.wait(timeout, self.name)
         except asyncio.CancelledError:
             raise ClosedError(f"{self.name} was closed during the call") from None
@@ -135,15 +133,15 @@ class LoopThread:
 
 
 class _Call(Generic[T]):
-    """A coroutine on the loop that another thread waits for.
+    """Work on the loop that another thread waits for.
 
     Made of one lock and nothing that has one inside, as `concurrent.futures.Future` has: an interrupt between the
     taking of that and its `with` would leave it taken, and the loop's thread would hang.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop
-        self._coroutine = coroutine
+        self._work = work
         self._task: asyncio.Task[T] | None = None
         self._cancelled = False
         self._done = threading.Lock()
@@ -151,10 +149,9 @@ class _Call(Generic[T]):
 
     def begin(self) -> None:
         """Called on the loop."""
-        self._task = self._loop.create_task(self._coroutine)
-        self._task.add_done_callback(self._ended)
-        if self._cancelled:
-            self._task.cancel()
+        if not self._cancelled:
+            self._task = self._loop.create_task(self._work())
+            self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if self._cancelled and not task.cancelled():
@@ -162,7 +159,7 @@ class _Call(Generic[T]):
         self._done.release()
 
     def cancel(self) -> None:
-        """Ends the coroutine, unless it has ended."""
+        """Ends the work, or keeps it from beginning, unless it has ended."""
         self._cancelled = True
         with suppress(RuntimeError):  # a loop that is closed has ended everything
             self._loop.call_soon_threadsafe(self._cancel_on_loop)
@@ -172,7 +169,7 @@ class _Call(Generic[T]):
             self._task.cancel()
 
     def wait(self, timeout: float | None, name: str) -> T:
-        """The coroutine's result, waited for in slices.
+        """The work's result, waited for in slices.
 
         A signal that comes in the moment before a thread blocks in a lock does not wake it, so one endless wait could
         miss a Ctrl-C.

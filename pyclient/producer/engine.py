@@ -37,7 +37,7 @@ class Engine:
         self.thread.start()
         try:
             self.core = ProducerCore(config, self.callbacks, loop=self.thread.loop, clock=self.clock)
-            self.thread.run(self.core.start())
+            self.thread.run(self.core.start)
         except BaseException:
             self.thread.stop(_END_SECONDS)
             raise
@@ -111,7 +111,7 @@ class Engine:
 
     def _end(self, deadline: float | None) -> None:
         try:
-            self.thread.run(self.core.shut_down(), timeout=_END_SECONDS)
+            self.thread.run(self.core.shut_down, timeout=_END_SECONDS)
         except (KafkaTimeout, ClosedError):
             self.core.abort(ClosedError("the producer was closed before the record was confirmed"))
         left = self.left(deadline)

@@ -194,7 +194,7 @@ class Producer(RecordSender[DeliveryFuture]):
         if queues is not None and (partition is None or partition < queues.count):
             return queues
         left = max(0.0, deadline - self._engine.clock.monotonic())
-        return self._engine.thread.run(self._core.learn_topic(topic, partition, left))
+        return self._engine.thread.run(self._core.learn_topic, topic, partition, left)
 
     def _exhausted(self, size: int) -> BufferExhausted:
         return BufferExhausted(

@@ -6,12 +6,15 @@ import inspect
 import random
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener
 from pyclient.net.loop_thread import LoopThread
 from pyclient.types import TopicPartition
+
+PATIENCE = 40.0  # seconds; how long a busy machine may take for what an idle one does at once
 
 
 class BlockingAsync:
@@ -23,9 +26,9 @@ class BlockingAsync:
         async def make() -> AsyncConsumer[Any, Any]:
             return AsyncConsumer(*topics, **options)
 
-        self.raw = thread.run(make())
+        self.raw = thread.run(make)
         if topics:
-            thread.run(self.raw.__aenter__())
+            thread.run(self.raw.__aenter__)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.raw, name)
@@ -36,21 +39,21 @@ class BlockingAsync:
             result = method(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
 
-        return lambda *args, **kwargs: self._thread.run(call(*args, **kwargs))
+        return lambda *args, **kwargs: self._thread.run(lambda: call(*args, **kwargs))
 
     def __iter__(self) -> Iterator[Any]:
         generator = self.raw.__aiter__()
         try:
             while True:
-                yield self._thread.run(_next(generator))
+                yield self._thread.run(_next, generator)
         finally:
-            self._thread.run(generator.aclose())
+            self._thread.run(generator.aclose)
 
     def __enter__(self) -> BlockingAsync:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._thread.run(self.raw.__aexit__(*error))
+        self._thread.run(self.raw.__aexit__, *error)
 
     def __repr__(self) -> str:
         return repr(self.raw)
@@ -95,11 +98,6 @@ class Faces:
         self._made.append(consumer)
         return consumer
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a coroutine on the loop of the asynchronous consumers."""
-        assert self._thread is not None
-        return self._thread.run(coroutine)
-
     def forget(self, consumer: Any) -> None:
         """Lets go of a consumer that the test has closed."""
         self._made.remove(consumer)
@@ -130,25 +128,27 @@ class Diary(RebalanceListener):
         self.lines.append(sign + " ".join(str(p.partition) for p in sorted(partitions)))
 
 
-def read(consumer: Any, count: int, *, rounds: int = 100) -> list[Any]:
-    """Polls until `count` records came; fails after so many polls of a tenth of a second without that many."""
+def read(consumer: Any, count: int, *, seconds: float = PATIENCE) -> list[Any]:
+    """Polls until `count` records came; fails after so many seconds without that many."""
     records: list[Any] = []
-    for _ in range(rounds):
+    deadline = time.monotonic() + seconds
+    while len(records) < count:
         records += consumer.poll(0.1, max_records=max(1, count - len(records)))
-        if len(records) >= count:
-            return records
-    raise AssertionError(f"{len(records)} of {count} records came; {consumer.health()}")
+        assert len(records) >= count or time.monotonic() < deadline, (
+            f"{len(records)} of {count} records came; {consumer.health()}"
+        )
+    return records
 
 
-def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, rounds: int = 200) -> list[Any]:
-    """Polls them in turn until the condition holds; the records that came."""
+def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, seconds: float = PATIENCE) -> list[Any]:
+    """Polls them in turn until the condition holds, at most so many seconds; the records that came."""
     records: list[Any] = []
-    for _ in range(rounds):
-        if condition():
-            return records
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, [consumer.health() for consumer in consumers]
         for consumer in consumers:
             records += consumer.poll(0.02)
-    raise AssertionError([consumer.health() for consumer in consumers])
+    return records
 
 
 def shares(consumers: Sequence[Any]) -> list[list[int]]:

@@ -88,7 +88,7 @@ class ScriptedLog:
         self.listed = 0
         self._thread = LoopThread("scripted-log")
         self._thread.start()
-        self.first, self.second = self._thread.run(self._start())
+        self.first, self.second = self._thread.run(self._start)
 
     async def _start(self) -> tuple[_Node, _Node]:
         ranges = {**RANGES, FetchRequest.api_key: (4, 12)}  # topics go by name
@@ -104,11 +104,11 @@ class ScriptedLog:
 
     def answer(self, request: type, answer: Any) -> None:
         """Node 1 answers so from now on."""
-        self._thread.run(self._set(request, answer, self.first))
+        self._thread.run(self._set, request, answer, self.first)
 
     def answer_everywhere(self, request: type, answer: Any) -> None:
         """Both nodes answer so from now on."""
-        self._thread.run(self._set(request, answer, self.first, self.second))
+        self._thread.run(self._set, request, answer, self.first, self.second)
 
     async def _set(self, request: type, answer: Any, *nodes: ScriptedBroker) -> None:
         for node in nodes:
@@ -116,17 +116,17 @@ class ScriptedLog:
 
     def elect(self, *batches: tuple[int, int, int], leader_epoch: int) -> None:
         """Another leader with this log, from one moment to the next."""
-        self._thread.run(self._elect(Log(*batches, leader_epoch=leader_epoch)))
+        self._thread.run(self._elect, Log(*batches, leader_epoch=leader_epoch))
 
     async def _elect(self, log: Log) -> None:
         self.logs["t"] = self.log = log
 
     def until_asked(self, request: type, times: int) -> None:
         """Waits until node 1 was asked so often in all."""
-        self._thread.run(self.first.until(lambda: self.first.count(request) >= times), 10)
+        self._thread.run(self.first.until, lambda: self.first.count(request) >= times, timeout=10)
 
     def close(self) -> None:
-        self._thread.run(self._stop())
+        self._thread.run(self._stop)
         self._thread.stop(5)
 
     async def _stop(self) -> None:

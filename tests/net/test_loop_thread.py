@@ -40,10 +40,10 @@ async def forever(entered=None, cancelled=None):
 
 
 def test_results_and_errors_come_back(thread):
-    assert thread.run(add(1, 2)) == 3
+    assert thread.run(add, 1, 2) == 3
     with pytest.raises(ValueError, match="from the loop"):
-        thread.run(fail())
-    assert thread.run(add(3, 4), timeout=5) == 7
+        thread.run(fail)
+    assert thread.run(add, 3, 4, timeout=5) == 7
 
 
 def test_the_loop_is_uvloop_where_it_is_installed(thread):
@@ -60,7 +60,7 @@ def test_without_uvloop_the_loop_is_asyncios_own(monkeypatch):
 def test_a_call_that_takes_too_long_is_cancelled(thread):
     cancelled = threading.Event()
     with pytest.raises(KafkaTimeout, match=r"test-loop: nothing after 0\.01 s"):
-        thread.run(forever(None, cancelled), timeout=0.01)
+        thread.run(forever, None, cancelled, timeout=0.01)
     assert cancelled.wait(10)
 
 
@@ -69,7 +69,7 @@ def test_a_timeout_inside_the_coroutine_is_its_own(thread):
         raise TimeoutError("mine")
 
     with pytest.raises(TimeoutError, match="mine"):
-        thread.run(own(), timeout=5)
+        thread.run(own, timeout=5)
 
 
 def test_ctrl_c_ends_a_wait_and_cancels_what_was_waited_for(thread):
@@ -81,9 +81,50 @@ def test_ctrl_c_ends_a_wait_and_cancels_what_was_waited_for(thread):
         await forever(None, cancelled)
 
     with pytest.raises(KeyboardInterrupt):
-        thread.run(interrupt())
+        thread.run(interrupt)
     assert cancelled.wait(10)
-    assert thread.run(add(1, 1)) == 2
+    assert thread.run(add, 1, 1) == 2
+
+
+def test_a_coroutine_is_made_on_the_loops_thread_so_that_an_interrupt_leaves_none_behind(thread):
+    made = []
+
+    def make():
+        made.append(threading.current_thread().name)
+        return add(1, 2)
+
+    assert thread.run(make) == 3
+    assert made == ["test-loop"]
+
+
+def test_an_interrupt_before_the_loop_has_begun_the_work_keeps_it_from_beginning(thread, monkeypatch):
+    began = []
+    held = []
+
+    async def work():
+        began.append(True)
+
+    def interrupted(function, *args):
+        held.append((function, args))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "call_soon", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.run(work)
+    [(begin, args)] = held
+    thread.call_soon(begin, *args)
+    assert thread.run(add, 1, 2) == 3
+    gc.collect()  # a coroutine that was made and never awaited would warn, which is an error
+    assert began == []
+
+
+def test_an_error_in_making_the_coroutine_comes_back(thread):
+    def make():
+        raise ValueError("not even begun")
+
+    with pytest.raises(ValueError, match="not even begun"):
+        thread.run(make)
 
 
 def test_calls_from_other_threads_run_on_the_loop(thread):
@@ -101,10 +142,10 @@ def test_calls_from_other_threads_run_on_the_loop(thread):
 
 def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_hanging(thread):
     async def nested():
-        thread.run(add(1, 1))
+        thread.run(add, 1, 1)
 
     with pytest.raises(RuntimeError, match="a blocking call inside test-loop"):
-        thread.run(nested())
+        thread.run(nested)
 
 
 def test_stopping_ends_waiting_calls_with_an_error():
@@ -115,7 +156,7 @@ def test_stopping_ends_waiting_calls_with_an_error():
 
     def wait():
         try:
-            thread.run(forever(entered))
+            thread.run(forever, entered)
         except ClosedError as error:
             outcome.append(str(error))
 
@@ -127,7 +168,7 @@ def test_stopping_ends_waiting_calls_with_an_error():
     assert outcome == ["ending was closed during the call"]
     assert thread.stop(10)
     assert repr(thread) == "<LoopThread ending stopped>"
-    for use in (lambda: thread.run(add(1, 1)), lambda: thread.call_soon(print)):
+    for use in (lambda: thread.run(add, 1, 1), lambda: thread.call_soon(print)):
         with pytest.raises(ClosedError, match="ending is closed"):
             use()
 
@@ -135,7 +176,7 @@ def test_stopping_ends_waiting_calls_with_an_error():
 def test_use_before_start_is_refused():
     thread = LoopThread("fresh")
     with pytest.raises(ClosedError, match="fresh was not started"):
-        thread.run(add(1, 1))
+        thread.run(add, 1, 1)
     with pytest.raises(ClosedError):
         _ = thread.loop
     assert thread.stop()
@@ -162,7 +203,7 @@ def test_a_child_process_gets_a_clear_error_and_hurts_nothing(thread):
     if child == 0:
         text = b"no error"
         try:
-            thread.run(add(1, 1))
+            thread.run(add, 1, 1)
         except ForkError as error:
             text = str(error).encode()
         thread.stop(1)
@@ -172,7 +213,7 @@ def test_a_child_process_gets_a_clear_error_and_hurts_nothing(thread):
     os.close(writing)
     with open(reading, "rb") as result:
         assert f"belongs to process {os.getpid()}: after fork() make a client" in result.read().decode()
-    assert thread.run(add(1, 1)) == 2
+    assert thread.run(add, 1, 1) == 2
 
 
 def test_interpreter_exit_calls_the_hook_and_ends_in_time():
@@ -181,7 +222,7 @@ import asyncio, sys
 from pyclient.net.loop_thread import LoopThread
 
 def hook():
-    print("hook", thread.run(asyncio.sleep(0, "ran")))
+    print("hook", thread.run(asyncio.sleep, 0, "ran"))
 
 thread = LoopThread("exiting", at_exit=hook)
 thread.start()

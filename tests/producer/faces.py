@@ -8,6 +8,8 @@ from typing import Any
 from pyclient import AsyncProducer, Producer
 from pyclient.net.loop_thread import LoopThread
 
+PATIENCE = 60.0  # seconds; how long a busy machine may take for what an idle one does at once
+
 
 class SyncFace:
     name = "sync"
@@ -22,16 +24,16 @@ class SyncFace:
     def send_many(self, *args: Any, **options: Any) -> Any:
         return self.producer.send_many(*args, **options)
 
-    def result(self, future: Any, timeout: float = 20) -> Any:
+    def result(self, future: Any, timeout: float = PATIENCE) -> Any:
         return future.result(timeout)
 
-    def exception(self, future: Any, timeout: float = 20) -> Any:
+    def exception(self, future: Any, timeout: float = PATIENCE) -> Any:
         return future.exception(timeout)
 
     def partitions_for(self, topic: str) -> Any:
         return self.producer.partitions_for(topic)
 
-    def flush(self, timeout: float | None = 20) -> None:
+    def flush(self, timeout: float | None = PATIENCE) -> None:
         self.producer.flush(timeout)
 
     def purge(self) -> None:
@@ -43,7 +45,7 @@ class SyncFace:
     def metrics(self) -> Any:
         return self.producer.metrics()
 
-    def close(self, timeout: float | None = 20) -> None:
+    def close(self, timeout: float | None = PATIENCE) -> None:
         self.producer.close(timeout)
 
     def end(self) -> None:
@@ -63,26 +65,26 @@ class AsyncFace:
             return producer
 
         try:
-            self.producer = self.thread.run(make())
+            self.producer = self.thread.run(make)
         except BaseException:
             self.thread.stop(5)
             raise
         self.core: Any = self.producer._core
 
     def send(self, *args: Any, **options: Any) -> Any:
-        return self.thread.run(self.producer.send(*args, **options))
+        return self.thread.run(lambda: self.producer.send(*args, **options))
 
     def send_many(self, *args: Any, **options: Any) -> Any:
-        return self.thread.run(self.producer.send_many(*args, **options))
+        return self.thread.run(lambda: self.producer.send_many(*args, **options))
 
-    def result(self, future: Any, timeout: float = 20) -> Any:
+    def result(self, future: Any, timeout: float = PATIENCE) -> Any:
         async def wait() -> Any:
             async with asyncio.timeout(timeout):
                 return await future
 
-        return self.thread.run(wait())
+        return self.thread.run(wait)
 
-    def exception(self, future: Any, timeout: float = 20) -> Any:
+    def exception(self, future: Any, timeout: float = PATIENCE) -> Any:
         try:
             self.result(future, timeout)
         except Exception as error:
@@ -90,13 +92,13 @@ class AsyncFace:
         return None
 
     def partitions_for(self, topic: str) -> Any:
-        return self.thread.run(self.producer.partitions_for(topic))
+        return self.thread.run(self.producer.partitions_for, topic)
 
-    def flush(self, timeout: float | None = 20) -> None:
-        self.thread.run(self.producer.flush(timeout))
+    def flush(self, timeout: float | None = PATIENCE) -> None:
+        self.thread.run(self.producer.flush, timeout)
 
     def purge(self) -> None:
-        self.thread.run(self.producer.purge())
+        self.thread.run(self.producer.purge)
 
     def health(self) -> Any:
         return self.producer.health()
@@ -104,12 +106,12 @@ class AsyncFace:
     def metrics(self) -> Any:
         return self.producer.metrics()
 
-    def close(self, timeout: float | None = 20) -> None:
-        self.thread.run(self.producer.close(timeout))
+    def close(self, timeout: float | None = PATIENCE) -> None:
+        self.thread.run(self.producer.close, timeout)
 
     def end(self) -> None:
         try:
-            self.thread.run(self.producer.close(0))
+            self.thread.run(self.producer.close, 0)
         finally:
             self.thread.stop(5)
 
