@@ -1,0 +1,166 @@
+"""Errors found out on this side of the connection."""
+
+from __future__ import annotations
+
+from pyclient.errors.base import ClientError
+
+__all__ = [
+    "BufferExhausted",
+    "ClosedError",
+    "CommitFailed",
+    "ConcurrentUse",
+    "ConfigError",
+    "ConnectionFailed",
+    "CorruptBatch",
+    "CorruptRecord",
+    "DeliveryFailed",
+    "DeliveryTimeout",
+    "DeserializationError",
+    "FieldNotInVersion",
+    "ForkError",
+    "KafkaTimeout",
+    "LogTruncation",
+    "MalformedMessage",
+    "NoOffsetForPartition",
+    "NotAssigned",
+    "PoisonRecord",
+    "PollIntervalExceeded",
+    "ProtocolError",
+    "SerializationError",
+    "TruncatedMessage",
+    "Wakeup",
+]
+
+
+class ConfigError(ClientError, ValueError):
+    """An option is unknown, impossible, or in conflict with another."""
+
+
+class ClosedError(ClientError, RuntimeError):
+    """The client was closed before the call."""
+
+
+class ForkError(ClientError, RuntimeError):
+    """The client was made in another process: after `fork()` a child makes its own."""
+
+
+class SerializationError(ClientError, ValueError):
+    """A key or value could not be turned into bytes, or bytes into a value."""
+
+
+class ConnectionFailed(ClientError, ConnectionError):
+    """A connection could not be made, or ended before the answer came."""
+
+    retriable = True
+
+
+class KafkaTimeout(ClientError, TimeoutError):
+    """What was asked for did not happen in time."""
+
+    retriable = True
+
+
+class BufferExhausted(KafkaTimeout, BufferError):
+    """The producer's `buffer_memory` stayed full for `max_block_ms`."""
+
+
+class DeliveryTimeout(KafkaTimeout):
+    """A record was not confirmed within `delivery_timeout_ms`."""
+
+
+class DeliveryFailed(ClientError):
+    """Records accepted by `send` failed, and nobody looked at their futures.
+
+    `count` is how many since the last `flush`; `first_error` is the first one's error.
+    """
+
+    def __init__(self, count: int, first_error: BaseException) -> None:
+        super().__init__(count, first_error)
+        self.count = count
+        self.first_error = first_error
+
+    def __str__(self) -> str:
+        noun = "record was" if self.count == 1 else "records were"
+        return f"{self.count} {noun} not delivered; the first error: {self.first_error!r}"
+
+
+class ProtocolError(ClientError):
+    """Bytes from the network or the disk make no sense."""
+
+
+class TruncatedMessage(ProtocolError):
+    """A message ends before its last field."""
+
+
+class MalformedMessage(ProtocolError):
+    """A message has a length, a count or a value that cannot be, or bytes behind its last field."""
+
+
+class FieldNotInVersion(ProtocolError, ValueError):
+    """A field was set that the message's version cannot carry."""
+
+
+class CorruptRecord(ProtocolError):
+    """A record batch has a wrong CRC, length or content."""
+
+
+class NotAssigned(ClientError, ValueError):
+    """The call needs a partition that is assigned to this consumer, or any subscription at all."""
+
+
+class CommitFailed(ClientError):
+    """Offsets were not committed, because the member does not own the partitions any more.
+
+    Records since the last commit will be read again, by their new owner. The next `poll` joins the group again.
+    """
+
+
+class NoOffsetForPartition(ClientError):
+    """A partition has no committed offset, and `auto_offset_reset` is "none": seek, or set a policy."""
+
+
+class LogTruncation(ClientError):
+    """The log was truncated below the consumer's position (KIP-320), and `auto_offset_reset` is "none": seek."""
+
+
+class PollIntervalExceeded(ClientError):
+    """More than `max_poll_interval_ms` passed between two polls, so the member left its group and lost its partitions.
+
+    The next `poll` joins again. Poll more often, ask for fewer records a poll, or raise `max_poll_interval_ms`.
+    """
+
+    retriable = True
+
+
+class ConcurrentUse(ClientError, RuntimeError):
+    """A consumer was used by two threads, or two tasks, at once; only `wakeup` may be called from another one."""
+
+
+class Wakeup(ClientError):
+    """Another thread called `wakeup()`; the call that waited was given up, the consumer is as it was before."""
+
+
+class PoisonRecord(ClientError):
+    """A fetched record, or a whole batch, cannot be read; `__cause__` says why.
+
+    It stands at `topic`, `partition`, `offset`; `consumer.seek((topic, partition), offset=error.next_offset)` skips it.
+    """
+
+    def __init__(self, message: str, topic: str, partition: int, offset: int, next_offset: int) -> None:
+        super().__init__(message, topic, partition, offset, next_offset)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class DeserializationError(PoisonRecord, SerializationError):
+    """A deserializer failed on a record's key or value."""
+
+
+class CorruptBatch(PoisonRecord, CorruptRecord):
+    """A fetched batch has a wrong CRC, length or content."""

@@ -1,0 +1,30 @@
+"""From one of Kafka's error codes to its class."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyclient.errors import general, groups, quorum, records, security, topics, transactions
+from pyclient.errors.base import BrokerError, UnknownErrorCode
+
+__all__ = ["for_code", "from_code"]
+
+_AREAS: Final = (general, groups, quorum, records, security, topics, transactions)
+_BY_CODE: Final[dict[int, type[BrokerError]]] = {
+    cls.code: cls for area in _AREAS for cls in (getattr(area, name) for name in area.__all__)
+}
+
+
+def for_code(code: int) -> type[BrokerError]:
+    """The class of one of Kafka's error codes; `UnknownErrorCode` for one this library does not know."""
+    return _BY_CODE.get(code, UnknownErrorCode)
+
+
+def from_code(code: int, message: str) -> BrokerError:
+    """An error of the code's class; its text starts with what was tried."""
+    cls = for_code(code)
+    if cls is UnknownErrorCode:
+        error = cls(f"{message}: unknown error code {code}")
+        error.code = code
+        return error
+    return cls(message)
