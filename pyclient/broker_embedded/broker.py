@@ -256,6 +256,7 @@ class BrokerNode:
             self._metadata,
             self.rng,
             self.logs.directory_id,
+            None if self.release is None else self.release.features,
             on_topic_removed=self._remove_topic,
             on_configs_changed=self._configs_changed,
         )

@@ -38,6 +38,13 @@ _OWN: Final = (
     Setting("group.consumer.min.heartbeat.interval.ms", INT, 5_000, "the most frequent heartbeat of a group's own", 1),
     Setting("group.consumer.min.session.timeout.ms", INT, 45_000, "the shortest session of a group's own", 1),
     Setting("group.consumer.session.timeout.ms", INT, 45_000, "when a silent member of a consumer group is gone", 1),
+    Setting(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        "classic,consumer,streams",
+        "the kinds of groups that are served; streams groups are not",
+        choices=("classic", "consumer", "share", "streams"),
+    ),
     Setting("group.initial.rebalance.delay.ms", INT, 3_000, "how long a new group waits for members", 0),
     Setting("group.max.session.timeout.ms", INT, 1_800_000, "the longest session a member may ask for", 1),
     Setting("group.max.size", INT, INT_MAX, "the most members of a group", 1),

@@ -68,14 +68,19 @@ _FEATURES: Final[dict[str, str]] = {
     "group.version": "4.0:1",
 }
 
+_OLDEST_METADATA: Final = "2.8:1 4.0:7"
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release that a node looks like. `versions` are the highest ones by API key, `features` the highest levels."""
+    """A release that a node looks like. `versions` are the highest ones by API key, `features` the highest
+    levels, which a new cluster has."""
 
     name: str
     versions: dict[int, int]
     features: dict[str, int]
+    oldest_metadata: int
+    """The lowest metadata.version that its brokers read."""
 
     def serves(self, api_key: int, version: int) -> bool:
         """Whether a broker of the release would."""
@@ -91,6 +96,7 @@ def release_of(text: str) -> Release:
         name,
         {API_KEYS[api]: last for api in SERVED if (last := _at(_LAST[api], name)) is not None},
         {feature: level for feature, steps in _FEATURES.items() if (level := _at(steps, name)) is not None},
+        _at(_OLDEST_METADATA, name) or 1,
     )
 
 

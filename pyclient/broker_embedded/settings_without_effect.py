@@ -42,7 +42,6 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("group.coordinator.append.linger.ms", INT, -1),
     ("group.coordinator.background.threads", INT, 2),
     ("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
-    ("group.coordinator.rebalance.protocols", LIST, "classic,consumer,streams"),
     ("group.coordinator.threads", INT, 4),
     ("group.share.assignment.interval.ms", INT, 1000),
     ("group.share.assignors", LIST, "simple"),

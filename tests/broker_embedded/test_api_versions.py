@@ -60,10 +60,10 @@ def test_features_are_told_with_their_levels(client: Any, version: int) -> None:
     wanted = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     response = client.call(wanted, version)
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
-    assert finalized == {"metadata.version": (25, 25), "group.version": (1, 1)}
+    assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1)}
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
     from_0 = {"group.version": (0, 1)} if version == 4 else {}  # older clients cannot take a minimum of 0
-    assert supported == {"metadata.version": (7, 25), **from_0}
+    assert supported == {"metadata.version": (7, 30), **from_0}
     assert response.finalized_features_epoch >= 0
 
 

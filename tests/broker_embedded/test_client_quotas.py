@@ -95,19 +95,31 @@ def test_a_strict_filter_wants_just_its_types() -> None:
     assert not Filter([], strict=True).finds(BOTH)
 
 
-def test_features_go_up_only() -> None:
+def test_features_go_up_and_down_as_in_kafka() -> None:
     level = FEATURES["group.version"].last
+    check_update("group.version", 0, 2, {"group.version": level})
+    check_update("group.version", 0, 3, {"group.version": level})
     check_update("group.version", level, 1, {"group.version": 0})
     check_update("group.version", level, 1, {"group.version": level})
     for name, wanted, kind in (
-        ("group.version", 0, 2),
+        ("group.version", 0, 1),
         ("group.version", 9, 1),
+        ("metadata.version", 29, 2),
+        ("metadata.version", 29, 3),
         ("foo", 1, 1),
         ("group.version", 1, 7),
     ):
         with pytest.raises(errors.InvalidUpdateVersion):
-            check_update(name, wanted, kind, {"group.version": level})
-    check_update("metadata.version", 30, 1, {"metadata.version": 30})  # written by a later Kafka
+            check_update(name, wanted, kind, {"group.version": level, "metadata.version": 30})
+    check_update("metadata.version", 31, 1, {"metadata.version": 31})  # written by a later Kafka
+
+
+def test_features_go_as_far_as_the_release_that_a_node_looks_like() -> None:
+    most = {"metadata.version": 21}
+    check_update("metadata.version", 21, 1, {"metadata.version": 20}, most)
+    for name, level in (("metadata.version", 22), ("group.version", 1)):
+        with pytest.raises(errors.InvalidUpdateVersion):
+            check_update(name, level, 1, {"metadata.version": 20}, most)
 
 
 def test_what_is_kept_of_a_password_proves_it() -> None:

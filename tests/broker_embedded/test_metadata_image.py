@@ -26,6 +26,7 @@ from pyclient.protocol.messages.metadata_log import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from pyclient.protocol.parts import fields_of
 
 ID = uuid.UUID(int=77)
 
@@ -79,21 +80,44 @@ def image_of(*applied: Any) -> MetadataImage:
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_record_comes_back_from_its_bytes(record: Any) -> None:
-    assert records.decode(records.encode(record)) == record
+    assert records.decode(records.encode(record, 30)) == record
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_every_prefix_of_a_record_is_refused(record: Any) -> None:
-    data = records.encode(record)
+    data = records.encode(record, 30)
     for size in range(len(data)):
         with pytest.raises(ProtocolError):
             records.decode(data[:size])
 
 
 def test_the_frame_is_version_type_version_body() -> None:
-    assert records.encode(TopicRecord(name="ab", topic_id=uuid.UUID(int=1))) == (
+    assert records.encode(TopicRecord(name="ab", topic_id=uuid.UUID(int=1)), 30) == (
         b"\x01\x02\x00" + b"\x03ab" + b"\0" * 15 + b"\x01" + b"\0"
     )
+
+
+@pytest.mark.parametrize(
+    ("level", "versions"),
+    [
+        (7, (1, 0, 0, 1)),
+        (8, (2, 0, 0, 1)),
+        (17, (3, 1, 1, 2)),
+        (21, (3, 1, 1, 2)),
+        (25, (3, 2, 2, 2)),
+        (30, (4, 2, 2, 3)),
+    ],
+)
+def test_records_have_the_versions_of_the_metadata_version(level: int, versions: tuple[int, ...]) -> None:
+    for api_key, version in zip((0, 3, 5, 17), versions, strict=True):
+        assert records.version_of(api_key, level) == version
+    for record in RECORDS:
+        data = records.encode(record, level)
+        assert data[2] == records.version_of(record.api_key, level)
+        back, names = records.decode(data), {each.name: each for each in fields_of(type(record))}
+        for name, each in names.items():
+            if each.present_in(data[2]):
+                assert getattr(back, name) == getattr(record, name)
 
 
 def test_a_record_that_is_not_interpreted_is_no_error() -> None:

@@ -102,12 +102,12 @@ def test_a_snapshot_is_read_first_and_the_log_after_it(tmp_path: Path) -> None:
     log.append([topic("behind")])
     log.close()
     header = (control_key(ControlType.SNAPSHOT_HEADER), b"\0\0" + bytes(9))
-    values = [(None, records.encode(topic(name))) for name in ("a", "b")]
+    values = [(None, records.encode(topic(name), 30)) for name in ("a", "b")]
     content = build_batch([header], timestamp_ms=0, control=True)
     content += build_batch(values, timestamp_ms=0, base_offset=1)
     folder = tmp_path / "__cluster_metadata-0"
     (folder / f"{0:020}-{0:010}.checkpoint").write_bytes(
-        build_batch([(None, records.encode(topic("old")))], timestamp_ms=0)
+        build_batch([(None, records.encode(topic("old"), 30))], timestamp_ms=0)
     )
     (folder / f"{covered:020}-{1:010}.checkpoint").write_bytes(content)
     image = MetadataImage()
@@ -118,7 +118,7 @@ def test_a_snapshot_is_read_first_and_the_log_after_it(tmp_path: Path) -> None:
 def test_a_log_that_was_lost_goes_on_behind_its_snapshot(tmp_path: Path) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     folder.mkdir()
-    snapshot = build_batch([(None, records.encode(topic("a")))], timestamp_ms=0)
+    snapshot = build_batch([(None, records.encode(topic("a"), 30))], timestamp_ms=0)
     (folder / f"{500:020}-{3:010}.checkpoint").write_bytes(snapshot)
     image = MetadataImage()
     log = opened(tmp_path, image)
@@ -134,7 +134,7 @@ def test_a_log_that_was_lost_goes_on_behind_its_snapshot(tmp_path: Path) -> None
 def test_a_snapshot_with_a_flipped_byte_is_not_believed(tmp_path: Path) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     folder.mkdir()
-    snapshot = bytearray(build_batch([(None, records.encode(topic("a")))], timestamp_ms=0))
+    snapshot = bytearray(build_batch([(None, records.encode(topic("a"), 30))], timestamp_ms=0))
     snapshot[-3] ^= 1
     (folder / f"{5:020}-{1:010}.checkpoint").write_bytes(snapshot)
     with pytest.raises(CorruptRecord):

@@ -11,8 +11,11 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.releases import RELEASES, release_of
-from pyclient.errors import ConfigError, UnsupportedVersion
+from pyclient.errors import ConfigError, CoordinatorNotAvailable, NotCoordinator, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pyclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.versions import API_KEYS
 
@@ -104,8 +107,7 @@ def test_a_node_offers_what_the_release_has_and_no_more(connect: Any, name: str)
             last = min(served.last, release.versions.get(key, -1))
             assert ranges.get(key) == (None if last < served.first else (served.advertised_first, last)), api
         levels = {feature.name: feature.max_version_level for feature in told.finalized_features}
-        assert levels == {feature: min(level, {"metadata.version": 25}.get(feature, level))
-                          for feature, level in release.features.items()}  # fmt: skip
+        assert levels == release.features
         last = ranges[API_KEYS["Metadata"]][1]
         assert client.call(MetadataRequest(topics=[]), last).controller_id == 1
         if last < SERVED["Metadata"].last:
@@ -149,3 +151,46 @@ def test_kafka_python_takes_the_node_for_that_release(name: str) -> None:
     expected = tuple(map(int, name.split(".")))
     assert guessed == (expected if expected not in ((3, 4), (3, 6)) else (3, expected[1] - 1))
     # 3.4 and 3.6 differ from the release before in APIs of brokers and of transactions only
+
+
+@pytest.mark.parametrize(("name", "oldest"), [("3.9", 1), ("4.0", 7), ("4.3", 7)])
+def test_the_levels_of_features_are_those_that_the_release_can_have(connect: Any, name: str, oldest: int) -> None:
+    release = release_of(name)
+    with EmbeddedCluster(as_version=name) as cluster:
+        told = connect(cluster).call(ASK, 4)
+        ranges = {each.name: (each.min_version, each.max_version) for each in told.supported_features}
+        expected = {feature: (0, level) for feature, level in release.features.items()}
+        assert ranges == expected | {"metadata.version": (oldest, release.features["metadata.version"])}
+
+
+def test_a_log_of_an_older_release_keeps_its_level_under_a_newer_one(connect: Any, tmp_path: Any) -> None:
+    for name, level in (("3.9", 21), (None, 21), ("4.3", 21), ("3.5", 11)):
+        with EmbeddedCluster(data_dir=str(tmp_path), as_version=name) as cluster:
+            told = connect(cluster).call(ASK, 3).finalized_features
+            assert {each.name: each.max_version_level for each in told}["metadata.version"] == level, name
+            assert "group.version" not in {each.name for each in told}
+
+
+def test_consumer_groups_are_off_before_4_0_unless_they_are_asked_for(connect: Any) -> None:
+    ask = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="", member_epoch=0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+    protocols = "group.coordinator.rebalance.protocols"
+    for name, options, on in (
+        ("3.9", {}, False),
+        ("3.9", {protocols: "classic"}, False),
+        ("3.9", {protocols: "classic,consumer"}, True),
+        ("4.0", {}, True),
+        ("4.0", {protocols: "classic"}, False),
+    ):
+        with EmbeddedCluster(as_version=name, config=options) as cluster:
+            client = connect(cluster)
+            code = client.call(ask, 0).error_code
+            while code == CoordinatorNotAvailable.code or code == NotCoordinator.code:
+                client.call(FindCoordinatorRequest(key="g"), 0)
+                code = client.call(ask, 0).error_code
+            about = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+            described = client.call(about, 0).groups[0].error_code
+            expected = 0 if on else UnsupportedVersion.code
+            assert (code, described) == (expected, expected), (name, options)

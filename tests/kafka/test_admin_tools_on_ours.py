@@ -126,7 +126,7 @@ def test_the_quorum_and_the_features_are_looked_at(at: tuple[str, str], version:
     told = tools.run("metadata-quorum", *at, "describe", "--replication", version=version).out
     assert "Leader" in told
     told = tools.run("features", *at, "describe", version=version).out
-    assert re.search(r"Feature: metadata\.version\s.*FinalizedVersionLevel: (4\.0-IV3|UNKNOWN 25)\s", told)
+    assert re.search(r"Feature: metadata\.version\s.*FinalizedVersionLevel: (4\.3-IV0|UNKNOWN 30)\s", told)
     assert re.search(r"Feature: group\.version\s.*FinalizedVersionLevel: 1\s", told)
 
 

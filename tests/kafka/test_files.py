@@ -21,6 +21,7 @@ from tests.interop.peers import CODECS, PEERS
 from tests.kafka import tools
 from tests.kafka.jars import VERSIONS, why_not
 from tests.kafka.runner import RealKafka
+from tests.kafka.topics import PATIENCE, create
 
 COMPLAINTS = re.compile(r"mismatch|corrupt|invalid|fail|exception|error|non-consecutive|not found", re.IGNORECASE)
 COUNT = 3_000
@@ -33,8 +34,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, kafka_tools: None) -> Iter
     data_dir = tmp_path_factory.mktemp("ours")
     with EmbeddedCluster(data_dir=str(data_dir), config={"log.index.interval.bytes": "512"}) as cluster:
         servers = cluster.bootstrap_servers
-        with Admin(servers) as admin:
-            admin.create_topics([NewTopic("work", 1, 1, configs={"segment.bytes": str(1 << 20)})])
+        create(servers, NewTopic("work", 1, 1, configs={"segment.bytes": str(1 << 20)}))
         for codec in CODECS:
             with Producer(servers, compression_type=codec, batch_size=4096, linger_ms=5) as producer:
                 for n in range(COUNT):
@@ -104,8 +104,7 @@ def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
     with RealKafka(request.param, heap="512M", directory=tmp_path_factory.mktemp("theirs")) as kafka:
         servers = kafka.bootstrap_servers
-        with Admin(servers) as admin:
-            admin.create_topics([NewTopic(codec, 1, 1) for codec in CODECS])
+        create(servers, *[NewTopic(codec, 1, 1) for codec in CODECS])
         for codec in CODECS:
             sent[codec] = [(b"k%d" % n, b"%s %d" % (codec.encode(), n)) for n in range(500)]
             with Producer(servers, compression_type=codec) as producer:
@@ -137,8 +136,7 @@ def prepared_batches() -> Iterator[bytes]:
 def produce_prepared(servers: str) -> None:
     """The prepared batches, one request each, into a topic whose segments and indexes have much to do."""
     configs = {"segment.bytes": str(1 << 20), "index.interval.bytes": "2000", "retention.ms": "-1"}
-    with Admin(servers) as admin:
-        admin.create_topics([NewTopic("prepared", 1, 1, configs=configs)])
+    create(servers, NewTopic("prepared", 1, 1, configs=configs))
     with RawConnection(servers) as connection:
         for batch in prepared_batches():
             data = [PartitionProduceData(index=0, records=batch)]
@@ -168,11 +166,11 @@ def test_our_broker_opens_what_kafka_wrote(theirs: Theirs, tmp_path: Path) -> No
         assert WITNESS.committed(servers, "lz4", "readers") == 10
         assert WITNESS.read_in_group(servers, "lz4", "readers", 5)[0].key == b"k10"
         with Producer(servers) as producer:
-            assert producer.send("lz4", b"more").result(20).offset == 500
+            assert producer.send("lz4", b"more").result(PATIENCE).offset == 500
 
 
 def test_kafka_opens_what_our_broker_wrote(written: Path, tmp_path: Path) -> None:
-    """The release whose metadata.version we write; older ones know it as little as they would a newer Kafka's."""
+    """The release that we look like; older ones know its metadata.version as little as they would Kafka's own."""
     shutil.copytree(written, tmp_path / "node1" / "data")
     with RealKafka(heap="512M", directory=tmp_path) as kafka:
         servers = kafka.bootstrap_servers
@@ -182,4 +180,22 @@ def test_kafka_opens_what_our_broker_wrote(written: Path, tmp_path: Path) -> Non
         for group in ("one", "two"):
             assert WITNESS.committed(servers, "work", group) == 100
         with Producer(servers) as producer:
-            assert producer.send("work", b"more").result(20).offset == COUNT * len(CODECS)
+            assert producer.send("work", b"more").result(PATIENCE).offset == COUNT * len(CODECS)
+
+
+def test_kafka_3_9_opens_what_our_broker_wrote_as_3_9(tmp_path: Path) -> None:
+    """And again, after ours has opened it and made a topic: the log keeps the level that it began with."""
+    data_dir = tmp_path / "node1" / "data"
+    version, names = VERSIONS[1], [f"made-{n}" for n in range(2)]
+    reason = why_not(version)
+    if reason:
+        pytest.skip(reason)
+    for as_version, name in zip((version, None), names, strict=True):
+        with EmbeddedCluster(data_dir=str(data_dir), as_version=as_version) as cluster:
+            with Admin(cluster.bootstrap_servers) as admin:
+                admin.create_topics([NewTopic(name, 1, 1)])
+            with Producer(cluster.bootstrap_servers) as producer:
+                producer.send(name, name.encode()).result(20)
+        with RealKafka(version, heap="512M", directory=tmp_path) as kafka:
+            read = [message.value for message in WITNESS.consume(kafka.bootstrap_servers, name, 1)]
+            assert read == [name.encode()]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pyclient import errors
 from pyclient.broker_embedded.controller import topics
-from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION, check_update
+from pyclient.broker_embedded.controller.features import METADATA_VERSION, check_update, initial_levels
 from pyclient.broker_embedded.controller.topics import Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
 
@@ -37,6 +37,7 @@ class NewTopic:
 class Controller:
     """Every change of metadata goes through here: checked, appended to the metadata log, applied.
 
+    `most_levels` are the highest levels of features of the release that the node looks like, None: those it has.
     `on_topic_removed` is called with the image of a topic after it has gone, `on_configs_changed` with the type and the
     name of a resource whose options have changed.
     """
@@ -48,6 +49,7 @@ class Controller:
         log: MetadataLog,
         rng: Random,
         directory_id: UUID = ZERO_UUID,
+        most_levels: Mapping[str, int] | None = None,
         on_topic_removed: Callable[[TopicImage], None] = lambda topic: None,
         on_configs_changed: Callable[[int, str], None] = lambda resource_type, name: None,
     ) -> None:
@@ -56,6 +58,7 @@ class Controller:
         self._log = log
         self._rng = rng
         self._directory_id = directory_id
+        self._most_levels = most_levels
         self._on_topic_removed = on_topic_removed
         self._on_configs_changed = on_configs_changed
         self._next_producer_id = 0
@@ -77,8 +80,8 @@ class Controller:
 
         records: list[Any] = []
         if METADATA_VERSION not in self._image.features:
-            initial = sorted(FEATURES.items(), key=lambda item: item[0] != METADATA_VERSION)  # as in Kafka, this first
-            records += [FeatureLevelRecord(name=name, feature_level=feature.initial) for name, feature in initial]
+            levels = initial_levels(self._most_levels)
+            records += [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level]
         records.append(
             RegisterBrokerRecord(
                 broker_id=self.node_id,
@@ -175,7 +178,7 @@ class Controller:
 
         levels = self._image.features
         for name, (level, upgrade_type) in updates.items():
-            check_update(name, level, upgrade_type, levels)
+            check_update(name, level, upgrade_type, levels, self._most_levels)
         records = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, (level, _type) in updates.items()

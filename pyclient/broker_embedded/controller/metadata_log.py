@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from pyclient.broker_embedded.controller import records as metadata_records
+from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.errors import ConfigError
@@ -81,10 +82,16 @@ class MetadataLog:
 
     def append(self, records: Sequence[Any]) -> None:
         """Write records as one batch and apply them. After an `OSError` nothing is written and nothing changed."""
-        values = [(None, metadata_records.encode(record)) for record in records]
+        level = self._level(records)
+        values = [(None, metadata_records.encode(record, level)) for record in records]
         self._write(build_batch(values, timestamp_ms=self._clock.time_ms()))
         for record in records:
             self._image.apply(record)
+
+    def _level(self, records: Sequence[Any]) -> int:
+        """The metadata.version that holds behind `records`."""
+        levels = [record.feature_level for record in records if getattr(record, "name", None) == METADATA_VERSION]
+        return levels[-1] if levels else self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
 
     def close(self, *, clean: bool = True) -> None:
         """Flush and close the files; with `clean=False` leave them as they are."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
+from pyclient.protocol.parts import fields_of
 from pyclient.varint import decode_uvarint, encode_uvarint
 
 FRAME_VERSION: Final = 1
@@ -33,15 +34,34 @@ _CLASS_NAMES: Final[dict[int, str]] = {
 }
 """The record types that change what this broker answers; any other type stays in the log as it is."""
 
-_WRITTEN_VERSIONS: Final[dict[int, int]] = {0: 3, 3: 2, 5: 2, 17: 2}
-"""The versions that metadata.version 4.0-IV3 writes, where it is not 0."""
+_VERSIONS: Final[dict[int, tuple[tuple[int, int], ...]]] = {
+    0: ((30, 4), (17, 3), (8, 2), (7, 1)),  # registrations: log directories from 3.7, cordoned ones from 4.3
+    3: ((23, 2), (17, 1)),  # partitions: log directories from 3.7, eligible leader replicas from 4.0
+    5: ((23, 2), (17, 1)),
+    17: ((30, 3), (17, 2), (7, 1)),
+}
+"""Record type -> (metadata.version, record version that is written from there on); 0 where nothing is said."""
 
 
-def encode(record: Any) -> bytes:
-    """The bytes of a record as the metadata log keeps it."""
-    version = _WRITTEN_VERSIONS.get(record.api_key, 0)
+def version_of(api_key: int, level: int) -> int:
+    """The version that records of a type are written in at a metadata.version: a reader of that level knows it."""
+    return next((version for since, version in _VERSIONS.get(api_key, ()) if level >= since), 0)
+
+
+def encode(record: Any, level: int) -> bytes:
+    """The bytes of a record as a metadata log of that metadata.version keeps it."""
+    version = version_of(record.api_key, level)
     head = encode_uvarint(FRAME_VERSION) + encode_uvarint(record.api_key) + encode_uvarint(version)
-    return head + codec.encode(record, version)
+    return head + codec.encode(_in_version(record, version), version)
+
+
+def _in_version(record: Any, version: int) -> Any:
+    """The record without what its version cannot say: readers of that version do not miss it."""
+    cls = type(record)
+    fields = fields_of(cls)
+    if all(each.present_in(version) for each in fields):
+        return record
+    return cls(**{each.name: getattr(record, each.name) for each in fields if each.present_in(version)})
 
 
 def decode(value: bytes | memoryview) -> Any | None:

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.controller.features import FEATURES, supported
+from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION, supported
 from pyclient.broker_embedded.dispatch import SERVED, handles
 from pyclient.broker_embedded.releases import release_of
 from pyclient.errors import InvalidRequest, UnsupportedVersion
@@ -55,6 +55,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         most = release.features
         levels = {name: min(level, most[name]) for name, level in levels.items() if name in most}
         ranges = {name: (first, min(last, most[name])) for name, (first, last) in ranges.items() if name in most}
+        if METADATA_VERSION in ranges:
+            ranges[METADATA_VERSION] = release.oldest_metadata, ranges[METADATA_VERSION][1]
     return ApiVersionsResponse(
         error_code=0,
         api_keys=_api_keys(None if release is None else release.name),

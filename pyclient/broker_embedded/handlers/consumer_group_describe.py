@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
 from pyclient.errors import BrokerError, GroupIdNotFound
@@ -39,6 +40,7 @@ def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Co
     groups = []
     for group_id in request.group_ids:
         try:
+            check_consumer_protocol(context.node)
             groups.append(_describe(_find(group_id, context), operations, context))
         except BrokerError as error:
             groups.append(_refused(group_id, error))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat
 from pyclient.errors import BrokerError
@@ -26,9 +27,10 @@ _MAKES_OWN_ID: Final = 1
 
 @handles(ConsumerGroupHeartbeatRequest, versions=(0, 1))
 def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
-    """Answer with the member's epoch and, when it changed, its assignment."""
+    """Answer with the member's epoch and, when it changed, its assignment; UNSUPPORTED_VERSION where it is off."""
     groups = context.node.groups
     try:
+        check_consumer_protocol(context.node)
         answer = groups.consumer_heartbeat(
             request.group_id, _event(request, context), makes_own_id=context.version >= _MAKES_OWN_ID
         )
