@@ -21,6 +21,7 @@ from pyclient.consumer.subscription import split_by_topic
 from pyclient.errors import (
     CommitFailed,
     ConfigError,
+    IllegalGeneration,
     KafkaError,
     MalformedMessage,
     RebalanceInProgress,
@@ -44,12 +45,16 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Identity = Callable[[Iterable[TopicPartition]], tuple[int, str]]
 """Generation and member id under which these partitions may be committed; `CommitFailed` if they may not be."""
 
+LeftBehind = Callable[[int], bool]
+"""Whether the member keeps its partitions and goes on in another generation than this one."""
+
 TopicIds = Mapping[str, uuid.UUID]
 
 log = logging.getLogger(__name__)
 
 _COMMIT_BY_ID: Final = 10  # from this version on OffsetCommit names topics by their ids
 _ANYBODY: Final = (-1, "")
+_OF_ITS_GENERATION: Final = (IllegalGeneration, RebalanceInProgress)
 _DOUBTFUL: Final = (*MEMBER_GONE, RebalanceInProgress, StaleMemberEpoch)
 
 
@@ -67,6 +72,7 @@ class Committer:
         *,
         rng: Rng,
         identity: Identity | None,
+        left_behind: LeftBehind | None,
         on_moved: Callable[[], None],
         on_doubt: Callable[[], None],
         clock: Clock,
@@ -77,6 +83,7 @@ class Committer:
         self._cluster = cluster
         self._config = config
         self._identity = identity
+        self._left_behind = left_behind
         self._on_moved = on_moved
         self._on_doubt = on_doubt
         self._clock = clock
@@ -170,11 +177,16 @@ class Committer:
         refused = {partition: code for partition, code in codes.items() if code}
         if refused:
             error = self._refusal(refused, generation, member_id)
+            if isinstance(error.__cause__ or error, _OF_ITS_GENERATION) and self._has_left_behind(generation):
+                raise StaleMemberEpoch(str(error)) from error  # the next attempt is made in the next generation
             if isinstance(error.__cause__ or error, _DOUBTFUL):
                 self._on_doubt()
             if isinstance(error, (UnknownTopicOrPartition, UnknownTopicId)):
                 await self._check_existence(refused, topic_ids, error)
             raise error
+
+    def _has_left_behind(self, generation: int) -> bool:
+        return self._left_behind is not None and self._left_behind(generation)
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
         """The id of every topic as its positions were found in it; empty if one is not known.

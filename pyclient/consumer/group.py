@@ -61,6 +61,9 @@ HEARTBEATING: Final = (State.STABLE, State.REVOKING, State.RECONCILING, State.AC
 AT_REST: Final = (State.IDLE, State.OVERDUE, State.FAILED)
 """In these only the user gets things going again."""
 
+ON_THE_WAY: Final = (State.SEEKING, State.JOINING, State.SYNCING, State.WAITING)
+"""In these the member goes from one generation to the next."""
+
 COORDINATOR_GONE: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionFailed, KafkaTimeout)
 """After these the coordinator is looked up again."""
 
@@ -129,6 +132,14 @@ class Member(ABC):
                 "join again; if this happens often, poll more often (max_poll_interval_ms, max_poll_records)"
             )
         return self.generation, self.member_id
+
+    def has_left_behind(self, generation: int) -> bool:
+        """Whether the member keeps partitions, but that generation is not, or not for long, the one it has them in.
+
+        A commit that is refused for its generation then has to be made again in the next one: the coordinator has
+        begun that when the last member had joined, and this member hears of it a little later.
+        """
+        return bool(self.owned) and (self.state in ON_THE_WAY or self.generation != generation)
 
     def describe(self) -> str:
         """In words, who this is."""

@@ -58,6 +58,7 @@ class GroupSide:
             config,
             rng=rng,
             identity=self._identity,
+            left_behind=self._has_left_behind,
             on_moved=self._on_moved,
             on_doubt=lambda: self.feed(Doubted()),
             clock=clock,
@@ -122,6 +123,9 @@ class GroupSide:
                 f"because the group may have given it to another member; this one has {self._subscription.describe()}"
             )
         return identity
+
+    def _has_left_behind(self, generation: int) -> bool:
+        return self.coordinator is not None and self.coordinator.member.has_left_behind(generation)
 
     # ---- state
 
