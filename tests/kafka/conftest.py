@@ -27,12 +27,12 @@ class Cluster(NamedTuple):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here needs Kafka, and has time to start it; tests of one release run together."""
+    """Every test here needs Kafka, and has time to start it on a busy machine."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.kafka)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(240))
+                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyclient.admin import Admin, NewTopic
+from pyclient.admin import NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import BatchBuilder, Compression, decode_batch, iter_batches
 from tests.broker_embedded.groups.raw import RawConnection
@@ -22,6 +20,7 @@ from tests.interop.peers import PEERS
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 from tests.kafka.test_files import COMPLAINTS, dump
+from tests.kafka.topics import create, wait_until
 
 WITNESS = PEERS[1]
 BATCHES = 900
@@ -34,7 +33,6 @@ CONFIGS = {
     "file.delete.delay.ms": "0",
 }
 SETTINGS = {"log.cleaner.backoff.ms": "50"}
-NOT_THERE_YET = (UnknownTopicOrPartition.code, NotLeaderOrFollower.code)
 Row = tuple[int, bytes, bytes | None]
 
 
@@ -54,25 +52,16 @@ def prepared() -> Iterator[bytes]:
             sequence += count
 
 
-def _error(answer: Any) -> int:
-    code: int = answer.responses[0].partition_responses[0].error_code
-    return code
-
-
 def produce(servers: str) -> dict[bytes, bytes | None]:
     """All of them, one request each; what each key had last."""
     last: dict[bytes, bytes | None] = {}
-    with Admin(servers) as admin:
-        admin.create_topics([NewTopic("compacted", 1, 1, configs=CONFIGS)])
+    create(servers, NewTopic("compacted", 1, 1, configs=CONFIGS))
     with RawConnection(servers) as connection:
         for batch in prepared():
             data = [PartitionProduceData(index=0, records=batch)]
             topics = [TopicProduceData(name="compacted", partition_data=data)]
             request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
-            deadline = time.monotonic() + 30
-            while (code := _error(connection.ask(request, 9))) in NOT_THERE_YET and time.monotonic() < deadline:
-                time.sleep(0.05)  # between two looks: Kafka tells of a topic before its leader leads
-            assert code == 0
+            assert connection.ask(request, 9).responses[0].partition_responses[0].error_code == 0
             last |= {record.key: record.value for record in stored(batch)}
     return last
 
@@ -89,14 +78,13 @@ def records_in(folder: Path) -> list[Row]:
 
 def wait_until_clean(data_dir: Path) -> None:
     """Until all but the active segment is compacted."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def is_clean() -> bool:
         active = max(int(path.stem) for path in data_dir.glob("compacted-0/*.log"))
         checkpoint = data_dir / "cleaner-offset-checkpoint"
-        if checkpoint.exists() and f"compacted 0 {active}\n" in checkpoint.read_text():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{data_dir}: not compacted")
+        return checkpoint.exists() and f"compacted 0 {active}\n" in checkpoint.read_text()
+
+    wait_until(is_clean, f"{data_dir}: not compacted")
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,15 @@ import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from tests.consumer.consumer_faces import Diary, Faces, poll_until, shares
+from tests.kafka import topics
 from tests.kafka.runner import RealKafka, why_not
 from tests.kafka.test_consumer_rolling import Load
 from tests.kafka.tools import run
+from tests.kafka.topics import PATIENCE, wait_until
 
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 PARTITIONS = 6  # as many as `Load` writes to
-pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
@@ -56,26 +57,17 @@ def faces(kafka: RealKafka) -> Iterator[dict[str, Faces]]:
 
 def create(kafka: RealKafka, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
     """A topic whose partitions have these replicas, the leader first."""
-    with Admin(kafka.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, assignments=dict.fromkeys(range(partitions), replicas), configs=configs)])
+    assignments = dict.fromkeys(range(partitions), replicas)
+    topics.create(kafka.bootstrap_servers, NewTopic(topic, assignments=assignments, configs=configs))
 
 
 def leaders_of(kafka: RealKafka, topic: str) -> list[int]:
-    with Admin(kafka.bootstrap_servers) as admin:
-        return [partition.leader for partition in admin.describe_topics([topic])[topic].partitions]
+    return topics.leaders_of(kafka.bootstrap_servers, topic)
 
 
 def coordinator_of(kafka: RealKafka, group: str) -> int:
     with Admin(kafka.bootstrap_servers) as admin:
         return admin.describe_groups([group])[group].coordinator
-
-
-def wait_until(reached: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Asks again and again until it is so."""
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def numbers(*range_: int) -> list[bytes]:
@@ -90,7 +82,7 @@ class Reader:
         self.values: list[bytes] = []
         consumer.assign([partition])
 
-    def read_until(self, *values: bytes, seconds: float = 60) -> None:
+    def read_until(self, *values: bytes, seconds: float = PATIENCE) -> None:
         """Until just these values were read, in this order, and nothing else."""
         deadline = time.monotonic() + seconds
         while len(self.values) < len(values):
@@ -128,7 +120,7 @@ def test_a_reader_fetches_from_the_follower_in_its_rack_and_from_the_leader_whil
 
         def until_served_by(node: int, what: str) -> None:
             before = [reader.bytes_from(node) for reader in readers]
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             while any(reader.bytes_from(node) == old for reader, old in zip(readers, before, strict=True)):
                 assert time.monotonic() < deadline, what
                 more()
@@ -204,7 +196,7 @@ def write(kafka: RealKafka, topic: str, values: list[bytes]) -> None:
 
 def raised_by(consumer: Any) -> BaseException:
     """What polling raises, sooner or later; no record may come before."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     try:
         while time.monotonic() < deadline:
             assert len(consumer.poll(0.1)) == 0
@@ -230,11 +222,11 @@ class Groups:
                 self.diaries.append(Diary())
                 member.subscribe(topic, listener=self.diaries[-1])
         for made in self.members.values():
-            poll_until(made, lambda made=made: sorted(map(len, shares(made))) == [3, 3], rounds=1000)  # type: ignore[misc]
+            poll_until(made, lambda made=made: sorted(map(len, shares(made))) == [3, 3], seconds=PATIENCE)  # type: ignore[misc]
         for diary in self.diaries:
             diary.lines.clear()
 
-    def read(self, enough: Callable[[], int], seconds: float = 90) -> None:
+    def read(self, enough: Callable[[], int], seconds: float = PATIENCE) -> None:
         """Until each group has read so many records, and committed what it has read."""
         deadline = time.monotonic() + seconds
         while any(seen.total() < enough() for seen in self.seen.values()):

@@ -16,13 +16,14 @@ from tests.broker_embedded.groups.consumer.scenes import SETTINGS
 from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
 from tests.kafka import tools
 from tests.kafka.runner import RealKafka
+from tests.kafka.topics import PATIENCE
 
 NEW_PROTOCOL = ("--command-property", "group.protocol=consumer")
 
 
 def until(ask: Callable[[], str], pattern: str) -> str:
     """What the tool says as soon as it says that."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while True:
         said = ask()
         if re.search(pattern, said, re.MULTILINE):
@@ -39,7 +40,7 @@ def test_java_consumers_share_a_topic_and_are_described(tmp_path: Path, topic: s
         tools.run("console-producer", *at, "--topic", topic, stdin="".join(f"{line}\n" for line in lines))
         read = tools.run(
             "console-consumer", *at, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "200",
-            "--timeout-ms", "30000", *NEW_PROTOCOL,
+            "--timeout-ms", "90000", *NEW_PROTOCOL,
         )  # fmt: skip
         assert sorted(read.out.splitlines()) == sorted(lines)
 
@@ -64,7 +65,7 @@ def test_java_consumers_share_a_topic_and_are_described(tmp_path: Path, topic: s
             for process in running:
                 process.terminate()
             for process in running:
-                process.communicate(timeout=30)
+                process.communicate(timeout=PATIENCE)
         until(lambda: describe("--state"), rf"^{group}\s.*\sEmpty\s.*\s0$")
     for log in sorted(tmp_path.glob("__consumer_offsets-*/*.log")):
         said = tools.run("dump-log", "--offsets-decoder", "--print-data-log", "--files", str(log))

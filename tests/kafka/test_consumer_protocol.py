@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyclient import Admin, Consumer, Producer, SubscriptionPattern, TopicPartition, errors
-from pyclient import NewTopic as Topic
+from pyclient import Admin, Consumer, NewTopic, Producer, SubscriptionPattern, TopicPartition, errors
 from tests.consumer.consumer_faces import Faces, poll_until, shares
 from tests.consumer.consumer_protocol import ConsumerProtocol, group
 from tests.kafka import tools
 from tests.kafka.conftest import GIVEN, Cluster
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.topics import PATIENCE, create
 
 __all__ = ["group"]
 
@@ -54,10 +54,10 @@ def producer(cluster: Cluster) -> Iterator[Producer]:
 
 
 @pytest.fixture
-def new_topic(admin: Admin) -> Callable[..., str]:
+def new_topic(cluster: Cluster) -> Callable[..., str]:
     def make(partitions: int = 1) -> str:
         name = f"t-{uuid.uuid4().hex[:8]}"
-        admin.create_topics([Topic(name, partitions=partitions)])
+        create(cluster.bootstrap_servers, NewTopic(name, partitions=partitions))
         return name
 
     return make
@@ -101,12 +101,12 @@ def test_a_group_changes_over_one_member_after_the_other(
 
 def test_a_topic_that_comes_later_is_found_by_the_brokers_pattern(consumers: Faces, admin: Admin, group: str) -> None:
     stem = f"p-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([Topic(f"{stem}-a", 1)])
+    admin.create_topics([NewTopic(f"{stem}-a", 1)])
     consumer = consumers(group_id=group)
     consumer.subscribe(SubscriptionPattern(f"{stem}-.*"))
     poll_until([consumer], lambda: len(consumer.assignment()) == 1)
-    admin.create_topics([Topic(f"{stem}-b", 2)])
-    deadline = time.monotonic() + 60  # the broker looks again every 10 s at the earliest
+    admin.create_topics([NewTopic(f"{stem}-b", 2)])
+    deadline = time.monotonic() + PATIENCE  # the broker looks again every 10 s at the earliest
     while len(consumer.assignment()) < 3:
         assert time.monotonic() < deadline, consumer.health()
         consumer.poll(0.5)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pyclient import Admin, Consumer, Producer
-from pyclient import NewTopic as Topic
+from pyclient import Consumer, NewTopic, Producer
 from tests.consumer.consumer_faces import Diary, poll_until, shares
 from tests.kafka.runner import RealKafka
+from tests.kafka.topics import PATIENCE, create
 
 PARTITIONS = 6
 
@@ -51,14 +51,12 @@ class Load:
         return self.sent
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
     protocol: str, three_nodes: RealKafka, topic: str, group: str
 ) -> None:
     servers = three_nodes.bootstrap_servers
-    with Admin(servers) as admin:
-        admin.create_topics([Topic(topic, PARTITIONS, 3)])
+    create(servers, NewTopic(topic, PARTITIONS, 3))
     options = {"group_id": group, "group_protocol": protocol, "auto_offset_reset": "earliest"}
     diaries = Diary(), Diary()
     members = [Consumer(bootstrap_servers=servers, config=options) for _ in diaries]
@@ -75,7 +73,7 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
     try:
         for member, diary in zip(members, diaries, strict=True):
             member.subscribe(topic, listener=diary)
-        poll_until(members, lambda: sorted(map(len, shares(members))) == [3, 3], rounds=1000)
+        poll_until(members, lambda: sorted(map(len, shares(members))) == [3, 3], seconds=PATIENCE)
         for diary in diaries:
             diary.lines.clear()
         with Load(servers, topic) as load:
@@ -83,14 +81,14 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
                 for step in (three_nodes.stop, three_nodes.restart):
                     doing = threading.Thread(target=step, args=(node,))
                     doing.start()
-                    read_until(lambda doing=doing: not doing.is_alive(), 200)  # type: ignore[misc]
+                    read_until(lambda doing=doing: not doing.is_alive(), 2 * PATIENCE)  # type: ignore[misc]
                     for member in members:
                         member.commit()
                 reached = load.sent
-                read_until(lambda reached=reached: seen.total() >= reached, 60)  # type: ignore[misc]
+                read_until(lambda reached=reached: seen.total() >= reached, PATIENCE)  # type: ignore[misc]
             sent = load.stop()
         assert load.failures == []
-        read_until(lambda: seen.total() >= sent, 60)
+        read_until(lambda: seen.total() >= sent, PATIENCE)
         assert seen == Counter(b"%d" % n for n in range(sent))
         assert [diary.lines for diary in diaries] == [[], []]
     finally:

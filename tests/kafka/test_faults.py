@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pyclient import Consumer, Producer, TopicPartition
-from pyclient.admin import Admin, NewTopic
+from pyclient.admin import NewTopic
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
 from tests.kafka.runner import RealKafka
+from tests.kafka.topics import PATIENCE, create, leaders_of, wait_until
 
 PARTITIONS = 3
 BURST = 30
@@ -17,25 +17,23 @@ ENOUGH = 600  # records, so that some are sent after the disturbance, however sh
 
 
 def leader_of(kafka: RealKafka, topic: str, partition: int = 0) -> int:
-    with Admin(kafka.bootstrap_servers) as admin:
-        return admin.describe_topics([topic])[topic].partitions[partition].leader
+    return leaders_of(kafka.bootstrap_servers, topic)[partition]
 
 
 def produce_through(kafka: RealKafka, topic: str, disturb: Callable[[], None]) -> None:
     """Send numbered records until `disturb` has done its work; every one is confirmed, once and in order."""
-    with Admin(kafka.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, PARTITIONS, 3)])
+    create(kafka.bootstrap_servers, NewTopic(topic, PARTITIONS, 3))
     with ThreadPoolExecutor(1) as pool, Producer(kafka.bootstrap_servers, linger_ms=1, batch_size=1024) as producer:
         futures = [producer.send(topic, b"0", partition=0)]
-        futures[0].result(60)
+        futures[0].result(PATIENCE)
         disturbance = pool.submit(disturb)
         while not disturbance.done() or len(futures) < ENOUGH:
             for _ in range(BURST):
                 n = len(futures)
                 futures.append(producer.send(topic, b"%d" % n, partition=n % PARTITIONS))
-            futures[-2 * BURST if len(futures) > 2 * BURST else 0].result(90)
+            futures[-2 * BURST if len(futures) > 2 * BURST else 0].result(150)
         disturbance.result()
-        offsets = [future.result(90).offset for future in futures]
+        offsets = [future.result(150).offset for future in futures]
     for partition in range(PARTITIONS):
         mine = offsets[partition::PARTITIONS]
         assert mine == list(range(len(mine))), f"partition {partition}: confirmed out of order, twice, or with gaps"
@@ -48,7 +46,7 @@ def check(kafka: RealKafka, topic: str, count: int) -> None:
         consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
         read: dict[int, list[int]] = {n: [] for n in range(PARTITIONS)}
         while sum(map(len, read.values())) < count:
-            records = consumer.poll(30)
+            records = consumer.poll(PATIENCE)
             assert records, f"only {sum(map(len, read.values()))} of {count} records are there"
             for record in records:
                 read[record.partition].append(int(record.value))
@@ -80,28 +78,25 @@ def test_a_leader_that_hangs_costs_no_record_and_doubles_none(three_nodes: RealK
 
 
 def _wait_for_another_leader(kafka: RealKafka, topic: str, old: int) -> None:
-    deadline = time.monotonic() + 60
-    while leader_of(kafka, topic) in (old, -1):
-        assert time.monotonic() < deadline, f"node {old} still leads {topic}-0"
+    wait_until(lambda: leader_of(kafka, topic) not in (old, -1), f"node {old} still leads {topic}-0")
 
 
 def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: RealKafka, topic: str, group: str) -> None:
     servers = three_nodes.bootstrap_servers
-    with Admin(servers) as admin:
-        admin.create_topics([NewTopic(topic, 1, 3)])
+    create(servers, NewTopic(topic, 1, 3))
     with Producer(servers) as producer:
         for n in range(200):
             producer.send(topic, b"%d" % n)
     options = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     with Consumer(topic, bootstrap_servers=servers, **options) as consumer:
-        first = consumer.poll(60, max_records=100)
+        first = consumer.poll(PATIENCE, max_records=100)
         consumer.commit()
         victim = leader_of(three_nodes, "__consumer_offsets", _partition_of(group))
         three_nodes.kill(victim)
         try:
             rest = list(first)
             while len(rest) < 200:
-                records = consumer.poll(60)
+                records = consumer.poll(PATIENCE)
                 assert records, f"{len(rest)} of 200 records came"
                 rest += records
             consumer.commit()

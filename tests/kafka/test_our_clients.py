@@ -9,10 +9,11 @@ from collections import Counter
 import pytest
 
 from pyclient import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
-from pyclient.admin import Admin, NewTopic
+from pyclient.admin import NewTopic
 from tests.interop.peers import CODECS, PEERS, Message, Peer
-from tests.kafka import tools
+from tests.kafka import tools, topics
 from tests.kafka.conftest import Cluster
+from tests.kafka.topics import PATIENCE
 
 OURS, OTHERS = PEERS[0], PEERS[1:]
 
@@ -33,8 +34,7 @@ def messages(count: int = 300) -> list[Message]:
 
 
 def create(cluster: Cluster, topic: str, partitions: int = 1) -> None:
-    with Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, partitions, 1)])
+    topics.create(cluster.bootstrap_servers, NewTopic(topic, partitions, 1))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -66,7 +66,7 @@ def test_java_reads_what_we_write_in_every_codec(kafka: Cluster, topic: str) -> 
     shown = tools.shows(kafka.version, headers="true", key="true")
     output = tools.run(
         "console-consumer", "--bootstrap-server", kafka.bootstrap_servers, "--include", f"{topic}-.*", *shown,
-        "--from-beginning", "--max-messages", str(len(lines)), "--timeout-ms", "20000", version=kafka.version,
+        "--from-beginning", "--max-messages", str(len(lines)), "--timeout-ms", "90000", version=kafka.version,
     )  # fmt: skip
     assert Counter(output.out.splitlines()) == Counter(lines)
 
@@ -112,7 +112,7 @@ def test_two_of_ours_share_a_topic_and_javas_tools_see_it(kafka: Cluster, topic:
         Consumer(topic, bootstrap_servers=servers, client_id="one", **options) as one,
         Consumer(topic, bootstrap_servers=servers, client_id="two", **options) as two,
     ):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while {len(one.assignment()), len(two.assignment())} != {2}:
             assert time.monotonic() < deadline, f"{one!r} and {two!r} do not share"
             one.poll(0.1)
@@ -149,7 +149,7 @@ def test_the_asyncio_twins_do_the_same(kafka: Cluster, topic: str, group: str) -
         async with AsyncConsumer(topic, bootstrap_servers=servers, **options) as consumer:
             read: list[int] = []
             while len(read) < 500:
-                records = await consumer.poll(30)
+                records = await consumer.poll(PATIENCE)
                 assert records, f"only {len(read)} of 500 came"
                 read += [int(record.value) for record in records]
             await consumer.commit()

@@ -78,7 +78,7 @@ def test_console_producer_and_consumer_and_a_groups_whole_life(ours: str, versio
     produce(ours, topic, lines, version, *tools.parses(version, key="true"), "--compression-codec", "lz4")
     read = tools.run(
         "console-consumer", *at, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "500",
-        *tools.shows(version, key="true"), "--timeout-ms", "20000", version=version,
+        *tools.shows(version, key="true"), "--timeout-ms", "90000", version=version,
     )  # fmt: skip
     assert sorted(read.out.splitlines()) == sorted(lines)
 
@@ -98,7 +98,7 @@ def test_console_producer_and_consumer_and_a_groups_whole_life(ours: str, versio
     reset = ("--reset-offsets", "--to-earliest", "--execute", "--group", group, "--topic", topic)
     assert "0" in tools.run("groups", *at, *reset, version=version).out
     again = tools.run(
-        "console-consumer", *at, "--topic", topic, "--group", group, "--max-messages", "500", "--timeout-ms", "20000",
+        "console-consumer", *at, "--topic", topic, "--group", group, "--max-messages", "500", "--timeout-ms", "90000",
         version=version,
     )  # fmt: skip
     assert len(again.out.splitlines()) == 500
@@ -140,7 +140,7 @@ def test_the_perf_tools_run(ours: str, version: str, topic: str) -> None:
     ]  # fmt: skip
     for process in producers:
         assert f"{count} records sent" in tools.finish(process).out
-    read = ("--messages", str(count), "--timeout", "20000")
+    read = ("--messages", str(count), "--timeout", "90000")
     consumers = [tools.start("consumer-perf", *at, "--topic", f"{topic}-{c}", *read, version=version) for c in codecs]
     for process in consumers:
         figures = tools.finish(process).out.strip().splitlines()[-1].split(", ")

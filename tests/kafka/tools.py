@@ -10,6 +10,9 @@ from tests.kafka.jars import VERSIONS, class_path, java
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+PATIENCE: Final = 150.0
+"""Seconds that a tool may take on a busy machine; some seconds on an idle one."""
+
 _QUICK: Final = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """For processes that end soon: half the start of a JVM made for throughput."""
 
@@ -87,7 +90,7 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], *, stdin: str = "", timeout: float = 60, check: bool = True) -> Output:
+def finish(process: subprocess.Popen[str], *, stdin: str = "", timeout: float = PATIENCE, check: bool = True) -> Output:
     """Wait for a tool's end; an AssertionError with all it said if it takes too long or (with `check`) fails."""
     try:
         out, err = process.communicate(stdin, timeout)
@@ -104,7 +107,7 @@ def run(
     tool: str,
     *arguments: str,
     stdin: str = "",
-    timeout: float = 60,
+    timeout: float = PATIENCE,
     check: bool = True,
     version: str = VERSIONS[0],
 ) -> Output:
