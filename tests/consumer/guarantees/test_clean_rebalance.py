@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyclient import Producer
-from tests.consumer.consumer_faces import Diary, Faces, poll_until, read, shares, values
+from tests.consumer.consumer_faces import PATIENCE, Diary, Faces, poll_until, read, shares, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -21,13 +22,14 @@ INCREMENTAL = [f"{face}-{way}" for face in ("sync", "async") for way in ("cooper
 
 def settle(members: Sequence[Any], partitions: int, processed: Counter[bytes], sent: int) -> None:
     """Polls all in turn until they share the partitions evenly and have read everything."""
-    for _ in range(1000):
+    deadline = time.monotonic() + PATIENCE
+    while True:
         held = [len(member.assignment()) for member in members]
         if sum(held) == partitions and max(held) - min(held) <= 1 and processed.total() >= sent:
             return
+        assert time.monotonic() < deadline, (processed.total(), sent, shares(members))
         for member in members:
             processed.update(values(member.poll(0.005)))
-    raise AssertionError((processed.total(), sent, shares(members)))
 
 
 def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
