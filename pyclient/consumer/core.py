@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 from collections import deque
@@ -25,6 +26,7 @@ from pyclient.consumer.list_offsets import OffsetFinder
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.offsets import PositionFinder
 from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
+from pyclient.consumer.topic_watch import TopicWatch, describe_refusal
 from pyclient.consumer.waiting import Waiting
 from pyclient.errors import (
     ClosedError,
@@ -37,6 +39,8 @@ from pyclient.errors import (
 )
 from pyclient.net.connect import Connector
 from pyclient.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger("pyclient.consumer")
 
 _MANY_ERRORS: Final = 16
 
@@ -77,7 +81,8 @@ class ConsumerCore:
             connector=connector,
             allow_auto_topic_creation=config.allow_auto_create_topics,
         )
-        self.waiting = Waiting(self.cluster.describe_failures)
+        self.topic_watch = TopicWatch(may_be_created=config.allow_auto_create_topics)
+        self.waiting = Waiting(self._describe_failures)
         self.metrics = ConsumerMetrics()
         self.finder = OffsetFinder(self.cluster, config, clock=clock, rng=rng)
         self.group = GroupSide(
@@ -209,6 +214,7 @@ class ConsumerCore:
             self._assign_everything(metadata)
         else:
             self.group.note_metadata(metadata, matched=matched)
+        self._watch_topics(metadata)
         self._changed(self._topic_errors(metadata))
 
     def _note_leaders(self, metadata: ClusterMetadata) -> None:
@@ -221,12 +227,23 @@ class ConsumerCore:
     def _topic_errors(self, metadata: ClusterMetadata) -> list[KafkaError]:
         """What waiting cannot help: topics that may not be read, or cannot exist."""
         wanted = {*self.subscription.topics, *(partition.topic for partition in self.subscription.assignment())}
-        codes = {topic: metadata.topics[topic].error_code for topic in wanted if topic in metadata.topics}
+        infos = [metadata.topics[topic] for topic in wanted if topic in metadata.topics]
         return [
-            from_code(code, f"topic {topic!r} cannot be read")
-            for topic, code in codes.items()
-            if code and not for_code(code).retriable
+            from_code(info.error_code, describe_refusal(info))
+            for info in infos
+            if info.error_code and not for_code(info.error_code).retriable
         ]
+
+    def _watch_topics(self, metadata: ClusterMetadata) -> None:
+        """Topics that are not there are no error, but said once: the name may be mistyped."""
+        assigned = self.subscription.assignment()
+        wanted = dict.fromkeys([*self.subscription.topics, *(topic for topic, _ in assigned)])
+        pattern = self.subscription.pattern.pattern if self.subscription.pattern is not None else None
+        for text in self.topic_watch.look(metadata, wanted, assigned, self.clock.monotonic(), pattern=pattern):
+            log.warning("%s", text)
+
+    def _describe_failures(self) -> str:
+        return "; ".join(filter(None, [*self.topic_watch.problems.values(), self.cluster.describe_failures()]))
 
     def _assign_everything(self, metadata: ClusterMetadata) -> None:
         """Without a group, a subscription means every partition of its topics."""
@@ -396,6 +413,7 @@ class ConsumerCore:
                 "last_failures": dict(cluster.last_failures),
                 **self.group.health(),
                 "subscription": sorted(self.subscription.topics),
+                "topic_errors": dict(self.topic_watch.problems),
                 "assignment": sorted(map(str, self.subscription.assignment())),
                 "lag": {
                     str(state.topic_partition): state.lag(read_committed=self.config.read_committed)

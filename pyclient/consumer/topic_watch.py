@@ -1,0 +1,102 @@
+"""Topics and partitions that a consumer should read and that are not there: told once each, kept for `health()`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pyclient.cluster.metadata import ClusterMetadata, TopicInfo
+from pyclient.errors import TopicAuthorizationFailed, UnknownTopicOrPartition, for_code
+from pyclient.types import TopicPartition
+
+_MAY_BE_CREATED: Final = 1.0  # seconds: a broker that creates topics on demand says "unknown" while it does so
+
+
+class TopicWatch:
+    """What is wrong with the topics that are wanted, by each new picture of the cluster.
+
+    A topic that does not exist is no error of a poll, since it may be created any time; but as a mistyped name looks
+    just so, it is told of. With `may_be_created` a topic has a second to come into being before it is. Times are
+    monotonic seconds.
+    """
+
+    def __init__(self, *, may_be_created: bool) -> None:
+        self.problems: Mapping[str, str] = MappingProxyType({})
+        """What is wrong now, by the name of a topic or partition."""
+        self._patience = _MAY_BE_CREATED if may_be_created else 0.0
+        self._missing_since: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._raised: set[str] = set()  # by the poll, which says enough
+
+    def look(
+        self,
+        metadata: ClusterMetadata,
+        topics: Collection[str],
+        partitions: Iterable[TopicPartition],
+        now: float,
+        *,
+        pattern: str | None = None,
+    ) -> list[str]:
+        """Takes new metadata, with the topics and the assigned partitions that are wanted; what is to be logged.
+
+        `topics` may be those that a `pattern` matches.
+        """
+        problems = {**self._of_topics(metadata, topics, now), **_of_partitions(metadata, partitions)}
+        if pattern is not None and not topics:
+            problems[f"pattern {pattern}"] = (
+                f"no topic matches the pattern {pattern!r}, which has to match a whole name; the cluster shows "
+                f"{len(metadata.topics)} topics"
+            )
+        there = {name for name in self._told if (info := metadata.topics.get(name)) is not None and info.partitions}
+        news = [text for name, text in problems.items() if name not in self._told - there and name not in self._raised]
+        self._told = (self._told - there) | problems.keys()
+        self.problems = MappingProxyType(problems)
+        return news
+
+    def _of_topics(self, metadata: ClusterMetadata, topics: Iterable[str], now: float) -> dict[str, str]:
+        problems: dict[str, str] = {}
+        missing_since: dict[str, float] = {}
+        self._raised = set()
+        for name in topics:
+            info = metadata.topics.get(name)
+            if info is None or not info.error_code:
+                continue
+            if info.error_code == UnknownTopicOrPartition.code:
+                missing_since[name] = self._missing_since.get(name, now)
+                if now - missing_since[name] >= self._patience:
+                    problems[name] = describe_missing(name)
+            elif not for_code(info.error_code).retriable:
+                problems[name] = describe_refusal(info)
+                self._raised.add(name)
+        self._missing_since = missing_since
+        return problems
+
+
+def _of_partitions(metadata: ClusterMetadata, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+    problems = {}
+    for partition in partitions:
+        count = metadata.partition_count(partition.topic)
+        if count is not None and partition.partition >= count:
+            problems[str(partition)] = (
+                f"topic {partition.topic!r} has {count} partitions and no number {partition.partition}: nothing can be "
+                "read from it until there are more"
+            )
+    return problems
+
+
+def describe_missing(name: str) -> str:
+    """What to say of a topic that the cluster does not know."""
+    return (
+        f"topic {name!r} does not exist in the cluster: check its name, or create it; it is read as soon as it is there"
+    )
+
+
+def describe_refusal(info: TopicInfo) -> str:
+    """What to say of a topic that cannot be read, however long one waits."""
+    if info.error_code == TopicAuthorizationFailed.code:
+        return (
+            f"topic {info.name!r} may not be read: grant this client's principal Describe and Read on it, "
+            "or leave it out"
+        )
+    return f"topic {info.name!r} cannot be read"

@@ -1,0 +1,134 @@
+"""Topics that are not there, may not be read, or are mistyped: said once, kept in `health()`, and waited for."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from consumer_faces import Faces, read, values
+
+from pyclient import Admin, NewTopic, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.cluster.metadata import ClusterMetadata, PartitionInfo, TopicInfo
+from pyclient.consumer.topic_watch import TopicWatch
+from pyclient.types import TopicPartition
+
+Produce = Callable[..., None]
+
+
+def picture(**topics: int) -> ClusterMetadata:
+    """Topics with so many partitions, or with an error code below 0."""
+    infos = {
+        name: TopicInfo(
+            name,
+            uuid.UUID(int=1),
+            tuple(PartitionInfo(number, 1) for number in range(max(0, what))),
+            error_code=max(0, -what),
+        )
+        for name, what in topics.items()
+    }
+    return ClusterMetadata("c", 1, MappingProxyType({}), MappingProxyType(infos), 0.0)
+
+
+UNKNOWN, DENIED, NO_LEADER = -errors.UnknownTopicOrPartition.code, -errors.TopicAuthorizationFailed.code, -5
+
+
+def test_a_missing_topic_is_told_once_and_again_only_after_it_was_there() -> None:
+    watch = TopicWatch(may_be_created=False)
+    told = [
+        watch.look(picture(t=what), ["t"], [], now)
+        for now, what in enumerate([UNKNOWN, UNKNOWN, NO_LEADER, UNKNOWN, 1, UNKNOWN, UNKNOWN])
+    ]
+    assert [len(news) for news in told] == [1, 0, 0, 0, 0, 1, 0]
+    assert "'t' does not exist" in told[0][0]
+    assert "check its name, or create it" in watch.problems["t"]
+    assert watch.look(picture(t=1), ["t"], [], 10) == []
+    assert watch.problems == {}
+
+
+def test_a_topic_that_the_broker_may_create_has_a_second_to_come() -> None:
+    watch = TopicWatch(may_be_created=True)
+    times = [10.0, 10.1, 10.9, 11.0, 11.5]
+    assert [len(watch.look(picture(t=UNKNOWN), ["t"], [], now)) for now in times] == [0, 0, 0, 1, 0]
+
+
+def test_what_nobody_wants_or_what_is_on_its_way_is_no_problem() -> None:
+    watch = TopicWatch(may_be_created=False)
+    assert watch.look(picture(t=NO_LEADER, other=UNKNOWN), ["t", "not-asked-yet"], [], 0) == []
+    assert watch.problems == {}
+
+
+def test_a_partition_that_a_topic_does_not_have_is_told() -> None:
+    watch = TopicWatch(may_be_created=False)
+    (text,) = watch.look(picture(t=2), ["t"], [TopicPartition("t", 1), TopicPartition("t", 2)], 0)
+    assert "has 2 partitions and no number 2" in text
+    assert list(watch.problems) == ["t-2"]
+    assert watch.look(picture(t=2), ["t"], [TopicPartition("t", 2)], 1) == []
+    assert watch.look(picture(t=3), ["t"], [TopicPartition("t", 2)], 2) == []
+    assert watch.problems == {}
+
+
+def test_a_topic_that_may_not_be_read_is_in_health_and_left_to_the_poll() -> None:
+    watch = TopicWatch(may_be_created=False)
+    assert watch.look(picture(t=DENIED), ["t"], [], 0) == []
+    assert "grant" in watch.problems["t"]
+
+
+def test_a_pattern_that_matches_nothing_is_told_once() -> None:
+    watch = TopicWatch(may_be_created=True)
+    told = [watch.look(picture(a=1, b=1), [], [], now, pattern="x.*") for now in range(3)]
+    assert [len(news) for news in told] == [1, 0, 0]
+    assert "'x.*'" in told[0][0]
+    assert "shows 2 topics" in told[0][0]
+    assert watch.look(picture(a=1, b=1), ["a"], [], 3, pattern="a") == []
+    assert watch.problems == {}
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    records = [record for record in caplog.records if record.name == "pyclient.consumer"]
+    return [record.getMessage() for record in records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize("how", ["group", "alone", "assigned"])
+def test_a_mistyped_topic_is_warned_of_and_read_once_it_is_there(
+    how: str, consumers: Faces, admin: Admin, produce: Produce, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = f"later-{uuid.uuid4().hex[:8]}"
+    group: dict[str, Any] = {"group_id": f"g-{topic}"} if how == "group" else {}
+    consumer = consumers(allow_auto_create_topics=False, metadata_max_age_ms=50, **group)
+    if how == "assigned":
+        consumer.assign([(topic, 0)])
+    else:
+        consumer.subscribe(topic)
+    for _ in range(100):
+        assert len(consumer.poll(0.1)) == 0  # goes on
+        if consumer.health()["topic_errors"]:
+            break
+    assert len(consumer.poll(0.3)) == 0
+    assert list(consumer.health()["topic_errors"]) == [topic]
+    with pytest.raises((errors.KafkaTimeout, errors.NotAssigned)) as caught:
+        consumer.position((topic, 0), timeout=0.1)
+    assert how != "assigned" or f"topic '{topic}' does not exist" in str(caught.value)
+    admin.create_topics([NewTopic(topic)])
+    produce(topic, b"x")
+    assert values(read(consumer, 1)) == [b"x"]
+    assert consumer.health()["topic_errors"] == {}
+    said = [text for text in warnings_of(caplog) if topic in text]
+    assert [text.partition(":")[0] for text in said] == [f"topic '{topic}' does not exist in the cluster"]
+
+
+def test_a_topic_that_may_not_be_read_is_raised_by_the_poll(
+    consumers: Faces, cluster: EmbeddedCluster, produce: Produce, admin: Admin
+) -> None:
+    topic = f"denied-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic)])
+    with cluster.faults.fail("Metadata", errors.TopicAuthorizationFailed, times=None, topic=topic):
+        consumer = consumers(topic)
+        with pytest.raises(errors.TopicAuthorizationFailed, match=rf"'{topic}' may not be read: grant"):
+            for _ in range(100):
+                consumer.poll(0.1)
+        assert "grant" in consumer.health()["topic_errors"][topic]
