@@ -22,7 +22,7 @@ def servers() -> Iterator[str]:
         with Consumer(
             "orders", bootstrap_servers=cluster.bootstrap_servers, group_id="billing", auto_offset_reset="earliest"
         ) as consumer:
-            while not len(consumer.poll(timeout=10, max_records=4)):
+            while not len(consumer.poll(timeout=30, max_records=4)):
                 pass
             consumer.commit()
         yield cluster.bootstrap_servers

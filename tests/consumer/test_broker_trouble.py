@@ -117,7 +117,7 @@ def test_a_damaged_batch_is_raised_with_its_place_and_can_be_skipped(
     assert values(read(consumer, 2)) == [b"good-0", b"good-1"]
     for _ in range(2):
         with pytest.raises(errors.CorruptBatch, match="CRC") as caught:
-            consumer.poll(5)
+            consumer.poll(30)
         assert consumer.position(partition) == 2
     assert (caught.value.offset, caught.value.next_offset) == (2, 4)
     consumer.seek(partition, caught.value.next_offset)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, read, values
+from consumer_faces import Faces, partitions, poll_until, read, values
 
 from pyclient import errors
 from pyclient.types import OffsetAndMetadata
@@ -48,7 +48,7 @@ def test_a_commit_stores_the_positions_and_the_next_consumer_goes_on_there(
     read(consumer, 3)
     consumer.close()
     again = consumers(topic, group_id=group)
-    assert values(again.poll(5, max_records=1)) == [b"4"]
+    assert values(again.poll(30, max_records=1)) == [b"4"]
 
 
 def test_offsets_and_metadata_of_ones_own_are_stored(consumers: Faces, topic: str, group: str) -> None:
@@ -64,8 +64,8 @@ def test_offsets_and_metadata_of_ones_own_are_stored(consumers: Faces, topic: st
 
 def test_the_next_offsets_of_records_can_be_committed(consumers: Faces, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
-    records = consumer.poll(5, max_records=6)
-    consumer.poll(5, max_records=1)
+    records = consumer.poll(30, max_records=6)
+    consumer.poll(30, max_records=1)
     consumer.commit(records.next_offsets())
     assert consumer.committed([(topic, 0)])[(topic, 0)].offset == 6
 
@@ -85,10 +85,7 @@ def test_an_asynchronous_commit_calls_back_in_a_later_poll(consumers: Faces, top
     outcomes: list[Any] = []
     consumer.commit_async(callback=lambda offsets, error: outcomes.append((offsets[(topic, 0)].offset, error)))
     assert outcomes == []
-    for _ in range(100):
-        consumer.poll(0.05, max_records=1)
-        if outcomes:
-            break
+    poll_until([consumer], lambda: bool(outcomes))
     assert outcomes == [(2, None)]
 
 
@@ -111,15 +108,15 @@ def test_auto_commit_commits_only_what_earlier_polls_returned(consumers: Faces, 
     read(consumer, 3)
     watcher = consumers(group_id=group, enable_auto_commit=False)
     for expected in (4, 5, 6):
-        assert len(consumer.poll(5, max_records=1)) == 1
+        assert len(consumer.poll(30, max_records=1)) == 1
         offset = watcher.committed([(topic, 0)])[(topic, 0)]
         assert offset is None or offset.offset < expected
-    for _ in range(200):
-        consumer.poll(0.02, max_records=1)
+
+    def all_are_committed() -> bool:
         offset = watcher.committed([(topic, 0)])[(topic, 0)]
-        if offset is not None and offset.offset == 10:
-            break
-    assert watcher.committed([(topic, 0)])[(topic, 0)].offset == 10
+        return offset is not None and offset.offset == 10
+
+    poll_until([consumer], all_are_committed)
 
 
 def test_closing_commits_what_was_polled(consumers: Faces, topic: str, group: str) -> None:
@@ -140,7 +137,7 @@ def test_leaving_a_loop_and_closing_commits_up_to_the_record_in_hand(consumers: 
 def test_an_exception_leaves_out_what_the_last_poll_returned(consumers: Faces, topic: str, group: str) -> None:
     with pytest.raises(RuntimeError, match="while processing"), consumers(topic, group_id=group) as consumer:
         read(consumer, 3)
-        consumer.poll(5, max_records=2)
+        consumer.poll(30, max_records=2)
         raise RuntimeError("while processing")
     assert committed(consumers, group, topic) == 3
 
@@ -159,7 +156,7 @@ def test_assigned_partitions_with_a_group_commit_without_membership(consumers: F
     consumer.close()
     again = consumers(group_id=group)
     again.assign(partitions(topic, 0))
-    assert values(again.poll(5, max_records=1)) == [b"4"]
+    assert values(again.poll(30, max_records=1)) == [b"4"]
 
 
 def test_without_a_group_there_is_nothing_to_commit_to(consumers: Faces, topic: str) -> None:

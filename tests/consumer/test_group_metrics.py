@@ -73,10 +73,6 @@ def test_health_and_numbers_of_a_member_are_what_happened(
     assert "commit" not in consumer.health()["last_errors"]
     assert consumer.raw._core.group.metrics()["commits_failed"] == 1
     other = consumers(topic, group_id=group, group_protocol=protocol, enable_auto_commit=False)
-    for _ in range(200):  # the first one's user is at work
-        other.poll(0.02)
-        if consumer.health()["group_waits_for_poll"]:
-            break
-    assert consumer.health()["group_waits_for_poll"]
+    poll_until([other], lambda: consumer.health()["group_waits_for_poll"])  # the first one's user is at work
     assert consumer.health()["group_state"] in ("revoking", "reconciling")
     poll_until([consumer, other], lambda: sorted(map(len, shares([consumer, other]))) == [1, 1])

@@ -46,7 +46,7 @@ def test_a_wakeup_from_another_thread_ends_a_poll(consumers: Faces, new_topic: N
     with soon(consumer.wakeup), pytest.raises(errors.Wakeup):
         consumer.poll(60)
     produce(topic, b"x")
-    assert values(consumer.poll(10)) == [b"x"]
+    assert values(consumer.poll(30)) == [b"x"]
 
 
 def test_a_wakeup_that_comes_early_ends_the_next_wait_and_only_that(consumers: Faces, new_topic: NewTopic) -> None:
@@ -134,7 +134,7 @@ def test_cancelling_a_poll_loses_no_record(cluster: EmbeddedCluster, new_topic: 
         async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign(partitions(topic, 0))
             for pause in [0, 0, 0.001, 0.002, 0.005, 0.01] * 20:
-                task = asyncio.create_task(consumer.poll(5, max_records=3))
+                task = asyncio.create_task(consumer.poll(30, max_records=3))
                 await asyncio.sleep(pause)
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -142,7 +142,7 @@ def test_cancelling_a_poll_loses_no_record(cluster: EmbeddedCluster, new_topic: 
                 if len(seen) == 50:
                     break
             while len(seen) < 50:
-                seen += [record.value for record in await consumer.poll(5)]
+                seen += [record.value for record in await consumer.poll(30)]
         return seen
 
     assert asyncio.run(main()) == [b"%d" % n for n in range(50)]
@@ -186,7 +186,7 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
             os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         produce(topic, b"x")
-        assert values(consumer.poll(10)) == [b"x"]
+        assert values(consumer.poll(30)) == [b"x"]
 
 
 def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
@@ -198,8 +198,8 @@ def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
         "from pyclient import Consumer\n"
         f"c = Consumer({topic!r}, bootstrap_servers={cluster.bootstrap_servers!r}, group_id={group!r},"
         " auto_offset_reset='earliest')\n"
-        "while not c.poll(5, max_records=1): pass\n"
-        "while not c.poll(5, max_records=1): pass\n"
+        "while not c.poll(30, max_records=1): pass\n"
+        "while not c.poll(30, max_records=1): pass\n"
     )
     done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -261,7 +261,7 @@ def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_
 def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
     consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
-        consumer.poll(0.2)
+        consumer.poll(1)  # enough for a busy machine to find out
     assert len(consumer.poll(0)) == 0  # nothing was waited for, so nothing is missed
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
         consumer.end_offsets([("t", 0)], timeout=0.2)
@@ -271,7 +271,7 @@ def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
 
 
 def test_iterating_over_a_cluster_that_cannot_be_reached_ends_with_the_reason(consumers: Faces) -> None:
-    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=300)
+    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=1000)
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
         next(iter(consumer))
 
@@ -294,7 +294,7 @@ def test_a_port_that_speaks_http_is_told_apart(consumers: Faces) -> None:
         try:
             consumer = consumers("t", bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
             with pytest.raises(errors.KafkaTimeout, match="HTTP"):
-                consumer.poll(0.5)
+                consumer.poll(2)
         finally:
             stop.set()
             thread.join()

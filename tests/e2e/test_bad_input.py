@@ -59,7 +59,7 @@ def everything_read(servers: str, topic: str) -> list[bytes | None]:
         end = consumer.end_offsets([partition])[partition]
         values: list[bytes | None] = []
         while consumer.position(partition) < end:
-            values += [record.value for record in consumer.poll(timeout=10)]
+            values += [record.value for record in consumer.poll(timeout=30)]
         return values
 
 

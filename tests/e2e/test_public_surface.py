@@ -127,7 +127,7 @@ def test_a_serialization_serves_both_ways_as_it_is(name: str, kafka_cluster: Emb
         ) as consumer,
     ):
         producer.send(kafka_topic, "välue", key="këy").result(10)
-        (record,) = consumer.poll(timeout=10)
+        (record,) = consumer.poll(timeout=30)
         assert (record.key, record.value) == ("këy", "välue")
 
 
@@ -164,7 +164,7 @@ assert reading.wait(30)
     assert (ended.returncode, ended.stderr) == (0, "")
     options: dict[str, Any] = {"group_id": "background", "auto_offset_reset": "earliest", "session_timeout_ms": 30_000}
     with Consumer("background", bootstrap_servers=servers, **options) as next_one:
-        assert next_one.poll(timeout=20), "the group waits for a member that is gone"
+        assert next_one.poll(timeout=30), "the group waits for a member that is gone"
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
@@ -218,7 +218,7 @@ with EmbeddedCluster(processes=True) as cluster:
         producer.send("topic", b"value").result(10)
     options = {"group_id": "group", "auto_offset_reset": "earliest"}
     consumer = Consumer("topic", bootstrap_servers=cluster.bootstrap_servers, **options)
-    assert len(consumer.poll(timeout=20)) == 1
+    assert len(consumer.poll(timeout=30)) == 1
     main = threading.get_ident()
     committing = consumer._core.committer.commit
     def commit(*arguments):

@@ -74,7 +74,7 @@ class Pyclient:
     def _take(consumer: Any, count: int) -> list[Message]:
         messages: list[Message] = []
         while len(messages) < count:
-            records = consumer.poll(timeout=20, max_records=count - len(messages))
+            records = consumer.poll(timeout=60, max_records=count - len(messages))
             assert records, f"only {len(messages)} of {count} records came"
             messages += [Message(r.key, r.value, r.headers, r.timestamp_ms) for r in records]
         return messages
@@ -100,7 +100,7 @@ class Confluent:
                 partition=0,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert not failed
 
     def consume(self, servers: str, topic: str, count: int) -> list[Message]:
@@ -137,7 +137,7 @@ class Confluent:
 
         consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
         try:
-            offset = consumer.committed([TopicPartition(topic, 0)], timeout=20)[0].offset
+            offset = consumer.committed([TopicPartition(topic, 0)], timeout=60)[0].offset
         finally:
             consumer.close()
         return None if offset < 0 else offset
@@ -146,7 +146,7 @@ class Confluent:
     def _take(consumer: Any, count: int) -> list[Message]:
         messages: list[Message] = []
         while len(messages) < count:
-            found = consumer.consume(count - len(messages), timeout=20)
+            found = consumer.consume(count - len(messages), timeout=60)
             assert found, f"only {len(messages)} of {count} records came"
             for m in found:
                 assert m.error() is None, m.error()
@@ -165,7 +165,7 @@ class KafkaPython:
         try:
             futures = [producer.send(topic, m.value, m.key, list(m.headers), 0, m.timestamp_ms) for m in messages]
             for future in futures:
-                future.get(30)
+                future.get(60)
         finally:
             producer.close(5)
 
@@ -210,7 +210,7 @@ class KafkaPython:
     def _take(consumer: Any, count: int) -> list[Message]:
         messages: list[Message] = []
         while len(messages) < count:
-            found = consumer.poll(timeout_ms=20_000, max_records=count - len(messages))
+            found = consumer.poll(timeout_ms=60_000, max_records=count - len(messages))
             assert found, f"only {len(messages)} of {count} records came"
             for records in found.values():
                 messages += [Message(r.key, r.value, tuple(map(tuple, r.headers)), r.timestamp) for r in records]
@@ -279,7 +279,7 @@ class Aiokafka:
     async def _take(consumer: Any, count: int) -> list[Message]:
         messages: list[Message] = []
         while len(messages) < count:
-            found = await consumer.getmany(timeout_ms=20_000, max_records=count - len(messages))
+            found = await consumer.getmany(timeout_ms=60_000, max_records=count - len(messages))
             assert found, f"only {len(messages)} of {count} records came"
             for records in found.values():
                 messages += [Message(r.key, r.value, tuple(r.headers), r.timestamp) for r in records]

@@ -67,7 +67,7 @@ def test_what_a_consumer_gives_as_arrow_can_be_sent_on(make, cluster, topic, log
     with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         parts, count = [], 0
         while count < 100:
-            parts.append(consumer.poll(20).to_arrow())
+            parts.append(consumer.poll(30).to_arrow())
             count += parts[-1].num_rows
     table, before = pa.concat_tables(parts), rows(log)
     other = make(**options)
@@ -79,7 +79,7 @@ def test_what_a_consumer_gives_as_arrow_can_be_sent_on(make, cluster, topic, log
     ) as consumer:
         found = {partition: [] for partition in before}
         while sum(map(len, found.values())) < 100:
-            for r in consumer.poll(20):
+            for r in consumer.poll(30):
                 found[r.partition].append((r.timestamp_ms, r.key, r.value, list(r.headers or ())))
     assert found == before
 

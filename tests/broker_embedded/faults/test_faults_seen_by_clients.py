@@ -140,7 +140,7 @@ def test_a_consumer_of_ours_gets_over_it(cluster: EmbeddedCluster, api: str, kin
     ) as consumer:
         records: list[Any] = []
         while not records:
-            records = list(consumer.poll(timeout=10))
+            records = list(consumer.poll(timeout=30))
     assert [record.value for record in records] == [b"value"]
     assert fault.hits() == 1
 
@@ -154,7 +154,7 @@ def test_a_commit_that_fails_for_one_partition_is_told(cluster: EmbeddedCluster)
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     ) as consumer:
-        while not list(consumer.poll(timeout=10)):
+        while not list(consumer.poll(timeout=30)):
             pass
         with cluster.faults.fail("OffsetCommit", errors.OffsetMetadataTooLarge, group="committing", partition=0):
             with pytest.raises(errors.OffsetMetadataTooLarge):

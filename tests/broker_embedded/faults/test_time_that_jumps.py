@@ -128,7 +128,7 @@ def test_a_compacted_topic_is_compacted_on_command(connect: Any, processes: bool
         assert cluster.compact_now("prices") >= 1
         with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("prices", 0)])
-            seen = [(each.offset, each.value) for each in consumer.poll(timeout=10)]
+            seen = [(each.offset, each.value) for each in consumer.poll(timeout=30)]
         assert seen == [(9, b"9")]
 
 

@@ -35,7 +35,7 @@ def read(servers: str, end: int) -> list[tuple[bytes, bytes]]:
     found = []
     with Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         while not found or found[-1][0] < end - 1:
-            found += [(record.offset, record.key, record.value) for record in consumer.poll(timeout=5)]
+            found += [(record.offset, record.key, record.value) for record in consumer.poll(timeout=30)]
     return [(key, value) for _, key, value in found]
 
 

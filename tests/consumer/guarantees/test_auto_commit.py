@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.consumer.consumer_faces import Faces, partitions
+from tests.consumer.consumer_faces import Faces, partitions, poll_until
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -21,7 +21,7 @@ def test_what_is_committed_never_passes_the_end_of_the_poll_before_the_last(
     consumer = consumers(topic, group_id=group, auto_commit_interval_ms=0)
     ends, grown = [0, 0], 0
     while ends[-1] < 100:
-        records = consumer.poll(5, max_records=rng.randint(1, 9))
+        records = consumer.poll(30, max_records=rng.randint(1, 9))
         if len(records):
             ends.append(records[-1].offset + 1)
         found = consumer.committed([partition])[partition]
@@ -29,9 +29,9 @@ def test_what_is_committed_never_passes_the_end_of_the_poll_before_the_last(
         assert committed <= ends[-2]
         grown += committed > 0
     assert grown
-    for _ in range(100):  # the next polls commit the rest
-        consumer.poll(0.02)
+
+    def all_are_committed() -> bool:
         found = consumer.committed([partition])[partition]
-        if found is not None and found.offset == 100:
-            return
-    raise AssertionError(found)
+        return found is not None and found.offset == 100
+
+    poll_until([consumer], all_are_committed)  # the next polls commit the rest

@@ -74,7 +74,7 @@ def test_ctrl_c_at_any_moment_of_close_closes_all_the_same(
                 group_protocol=protocol,
                 auto_offset_reset="earliest",
             )
-            while len(consumer.poll(5)) == 0:
+            while len(consumer.poll(30)) == 0:
                 pass
             interrupter.during(consumer.close)
             consumer.close()
@@ -109,7 +109,7 @@ def test_cancelling_at_any_moment_loses_no_position(
                 if round_ % 3 == 2:
                     await at_random(consumer.commit())
                     continue
-                records = await at_random(consumer.poll(5 if done < 30 else 0.02, max_records=1))
+                records = await at_random(consumer.poll(30 if done < 30 else 0.02, max_records=1))
                 if records is None:
                     cancelled += 1
                     assert await consumer.position(partition) in (done, done + 1)

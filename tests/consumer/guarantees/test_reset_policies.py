@@ -10,7 +10,7 @@ import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, read
+from tests.consumer.consumer_faces import Faces, poll_until, read
 
 FIRST, END = 4, 10  # of what is left of the log
 HOUR_MS = 3_600_000
@@ -69,11 +69,7 @@ def test_a_position_that_is_not_in_the_log_goes_where_the_policy_says(
         records = read(consumer, END - wanted)
         assert [record.offset for record in records] == list(range(wanted, END))
         return
-    for _ in range(100):
-        assert len(consumer.poll(0.05)) == 0
-        if consumer.position(log) == wanted:
-            return
-    raise AssertionError(f"the position is {consumer.position(log)}, not {wanted}")
+    assert poll_until([consumer], lambda: consumer.position(log) == wanted) == []
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -82,8 +78,7 @@ def test_without_a_policy_the_user_is_told_and_decides(consumers: Faces, log: To
     wanted = errors.NoOffsetForPartition if situation == "missing" else errors.OffsetOutOfRange
     for _ in range(2):
         with pytest.raises(wanted, match=str(log)):
-            for _ in range(100):
-                consumer.poll(0.05)
+            poll_until([consumer], lambda: False)
     consumer.seek(log, FIRST)
     assert [record.offset for record in read(consumer, END - FIRST)] == list(range(FIRST, END))
 
