@@ -1,0 +1,20 @@
+"""Options: what a client can be told, stated once as typed fields, read from keywords and Kafka-style dictionaries."""
+
+from __future__ import annotations
+
+from pyclient.config.addresses import format_address, parse_address
+from pyclient.config.client import ClientConfig, ClientOptions
+from pyclient.config.options import Option, Spec, option, options_of
+from pyclient.config.resolving import resolve
+
+__all__ = [
+    "ClientConfig",
+    "ClientOptions",
+    "Option",
+    "Spec",
+    "format_address",
+    "option",
+    "options_of",
+    "parse_address",
+    "resolve",
+]

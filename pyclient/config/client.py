@@ -1,0 +1,171 @@
+"""The options that every client has."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+from pyclient.config.addresses import addresses
+from pyclient.config.options import option, options_of
+from pyclient.errors import ConfigError
+
+_TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or a whole ssl_context"
+_NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() tells a client's state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """The options that every client has. Names, units and defaults are Kafka's, with `_` for `.`."""
+
+    not_supported: ClassVar[Mapping[str, str]] = {
+        "sasl_mechanism": "SASL is not supported yet",
+        "sasl_mechanisms": "SASL is not supported yet",
+        "sasl_username": "SASL is not supported yet",
+        "sasl_password": "SASL is not supported yet",
+        "sasl_plain_username": "SASL is not supported yet",
+        "sasl_plain_password": "SASL is not supported yet",
+        "sasl_jaas_config": "SASL is not supported yet",
+        "ssl_truststore_location": _TLS_BY_PEM,
+        "ssl_truststore_password": _TLS_BY_PEM,
+        "ssl_truststore_type": _TLS_BY_PEM,
+        "ssl_truststore_certificates": _TLS_BY_PEM,
+        "ssl_keystore_location": _TLS_BY_PEM,
+        "ssl_keystore_password": _TLS_BY_PEM,
+        "ssl_keystore_type": _TLS_BY_PEM,
+        "ssl_keystore_key": _TLS_BY_PEM,
+        "ssl_keystore_certificate_chain": _TLS_BY_PEM,
+        "ssl_endpoint_identification_algorithm": "use ssl_check_hostname=False to accept any host name",
+        "ssl_protocol": "set it in an ssl_context of your own",
+        "ssl_enabled_protocols": "set it in an ssl_context of your own",
+        "ssl_cipher_suites": "set it in an ssl_context of your own",
+        "metric_reporters": _NO_METRICS_PLUGINS,
+        "metrics_num_samples": _NO_METRICS_PLUGINS,
+        "metrics_recording_level": _NO_METRICS_PLUGINS,
+        "metrics_sample_window_ms": _NO_METRICS_PLUGINS,
+        "enable_metrics_push": "pyclient sends no telemetry, so there is nothing to turn off",
+        "interceptor_classes": "there are no interceptors; wrap the call instead",
+        "client_dns_lookup": "every address a name resolves to is tried (Kafka's use_all_dns_ips)",
+        "socket_connection_setup_timeout_max_ms": "every attempt has socket_connection_setup_timeout_ms",
+        "metadata_recovery_strategy": "the bootstrap addresses are always tried again (Kafka's rebootstrap)",
+        "metadata_recovery_rebootstrap_trigger_ms": "the bootstrap addresses are tried as soon as no node answers",
+        "enable_ssl_certificate_verification": "give an ssl_context that does not verify",
+        "security_providers": "this is an option of the Java runtime",
+        "config_providers": "pass values, or read them from os.environ",
+    }
+    """Kafka options that are refused, and what to do instead. A subclass may extend it."""
+
+    bootstrap_servers: tuple[str, ...] = option(
+        (),
+        doc="Where to begin: some brokers' addresses, 'host:port,host:port' or a list. The others are found from them.",
+        convert=addresses,
+        allowed="'host:port', several with commas or as a list",
+        aliases=("metadata_broker_list",),
+    )
+    client_id: str = option("pyclient", doc="The name this client has in the broker's logs and quotas.")
+    request_timeout_ms: int = option(
+        30_000,
+        doc="How long one request may wait for its answer; then its connection is closed and it may be retried.",
+        minimum=1,
+    )
+    retry_backoff_ms: int = option(100, doc="How long to wait before the first retry; doubles each time.", minimum=0)
+    retry_backoff_max_ms: int = option(1_000, doc="The longest wait before a retry.", minimum=0)
+    reconnect_backoff_ms: int = option(
+        50, doc="How long to wait before connecting to a broker again; doubles each time it fails.", minimum=0
+    )
+    reconnect_backoff_max_ms: int = option(
+        1_000, doc="The longest wait before connecting to a broker again.", minimum=0
+    )
+    socket_connection_setup_timeout_ms: int = option(
+        10_000, doc="How long one attempt to connect may take: name lookup, TCP, TLS and version handshake.", minimum=1
+    )
+    connections_max_idle_ms: int = option(
+        540_000, doc="Connections unused for so long are closed; -1 keeps them.", minimum=-1
+    )
+    metadata_max_age_ms: int = option(
+        300_000,
+        doc="How old the picture of the cluster may get before it is asked for again.",
+        minimum=1,
+        aliases=("topic_metadata_refresh_interval_ms",),
+    )
+    send_buffer_bytes: int = option(
+        -1, doc="The socket's send buffer (SO_SNDBUF); -1 leaves it to the system.", minimum=-1
+    )
+    receive_buffer_bytes: int = option(
+        -1, doc="The socket's receive buffer (SO_RCVBUF); -1 leaves it to the system.", minimum=-1
+    )
+    receive_message_max_bytes: int = option(
+        100_000_000,
+        doc="The largest response accepted; a larger one closes the connection before anything is allocated for it.",
+        minimum=1_000,
+        maximum=2**31 - 1,
+    )
+    security_protocol: str = option(
+        "PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.", choices=("PLAINTEXT", "SSL"), allowed="PLAINTEXT or SSL"
+    )
+    ssl_context: ssl.SSLContext | None = option(
+        None, doc="A ready TLS context; the other ssl_ options may not be given beside it."
+    )
+    ssl_cafile: str | None = option(
+        None,
+        doc="PEM file with the authorities to trust; without it the system's own are trusted.",
+        aliases=("ssl_ca_location",),
+    )
+    ssl_certfile: str | None = option(
+        None, doc="PEM file with this client's certificate chain.", aliases=("ssl_certificate_location",)
+    )
+    ssl_keyfile: str | None = option(
+        None, doc="PEM file with the certificate's private key.", aliases=("ssl_key_location",)
+    )
+    ssl_password: str | None = option(
+        None, doc="The private key's password.", aliases=("ssl_key_password",), secret=True
+    )
+    ssl_check_hostname: bool = option(
+        True, doc="Whether the broker's certificate must name the host that was connected to."
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every option, a subclass's too; a subclass with its own `__post_init__` calls this one first."""
+        for name, spec in options_of(type(self)).items():
+            object.__setattr__(self, name, spec.read(getattr(self, name)))
+        if not self.bootstrap_servers:
+            raise ConfigError(
+                "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
+            )
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        names = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+        files = [name for name in names if getattr(self, name) is not None]
+        given = [*files, *(["ssl_context"] if self.ssl_context is not None else [])]
+        if given and self.security_protocol != "SSL":
+            raise ConfigError(f"{given[0]} is given, but security_protocol is PLAINTEXT: set security_protocol='SSL'")
+        if files and self.ssl_context is not None:
+            raise ConfigError(f"ssl_context and {files[0]} are both given: load the file into the context, or drop one")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ConfigError("ssl_keyfile needs ssl_certfile, the certificate that the key belongs to")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keyword arguments that every client takes; `ClientConfig` documents them."""
+
+    client_id: str
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    connections_max_idle_ms: int
+    metadata_max_age_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    receive_message_max_bytes: int
+    security_protocol: str
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
