@@ -21,7 +21,7 @@ from pyclient.net.loop_thread import new_event_loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyclient.broker_embedded.control_http import ControlServer
+    from pyclient.broker_embedded.controls.http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyclient.broker_embedded.config import BrokerConfig
-    from pyclient.broker_embedded.control import Controls
-    from pyclient.broker_embedded.control_http import ControlServer
+    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.http import ControlServer
 
 
 class NodeHost:
@@ -40,7 +40,7 @@ class NodeHost:
     def controls(self) -> Controls:
         """The test user's controls of the node; loaded when first needed."""
         if self._controls is None:
-            from pyclient.broker_embedded.control import Controls
+            from pyclient.broker_embedded.controls.controls import Controls
 
             self._controls = Controls(self)
         return self._controls
@@ -67,7 +67,7 @@ class NodeHost:
 
 async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer:
     """Serve the controls of a host on a listening socket, TCP or Unix."""
-    from pyclient.broker_embedded.control_http import ControlServer, url_of
+    from pyclient.broker_embedded.controls.http import ControlServer, url_of
 
     url = url_of(listener)
     if url is not None:

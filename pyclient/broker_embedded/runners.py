@@ -18,8 +18,8 @@ from pyclient.errors import ClientError, KafkaTimeout
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config import BrokerConfig
-    from pyclient.broker_embedded.control_channel import Channel, SocketChannel
-    from pyclient.broker_embedded.control_http import ControlServer
+    from pyclient.broker_embedded.controls.channel import Channel, SocketChannel
+    from pyclient.broker_embedded.controls.http import ControlServer
     from pyclient.broker_embedded.hosting import NodeHost
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -107,7 +107,7 @@ class ThreadRunner:
     def channel(self) -> Channel:
         """The way to its controls: its loop."""
         if self._channel is None:
-            from pyclient.broker_embedded.control_channel import ThreadChannel
+            from pyclient.broker_embedded.controls.channel import ThreadChannel
 
             self._channel = ThreadChannel(self._thread, self._host.controls)
         return self._channel
@@ -151,7 +151,7 @@ class ProcessRunner:
     """A node in a process that `sys.executable -m pyclient.broker_embedded` makes; it ends with this process, too."""
 
     def __init__(self, config: BrokerConfig, control_port: int | None = None) -> None:
-        from pyclient.broker_embedded.control_channel import SocketChannel
+        from pyclient.broker_embedded.controls.channel import SocketChannel
 
         self._ending = False
         self._paused = False

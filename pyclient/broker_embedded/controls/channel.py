@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
 from pyclient import errors
-from pyclient.broker_embedded.control import MethodNotAllowed, NotNow, NotThere
+from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotNow, NotThere
 from pyclient.errors import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyclient.broker_embedded.control import Controls
+    from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.net.loop_thread import LoopThread
 
 _MARGIN: Final = 15.0  # seconds beyond what the node itself may wait

@@ -15,13 +15,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from pyclient.broker_embedded.control import MethodNotAllowed, NotNow, NotThere
+from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotNow, NotThere
 from pyclient.errors import ConfigError, KafkaError, KafkaTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyclient.broker_embedded.control import Controls
+    from pyclient.broker_embedded.controls.controls import Controls
 
 log = logging.getLogger("pyclient.broker_embedded")
 

@@ -1,0 +1,75 @@
+"""The controls that look at groups and topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.controls import views
+from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotThere, Values, optional_count_of, within
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controls.controls import Controls
+
+
+async def groups(controls: Controls, _name: str, _values: Values) -> Any:
+    """`GET /groups`: the groups."""
+    return {"groups": await views.groups(controls.node)}
+
+
+async def group(controls: Controls, name: str, _values: Values) -> Any:
+    """`GET /groups/{}`: a group; one that does not exist is Dead."""
+    return await views.group(controls.node, name)
+
+
+async def wait_group(controls: Controls, name: str, values: Values) -> Any:
+    """`GET /groups/{}/wait`: the group, as soon as it is so."""
+    fits = views.group_condition(values.get("state"), optional_count_of(values, "members"))
+    return await _until(lambda: views.group(controls.node, name), fits, values)
+
+
+async def topics(controls: Controls, _name: str, _values: Values) -> Any:
+    """`GET /topics`: the topics with their offsets."""
+    return {"topics": [await views.topic(controls.node, name) for name in sorted(controls.node.image.topics)]}
+
+
+async def topic(controls: Controls, name: str, _values: Values) -> Any:
+    """`GET /topics/{}`: one topic."""
+    if name not in controls.node.image.topics:
+        raise NotThere(f"there is no topic {name!r}")
+    return await views.topic(controls.node, name)
+
+
+async def wait_topic(controls: Controls, name: str, values: Values) -> Any:
+    """`GET /topics/{}/wait`: the topic, as soon as it is so."""
+    fits = views.topic_condition(optional_count_of(values, "partitions"), optional_count_of(values, "records"))
+    return await _until(lambda: views.topic(controls.node, name), fits, values)
+
+
+async def _until(
+    look: Callable[[], Awaitable[dict[str, Any]]], fits: Callable[[dict[str, Any]], bool], values: Values
+) -> Any:
+    """Look again and again until what is seen fits."""
+    seen: dict[str, Any] = {}
+
+    async def looking() -> dict[str, Any]:
+        nonlocal seen
+        while not fits(seen := await look()):  # noqa: ASYNC110 - nothing tells of every change
+            await asyncio.sleep(views.LOOK_AGAIN)
+        return seen
+
+    return await within(looking(), values, lambda: f"it is {views.brief(seen)}")
+
+
+_GROUP_STATE: Final = {"state": "a state, or several with commas between them", "members": "how many members"}
+_TOPIC_STATE: Final = {"partitions": "at least so many", "records": "at least so many in all partitions together"}
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/groups", "the groups", {}, groups),
+    Endpoint("GET", "/groups/{}", "a group; one that does not exist is Dead", {}, group),
+    Endpoint("GET", "/groups/{}/wait", "the group, as soon as it is so", {**_GROUP_STATE, **TIMEOUT}, wait_group),
+    Endpoint("GET", "/topics", "the topics with their offsets", {}, topics),
+    Endpoint("GET", "/topics/{}", "one topic", {}, topic),
+    Endpoint("GET", "/topics/{}/wait", "the topic, as soon as it is so", {**_TOPIC_STATE, **TIMEOUT}, wait_topic),
+)

@@ -1,0 +1,123 @@
+"""The test user's controls of one node, as requests with JSON in and out: what HTTP and `EmbeddedCluster` both call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from pyclient.broker_embedded.controls import contents, faults, node, requests
+from pyclient.broker_embedded.controls.endpoint import Endpoint, MethodNotAllowed, NotNow, NotThere, Values
+from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.faults import Interceptor
+from pyclient.broker_embedded.faults_shapes import roles_of
+from pyclient.broker_embedded.faults_spec import KINDS
+from pyclient.broker_embedded.settings import nearest
+from pyclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.hosting import NodeHost
+    from pyclient.broker_embedded.request_log import RequestLog
+
+
+class Controls:
+    """The controls of the node in a host; they outlive the node, and so do its faults. All of it runs on its loop.
+
+    `url` is where they are served by HTTP, if they are. `existing` is the interceptor if there was a need for one.
+    `resumption` is the end of a pause that has one.
+    """
+
+    def __init__(self, host: NodeHost) -> None:
+        self.host = host
+        self.url: str | None = None
+        self.existing: Interceptor | None = None
+        self.resumption: asyncio.TimerHandle | None = None
+        host.on_start.append(self._attach)
+
+    def __repr__(self) -> str:
+        return f"<Controls of {self.host!r}>"
+
+    @property
+    def node(self) -> BrokerNode:
+        """The node that runs; `NotNow` if none does."""
+        if self.host.node is None:
+            raise NotNow("the broker does not run: start it first")
+        return self.host.node
+
+    @property
+    def interceptor(self) -> Interceptor:
+        """The faults and the request log."""
+        if self.existing is None:
+            self.existing = Interceptor(self.node)
+        return self.existing
+
+    @property
+    def log(self) -> RequestLog:
+        """The request log; `NotNow` while it is off."""
+        if self.existing is None or self.existing.log is None:
+            raise NotNow("the request log is off: start it first")
+        return self.existing.log
+
+    async def handle(self, method: str, path: str, values: Values) -> Any:
+        """Do what is asked for; what comes back is JSON.
+
+        Raises `ConfigError` for what is wrong in the request, `NotThere`, `NotNow`, `KafkaTimeout`, `MethodNotAllowed`.
+        """
+        endpoint, name = find(method, path)
+        for given in values:
+            if given not in endpoint.fields:
+                hint = nearest(given, endpoint.fields) or f": it takes {', '.join(endpoint.fields) or 'nothing'}"
+                raise ConfigError(f"{given}: {method} {endpoint.path} has no such field{hint}")
+        return await endpoint.call(self, name, values)
+
+    def _attach(self, node: BrokerNode) -> None:
+        if self.existing is not None:
+            self.existing.move(node)
+
+
+async def describe(controls: Controls, _name: str, _values: Values) -> Any:
+    """`GET /`: what there is."""
+    return {
+        "broker": node.state_of(controls),
+        "endpoints": [
+            {"method": each.method, "path": each.path, "doc": each.doc, "fields": dict(each.fields)}
+            for each in ENDPOINTS
+        ],
+        "kinds": dict(KINDS),
+        "apis": {
+            name: {"versions": [served.first, served.last], "limited_by": sorted(roles_of(name))}
+            for name, served in SERVED.items()
+        },
+    }
+
+
+def find(method: str, path: str) -> tuple[Endpoint, str]:
+    """The endpoint of a path (percent-encoded), and what stands for the `{}` in it.
+
+    Raises `NotThere` or `MethodNotAllowed`.
+    """
+    wanted = [unquote(part) for part in path.split("/") if part]
+    others = []
+    for endpoint in ENDPOINTS:
+        parts = [part for part in endpoint.path.split("/") if part]
+        if len(parts) != len(wanted) or any(a not in ("{}", b) for a, b in zip(parts, wanted, strict=True)):
+            continue
+        if endpoint.method == method:
+            return endpoint, next((b for a, b in zip(parts, wanted, strict=True) if a == "{}"), "")
+        others.append(endpoint.method)
+    if others:
+        raise MethodNotAllowed(f"{method} {path}: only {', '.join(others)}")
+    close = nearest(path, [endpoint.path for endpoint in ENDPOINTS])
+    raise NotThere(f"{path}: there is nothing{close}; GET / lists what there is")
+
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    Endpoint("GET", "/", "what there is", {}, describe),
+    *node.ENDPOINTS,
+    *faults.ENDPOINTS,
+    *requests.ENDPOINTS,
+    *contents.ENDPOINTS,
+)
+"""Everything that can be asked for."""

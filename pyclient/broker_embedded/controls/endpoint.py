@@ -1,0 +1,85 @@
+"""What the controls of every kind are made of: an endpoint, its errors, and the reading of what was given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controls.controls import Controls
+
+T = TypeVar("T")
+Values = Mapping[str, Any]
+
+_LONGEST: Final = 3600.0  # seconds that a request may wait
+_WAIT: Final = 10.0
+
+TIMEOUT: Final = {"timeout": "how many seconds to wait; 10 if not said"}
+"""The field of an endpoint that waits."""
+
+
+class NotThere(ClientError, LookupError):
+    """What the request is about does not exist."""
+
+
+class NotNow(ClientError):
+    """The node is not in a state for it."""
+
+
+class MethodNotAllowed(ClientError):
+    """The path exists, with other methods."""
+
+
+class Endpoint(NamedTuple):
+    """One thing to ask for. `{}` in a path stands for a name or number; `fields` are what may be given."""
+
+    method: str
+    path: str
+    doc: str
+    fields: Mapping[str, str]
+    call: Callable[[Controls, str, Values], Coroutine[Any, Any, Any]]
+
+
+async def within(waiting: Coroutine[Any, Any, T], values: Values, state: Callable[[], str]) -> T:
+    """What is waited for, within the `timeout` that was given; then `KafkaTimeout` with `state()` in words."""
+    try:
+        seconds = seconds_of(values, "timeout", _WAIT)
+    except ConfigError:
+        waiting.close()
+        raise
+    try:
+        return await asyncio.wait_for(waiting, seconds)
+    except TimeoutError:
+        raise KafkaTimeout(f"not within {seconds:g} s: {state()}") from None
+
+
+def seconds_of(values: Values, name: str, default: float | None) -> float:
+    """A duration in a field, a number of seconds; `ConfigError` if it is none, or missing without a default."""
+    given = values.get(name, default)
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if isinstance(given, bool) or not 0 <= seconds <= (_LONGEST if name != "seconds" else 1e9):
+        raise ConfigError(f"{name} is {given!r}: it must be a number of seconds from 0")
+    return seconds
+
+
+def count_of(values: Values, name: str, default: int) -> int:
+    """A whole number from 0 in a field; `ConfigError` if it is none."""
+    given = values.get(name, default)
+    try:
+        count = int(given)
+    except (TypeError, ValueError):
+        count = -1
+    if isinstance(given, (bool, float)) or count < 0:
+        raise ConfigError(f"{name} is {given!r}: it must be a whole number from 0")
+    return count
+
+
+def optional_count_of(values: Values, name: str) -> int | None:
+    """The same, or None if it was not given."""
+    return None if values.get(name) is None else count_of(values, name, 0)

@@ -1,0 +1,78 @@
+"""The controls of faults: what the next requests meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotThere, Values, count_of, within
+from pyclient.broker_embedded.faults_spec import FIELDS, FaultSpec
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.faults import LiveFault
+
+
+async def faults(controls: Controls, _name: str, _values: Values) -> Any:
+    """`GET /faults`: the faults that were not cancelled."""
+    found = [] if controls.existing is None else controls.existing.faults
+    return {"faults": [fault.describe() for fault in found]}
+
+
+async def add_fault(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /faults`: the next requests that match are failed, delayed, ...."""
+    return controls.interceptor.add(FaultSpec.build(values)).describe()
+
+
+async def clear_faults(controls: Controls, _name: str, _values: Values) -> Any:
+    """`DELETE /faults`: cancel all."""
+    return {"cancelled": 0 if controls.existing is None else controls.existing.clear()}
+
+
+async def fault(controls: Controls, name: str, _values: Values) -> Any:
+    """`GET /faults/{}`: a fault, with how many requests it has met."""
+    return _fault(controls, name).describe()
+
+
+async def wait_fault(controls: Controls, name: str, values: Values) -> Any:
+    """`GET /faults/{}/wait`: the fault, as soon as it has met enough."""
+    fault, count = _fault(controls, name), count_of(values, "hits", 1)
+    await within(fault.reached(count), values, lambda: f"{count} hits are waited for: {fault!r}")
+    return fault.describe()
+
+
+async def release_fault(controls: Controls, name: str, _values: Values) -> Any:
+    """`POST /faults/{}/release`: end it; what it holds goes on."""
+    fault = _fault(controls, name)
+    controls.interceptor.end(fault)
+    return fault.describe()
+
+
+async def cancel_fault(controls: Controls, name: str, _values: Values) -> Any:
+    """`DELETE /faults/{}`: end and forget it; what it holds goes on."""
+    fault = _fault(controls, name)
+    controls.interceptor.cancel(fault)
+    return fault.describe()
+
+
+def _fault(controls: Controls, name: str) -> LiveFault:
+    found = controls.existing.get(int(name)) if controls.existing is not None and name.isdecimal() else None
+    if found is None:
+        raise NotThere(f"there is no fault {name} (any more)")
+    return found
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/faults", "the faults that were not cancelled", {}, faults),
+    Endpoint("POST", "/faults", "the next requests that match are failed, delayed, ...", FIELDS, add_fault),
+    Endpoint("DELETE", "/faults", "cancel all", {}, clear_faults),
+    Endpoint("GET", "/faults/{}", "a fault, with how many requests it has met", {}, fault),
+    Endpoint(
+        "GET",
+        "/faults/{}/wait",
+        "the fault, as soon as it has met enough",
+        {"hits": "1", **TIMEOUT},
+        wait_fault,
+    ),
+    Endpoint("POST", "/faults/{}/release", "end it; what it holds goes on", {}, release_fault),
+    Endpoint("DELETE", "/faults/{}", "end and forget it; what it holds goes on", {}, cancel_fault),
+)

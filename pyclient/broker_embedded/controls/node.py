@@ -1,0 +1,144 @@
+"""The controls of the node itself: its life, its pauses, its clock and its upkeep."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.controls.endpoint import Endpoint, NotThere, Values, seconds_of
+from pyclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controls.controls import Controls
+
+
+async def state(controls: Controls, _name: str, _values: Values) -> Any:
+    """`GET /broker`: how the broker is."""
+    return state_of(controls)
+
+
+def state_of(controls: Controls) -> dict[str, Any]:
+    """How the broker is, running or not."""
+    node = controls.host.node
+    return {
+        "running": node is not None,
+        "paused": node is not None and node.paused,
+        "node_id": controls.host.config.integer("node.id"),
+        "bootstrap_servers": controls.host.address,
+        "data_dir": controls.host.config.data_dir,
+        "control_url": controls.url,
+        "connections": 0 if node is None else len(node.connections),
+        "time_ms": None if node is None else node.clock.time_ms(),
+        "advanced_seconds": None if node is None else node.clock.shift,
+    }
+
+
+async def start(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /broker/start`: start it again, on its port and data."""
+    await controls.host.start()
+    return state_of(controls)
+
+
+async def stop(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /broker/stop`: stop it cleanly."""
+    await controls.host.stop()
+    return state_of(controls)
+
+
+async def kill(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /broker/kill`: end it as a crash would: nothing is flushed or marked."""
+    await controls.host.stop(clean=False)
+    return state_of(controls)
+
+
+async def restart(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /broker/restart`: stop it, wait, start it."""
+    clean = values.get("clean", True)
+    if not isinstance(clean, bool):
+        raise ConfigError(f"clean is {clean!r}: it must be true or false")
+    await controls.host.stop(clean)
+    await asyncio.sleep(seconds_of(values, "down_seconds", 0.0))
+    await controls.host.start()
+    return state_of(controls)
+
+
+async def pause(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /broker/pause`: it reads and answers nothing until it is resumed, or for some seconds.
+
+    Only clients wait: its timers run, and these controls are served.
+    """
+    seconds = None if values.get("seconds") is None else seconds_of(values, "seconds", None)
+    node = controls.node
+    node.pause()
+    _set_resumption(controls, None if seconds is None else controls.host.loop.call_later(seconds, node.resume))
+    return state_of(controls)
+
+
+async def resume(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /broker/resume`: let it go on where it was; nothing if it is not paused."""
+    _set_resumption(controls, None)
+    controls.node.resume()
+    return state_of(controls)
+
+
+def _set_resumption(controls: Controls, timer: asyncio.TimerHandle | None) -> None:
+    """What was said last counts."""
+    if controls.resumption is not None:
+        controls.resumption.cancel()
+    controls.resumption = timer
+
+
+async def advance(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /time/advance`: the broker's clock jumps: sessions expire, records age, waits end."""
+    seconds = seconds_of(values, "seconds", None)
+    node = controls.node
+    node.clock.advance(seconds)
+    due = node.timers.advance(seconds)
+    for _turn in range(3):  # what is due runs in these
+        await asyncio.sleep(0)
+    return {"due": due, "time_ms": node.clock.time_ms(), "advanced_seconds": node.clock.shift}
+
+
+async def retention(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /retention`: apply retention to all logs now."""
+    return {"segments_removed": controls.node.logs.retention_now()}
+
+
+async def compact(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /compact`: compact what may be compacted now."""
+    topic = values.get("topic")
+    if topic is not None and topic not in controls.node.image.topics:
+        raise NotThere(f"there is no topic {topic!r}")
+    return {"rounds": controls.node.logs.compact_now(topic)}
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/broker", "how the broker is", {}, state),
+    Endpoint("POST", "/broker/start", "start it again, on its port and data", {}, start),
+    Endpoint("POST", "/broker/stop", "stop it cleanly", {}, stop),
+    Endpoint("POST", "/broker/kill", "end it as a crash would: nothing is flushed or marked", {}, kill),
+    Endpoint(
+        "POST",
+        "/broker/restart",
+        "stop it, wait, start it",
+        {"clean": "false: as a crash would", "down_seconds": "how long it is away; 0 if not said"},
+        restart,
+    ),
+    Endpoint(
+        "POST",
+        "/broker/pause",
+        "it reads and answers nothing; clients stay connected",
+        {"seconds": "how long; until it is resumed if not said"},
+        pause,
+    ),
+    Endpoint("POST", "/broker/resume", "let it go on after a pause", {}, resume),
+    Endpoint(
+        "POST",
+        "/time/advance",
+        "the broker's clock jumps: sessions expire, records age, waits end",
+        {"seconds": "how far"},
+        advance,
+    ),
+    Endpoint("POST", "/retention", "apply retention to all logs now", {}, retention),
+    Endpoint("POST", "/compact", "compact what may be compacted now", {"topic": "only this topic's logs"}, compact),
+)

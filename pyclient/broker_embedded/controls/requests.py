@@ -1,0 +1,70 @@
+"""The controls of the request log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, Values, count_of, within
+from pyclient.broker_embedded.request_log import DEFAULT_LIMIT, FILTERS, RequestFilter, RequestLog, names_of
+from pyclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.controls.controls import Controls
+
+_LONGEST_LOG: Final = 1_000_000
+
+
+async def start_log(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /requests/start`: log requests from now on."""
+    limit = count_of(values, "limit", DEFAULT_LIMIT)
+    if not 1 <= limit <= _LONGEST_LOG:
+        raise ConfigError(f"limit is {limit}: it must be from 1 to {_LONGEST_LOG}")
+    if controls.interceptor.log is None or controls.interceptor.log.limit != limit:
+        controls.interceptor.log = RequestLog(controls.node, limit)
+    controls.interceptor.attach()
+    return {"limit": limit}
+
+
+async def stop_log(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /requests/stop`: log none any more."""
+    if controls.existing is not None:
+        controls.existing.log = None
+        controls.existing.attach()
+    return {}
+
+
+async def requests(controls: Controls, _name: str, values: Values) -> Any:
+    """`GET /requests`: the requests that were logged, the oldest first."""
+    return {"requests": names_of(controls.log.find(RequestFilter(values)))}
+
+
+async def wait_request(controls: Controls, _name: str, values: Values) -> Any:
+    """`GET /requests/wait`: the same, as soon as there are enough."""
+    wanted = RequestFilter({name: value for name, value in values.items() if name in FILTERS})
+    log, count = controls.log, count_of(values, "count", 1)
+    reached = log.reached(wanted, count)
+    found = await within(
+        reached, values, lambda: f"{count} requests ({wanted}) are waited for, {len(log.find(wanted))} came"
+    )
+    return {"requests": names_of(found)}
+
+
+async def clear_log(controls: Controls, _name: str, _values: Values) -> Any:
+    """`DELETE /requests`: forget what was logged."""
+    controls.log.clear()
+    return {}
+
+
+ENDPOINTS: Final = (
+    Endpoint("POST", "/requests/start", "log requests from now on", {"limit": "how many are kept"}, start_log),
+    Endpoint("POST", "/requests/stop", "log none any more", {}, stop_log),
+    Endpoint("GET", "/requests", "the requests that were logged, the oldest first", FILTERS, requests),
+    Endpoint(
+        "GET",
+        "/requests/wait",
+        "the same, as soon as there are enough",
+        {**FILTERS, "count": "how many; 1 if not said", **TIMEOUT},
+        wait_request,
+    ),
+    Endpoint("DELETE", "/requests", "forget what was logged", {}, clear_log),
+)
