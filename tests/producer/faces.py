@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
-from pyclient import AsyncProducer, Producer
+from pyclient import AsyncProducer, Producer, errors
 from pyclient.net.loop_thread import LoopThread
 
 PATIENCE = 60.0  # seconds; how long a busy machine may take for what an idle one does at once
@@ -117,3 +118,20 @@ class AsyncFace:
 
 
 FACES = [SyncFace, AsyncFace]
+
+
+def begin(face: Any, topic: str, *, partition: int | None = 0) -> None:
+    """Sends `first` until it is confirmed, which may be more than once.
+
+    Connecting, a topic and a producer id may take a busy machine longer than the time limits of a test that waits for
+    them to run out later.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            error = face.exception(face.send(topic, b"first", partition=partition))
+        except errors.KafkaTimeout as late:  # max_block_ms
+            error = late
+        if error is None:
+            return
+        assert time.monotonic() < deadline, error

@@ -68,7 +68,7 @@ class FaultyNetwork:
     def wait_for(self, api: int, count: int = 1) -> None:
         """Until so many requests of an API have been sent since the beginning."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: self.requests.count(api) >= count, 20), self.requests
+            assert self.arrived.wait_for(lambda: self.requests.count(api) >= count, 60), self.requests
 
     def hold(self, loop: Any, action: Callable[[], None]) -> None:
         self._held.append((loop, action))

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
+from tests.producer.faces import begin
 from tests.producer.network import DROP, PASS, PRODUCE
 
 
@@ -97,8 +98,8 @@ def test_a_record_cannot_be_changed_but_by_making_another():
 
 def test_a_failure_is_told_and_still_nobody_has_looked_at_it(make, topic, network):
     watcher = Watcher()
-    face = make(interceptors=[watcher], request_timeout_ms=200, delivery_timeout_ms=400)
-    face.result(face.send(topic, b"first", partition=0))
+    face = make(interceptors=[watcher], request_timeout_ms=300, delivery_timeout_ms=600)
+    begin(face, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
     kept = face.send(topic, b"lost", partition=0, headers={"a": b"1"})
     with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
@@ -135,7 +136,7 @@ def test_a_record_that_send_refuses_is_told_too(make, topic):
 
 def test_rows_share_one_max_block_ms(make, topic, network):
     face = make(interceptors=[tag(b"1")], batch_size=1024, buffer_memory=2048, max_block_ms=300, linger_ms=0)
-    face.result(face.send(topic, b"first", partition=0))
+    begin(face, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
     outcome = face.send_many(topic, [b"x" * 800] * 50, partition=0)
     assert outcome.failed == 48

@@ -24,7 +24,7 @@ def run(code, *arguments, expected=0):
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert done.returncode == expected, done.stderr
     return done.stdout
@@ -65,7 +65,7 @@ def test_threads_that_switch_all_the_time_lose_nothing(cluster, topic, log):
                     producer.send(topic, b"%d" % number * 20, partition=0, headers=[("n", b"%d" % n)])
                     for n in range(400)
                 ]
-                offsets.extend(future.result(20).offset for future in futures)
+                offsets.extend(future.result(60).offset for future in futures)
 
             threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
             for thread in threads:
@@ -84,7 +84,7 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(cluster, topic):
         import os, sys
         from pyclient import Producer, errors
         producer = Producer(sys.argv[1])
-        producer.send(sys.argv[2], b"before").result(20)
+        producer.send(sys.argv[2], b"before").result(60)
         child = os.fork()
         if child == 0:
             for use in (lambda: producer.send(sys.argv[2], b""), producer.flush, lambda: producer.send("other", b""),
@@ -98,11 +98,11 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(cluster, topic):
             producer.close()
             assert "another process" in repr(producer)
             with Producer(sys.argv[1]) as own:
-                own.send(sys.argv[2], b"child", partition=0).result(20)
+                own.send(sys.argv[2], b"child", partition=0).result(60)
             del producer
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        producer.send(sys.argv[2], b"after").result(20)
+        producer.send(sys.argv[2], b"after").result(60)
         producer.close()
         print("done")
         """,
@@ -150,10 +150,10 @@ def test_interpreter_exit_tells_of_records_that_could_not_be_delivered(cluster, 
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert done.returncode == 0 and "1 record was not delivered" in done.stderr
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
 
 
 def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
@@ -162,7 +162,7 @@ def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
     with pytest.warns(ResourceWarning, match="<Producer .* was not closed"):
         del producer
         gc.collect()
-    assert future.result(20).offset == 0
+    assert future.result(60).offset == 0
 
 
 def test_a_forgotten_async_producer_warns_and_still_delivers(cluster, topic, log):
@@ -207,7 +207,7 @@ def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_say
         [sys.executable, "-c", UNCLOSED, cluster.bootstrap_servers, topic, fate],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert done.returncode == 0
     if fate == "in vain":
@@ -230,7 +230,7 @@ def interrupted(call):
     try:
         call()
     except KeyboardInterrupt:
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         return
     raise AssertionError("not interrupted")
 """
@@ -246,7 +246,7 @@ nowhere.close(0)
 
 producer = Producer(sys.argv[1], batch_size=1024, buffer_memory=2048, linger_ms=0)
 topic = sys.argv[2]
-producer.send(topic, b"first", partition=0).result(20)
+producer.send(topic, b"first", partition=0).result(60)
 drain = producer._core.sender.drain
 producer._core.sender.drain = lambda node, now: None   # brokers take nothing
 future = producer.send(topic, b"x" * 800, partition=0)
@@ -295,7 +295,7 @@ try:
             for number in itertools.count():
                 futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0, headers=[("h", b"1")]))
                 if number % 50 == 0:
-                    producer.flush(20)
+                    producer.flush(60)
         except KeyboardInterrupt:
             hits += 1
 except KeyboardInterrupt:
@@ -306,7 +306,7 @@ while shooter.is_alive():
         shooter.join()
     except KeyboardInterrupt:
         pass
-producer.flush(30)
+producer.flush(60)
 offsets = [future.result(0).offset for future in futures]
 assert len(set(offsets)) == len(offsets) and sorted(offsets) == offsets
 assert producer._core.accumulator.pool.available == 3000, producer._core.accumulator
@@ -322,7 +322,7 @@ print("done")
 def test_opening_and_closing_leaves_nothing_behind(cluster, topic):
     def once():
         with Producer(cluster.bootstrap_servers) as producer:
-            producer.send(topic, b"x", partition=0, on_delivery=lambda future: None).result(20)
+            producer.send(topic, b"x", partition=0, on_delivery=lambda future: None).result(60)
 
     for _ in range(3):
         once()
@@ -331,23 +331,24 @@ def test_opening_and_closing_leaves_nothing_behind(cluster, topic):
     for _ in range(25):
         once()
     gc.collect()
-    deadline = time.monotonic() + 10
-    while len(os.listdir("/proc/self/fd")) > files and time.monotonic() < deadline:
-        time.sleep(0.01)  # the broker's ends of the connections
-    assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) <= files
+    deadline = time.monotonic() + 30
+    while threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > files:
+        assert time.monotonic() < deadline, (threading.enumerate(), os.listdir("/proc/self/fd"))
+        time.sleep(0.01)  # the broker's ends of the connections, and threads that end
 
 
 def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
     from pyclient.producer.delivery import Delivery
 
-    with Producer(cluster.bootstrap_servers, request_timeout_ms=100, delivery_timeout_ms=200) as producer:
-        producer.send(topic, b"").result(20)
+    with Producer(cluster.bootstrap_servers, request_timeout_ms=200, delivery_timeout_ms=400) as producer:
+        deadline = time.monotonic() + 60
+        while (late := producer.send(topic, b"").exception(60)) is not None:  # so short a time may not do at first
+            assert time.monotonic() < deadline, late
         network.request = lambda api: HOLD if api == PRODUCE else PASS
         for _ in range(3):
             future = producer.send(topic, b"x")
             with pytest.raises(errors.KafkaTimeout):
-                future.result(20)
+                future.result(60)
             try:
                 raise future.exception()
             except errors.KafkaTimeout as error:
@@ -363,12 +364,12 @@ def test_a_callback_may_flush_and_even_close(cluster, topic):
 
     def delivered(future):
         producer.send(topic, b"from the callback", partition=0)
-        producer.flush(20)
-        producer.close(20)
+        producer.flush(60)
+        producer.close(60)
         done.set()
 
     producer.send(topic, b"x", partition=0, on_delivery=delivered)
-    assert done.wait(20)
+    assert done.wait(60)
     with pytest.raises(errors.ClosedError):
         producer.send(topic, b"")
 
@@ -391,7 +392,7 @@ def test_no_warning_without_a_reason(cluster, topic):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         producer = Producer(cluster.bootstrap_servers)
-        producer.send(topic, b"").result(20)
+        producer.send(topic, b"").result(60)
         producer.close()
         del producer
         gc.collect()

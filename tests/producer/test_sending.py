@@ -314,7 +314,7 @@ def test_a_topic_that_was_forgotten_takes_records_that_look_like_its_first_ones(
 
 
 def test_an_unreachable_cluster_is_named_in_the_error(make):
-    face = make("127.0.0.1:1", max_block_ms=200)
+    face = make("127.0.0.1:1", max_block_ms=1000)
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1.*connection refused"):
         face.send("t", b"")
 
