@@ -59,7 +59,7 @@ class Background:
             step = steps.send(answer) if failure is None else steps.throw(failure)
         except StopIteration:
             del self._running[name]
-        except Exception:
+        except Exception:  # whatever it is, others go on
             del self._running[name]
             log.exception("%s failed; it is tried again later", name)
         else:

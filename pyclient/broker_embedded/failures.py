@@ -10,7 +10,11 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 
 def code_of(error: Exception, what: str) -> int:
-    """The error code for `error`, which happened while doing `what` (a text like "Produce to orders-3")."""
+    """The error code for `error`, which happened while doing `what` (a text like "Produce to orders-3").
+
+    Handlers catch every `Exception` for it: what goes wrong with one topic or partition, foreseen or not, must not keep
+    the others in the request from their answers. What was not foreseen is logged with its traceback.
+    """
     if isinstance(error, errors.BrokerError):
         return error.code
     if isinstance(error, errors.ProtocolError):  # bytes of a client that make no sense as record batches

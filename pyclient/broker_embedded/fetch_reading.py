@@ -102,7 +102,7 @@ class Reading:
             if self._replica >= 0:
                 raise errors.NotLeaderOrFollower(f"replica {self._replica} of {topic} is not assigned")
             return self._node.partitions.leader(topic, wanted.partition, wanted.request.current_leader_epoch)[0]
-        except Exception as error:
+        except Exception as error:  # whatever it is, it becomes this answer
             missing.append((wanted, _failed(topic, wanted.partition, error)))
             return None
 
@@ -118,7 +118,7 @@ class Reading:
                 min_one_batch=self._size == 0,
                 isolation=self._isolation,
             )
-        except Exception as error:
+        except Exception as error:  # whatever it is, it becomes this answer
             self._must_answer = True
             return _failed(log.topic, wanted.partition, error)
         if read.more:  # a closed segment ends here: what the client waits for is in the next one

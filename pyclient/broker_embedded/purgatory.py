@@ -103,7 +103,7 @@ class FetchPurgatory:
             if not last and not fetch.reading.may_be_enough(grown):
                 return
             response = fetch.reading.attempt(last)
-        except Exception as error:
+        except Exception as error:  # the request's own failure, handed to who waits for it
             self._forget(fetch)
             fetch.future.set_exception(error)
             return

@@ -164,7 +164,7 @@ class Fetcher:
                     self._on_trouble([error])
                 await asyncio.sleep(self._backoff.delay(failures, self._rng))
                 failures += 1
-            except Exception:
+            except Exception:  # a bug must not end the fetching of every partition of the node
                 log.exception("fetching from node %d failed in a way it should not", lane.node)
                 lane.session.failed()
                 await asyncio.sleep(self._backoff.maximum)

@@ -150,7 +150,7 @@ class PositionFinder:
             log.info("finding positions of %s: %s", ", ".join(map(str, asked)), error)
             if not error.retriable:
                 errors.append(error)
-        except Exception:
+        except Exception:  # a bug must not end the loop that finds positions
             log.exception("finding positions failed in a way it should not")
         finally:
             self._release(asked)

@@ -39,7 +39,7 @@ class Deserializers:
             what = "value"
             if self.value is not None and value is not None:
                 value = self.value(value)
-        except Exception as error:
+        except Exception as error:  # the user's own code may raise anything
             raise DeserializationError(
                 f"{raw.topic}-{raw.partition} offset {raw.offset}: the {what} cannot be deserialized: {error!r}",
                 raw.topic,

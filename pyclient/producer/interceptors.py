@@ -93,7 +93,7 @@ class Interceptors:
         for intercept in self._before:
             try:
                 record = _checked(intercept(record), record)
-            except Exception:
+            except Exception:  # the user's own code may raise anything
                 logger.exception(
                     "the interceptor %r raised; the record for %r goes on without it", intercept, record.topic
                 )
@@ -119,7 +119,7 @@ class Interceptors:
         for tell in self._after:
             try:
                 tell(metadata, error, headers)
-            except Exception:
+            except Exception:  # the user's own code may raise anything
                 logger.exception("the interceptor %r raised", tell)
 
 

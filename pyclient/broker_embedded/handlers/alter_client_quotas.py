@@ -50,7 +50,7 @@ def _alter(
             changes[op.key] = None if op.remove else op.value
         if not validate_only:
             context.node.controller.alter_client_quotas(entity, changes)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code, message = code_of(error, "AlterClientQuotas"), message_of(error)
     return AlterClientQuotasResponseEntryData(
         error_code=code,

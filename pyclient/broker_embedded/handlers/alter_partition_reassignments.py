@@ -52,7 +52,7 @@ def _reassign(
         if wanted.replicas is None:
             raise errors.NoReassignmentInProgress(f"{topic}-{index} is not being reassigned")
         context.node.controller.reassign(topic, index, wanted.replicas, may_resize=may_resize)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"reassignment of {topic}-{index}")
         return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message_of(error))
     return ReassignablePartitionResponse(partition_index=index, error_code=0, error_message=None)

@@ -29,7 +29,7 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreateP
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
             _create(topic, context, validate_only=request.validate_only)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it becomes this answer
             code = code_of(error, f"adding partitions to {topic.name}")
             results.append(
                 CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message_of(error))

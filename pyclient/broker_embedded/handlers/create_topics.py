@@ -40,7 +40,7 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopic
             if partitions > MOST_PARTITIONS:
                 raise errors.PolicyViolation(f"one request may ask for {MOST_PARTITIONS} partitions")
             topics.append(_create(topic, context.node, validate_only=request.validate_only))
-        except Exception as error:
+        except Exception as error:  # whatever it is, it becomes this answer
             topics.append(_failed(topic.name, error))
     return CreateTopicsResponse(topics=topics)
 

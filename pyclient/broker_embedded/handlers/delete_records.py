@@ -53,7 +53,7 @@ def _delete(node: BrokerNode, topic: str, index: int, offset: int) -> DeleteReco
         if offset < HIGH_WATERMARK:
             raise errors.OffsetOutOfRange(f"{topic}-{index}: offset {offset} is negative")
         log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"DeleteRecords of {topic}-{index}")
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)

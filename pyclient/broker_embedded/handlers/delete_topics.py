@@ -53,7 +53,7 @@ def _delete(state: DeleteTopicState, context: RequestContext, times: Counter[obj
             raise errors.InvalidRequest("the topic is in the request more than once")
         topic = _find(node, state)
         node.controller.delete_topic(topic)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"deletion of topic {state.name or state.topic_id}")
         if code == errors.TopicDeletionDisabled.code and context.version < 3:
             code = errors.InvalidRequest.code

@@ -39,7 +39,7 @@ def _describe(node: BrokerNode, topic: str, index: int) -> PartitionResponse:
     try:
         check_name(topic)
         log, _epoch = node.partitions.leader(topic, index)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"DescribeProducers of {topic}-{index}")
         return PartitionResponse(
             partition_index=index, error_code=code, error_message=message_of(error), active_producers=[]

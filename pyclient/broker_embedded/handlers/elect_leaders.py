@@ -55,7 +55,7 @@ def _elect(node: BrokerNode, topic: str, index: int, kind: int) -> PartitionResu
         if kind not in (PREFERRED, UNCLEAN):
             raise errors.InvalidRequest(f"there is no election of type {kind}")
         node.controller.elect_leader(topic, index, unclean=kind == UNCLEAN)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"election of a leader of {topic}-{index}")
         return PartitionResult(partition_id=index, error_code=code, error_message=message_of(error))
     return PartitionResult(partition_id=index, error_code=0, error_message=None)

@@ -23,7 +23,7 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProdu
     try:
         _check(request)
         producer_id = context.node.controller.next_producer_id()
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         return InitProducerIdResponse(error_code=code_of(error, "InitProducerId"), producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
 

@@ -63,7 +63,7 @@ def _answer(
     try:
         log, epoch = node.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, version, epoch, committed)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"ListOffsets of {topic}-{wanted.partition_index}")
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
     return ListOffsetsPartitionResponse(

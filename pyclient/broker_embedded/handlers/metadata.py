@@ -76,7 +76,7 @@ def _answer(wanted: MetadataRequestTopic, node: BrokerNode, operations: int, cre
         return _describe(topic, operations)
     try:
         return _describe(_create(name, node, create), operations)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"auto-creation of topic {name}")
         return MetadataResponseTopic(error_code=code, name=name, partitions=[])
 

@@ -37,7 +37,7 @@ def _answer(node: BrokerNode, topic: str, wanted: OffsetForLeaderPartition) -> E
     try:
         log, _epoch = node.partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"OffsetForLeaderEpoch of {topic}-{wanted.partition}")
         return EpochEndOffset(error_code=code, partition=wanted.partition)
     return EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -69,7 +69,7 @@ def _append(
         log, epoch = node.partitions.leader(topic, partition.index)
         records = _checked(topic, partition.records, request)
         info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="client")
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         return PartitionProduceResponse(
             index=partition.index,
             error_code=code_of(error, f"Produce to {topic}-{partition.index}"),

@@ -27,7 +27,7 @@ def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFea
     updates = {each.feature: (each.max_version_level, _kind(each, context.version)) for each in request.feature_updates}
     try:
         context.node.controller.update_features(updates, validate_only=request.validate_only)
-    except Exception as error:
+    except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, "UpdateFeatures")
         return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))
     results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in updates]
