@@ -7,14 +7,25 @@ import contextlib
 import inspect
 import logging
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
 
+from pyclient.consumer.arguments import (
+    Offsets,
+    Partition,
+    Partitions,
+    Topics,
+    as_partition,
+    as_partitions,
+    as_seconds,
+    as_times,
+    check_topic,
+)
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.face import ConsumerFace, Offsets, Partition, as_partition
+from pyclient.consumer.face import ConsumerFace
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
@@ -46,7 +57,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
 
     def __init__(
         self,
-        *topics: str,
+        *topics: Topics,
         bootstrap_servers: str | Sequence[str] | None = None,
         group_id: str | None = None,
         config: Mapping[str, Any] | None = None,
@@ -64,7 +75,8 @@ class AsyncConsumer(ConsumerFace[K, V]):
         """Records as soon as there are any, else none after `timeout` seconds (None: no limit); see `Consumer.poll`."""
         with self._use():
             limit = self._limit(max_records)
-            slices = await (self._poll_for_ever(limit) if timeout is None else self._poll(timeout, limit))
+            seconds = None if timeout is None else as_seconds(timeout)
+            slices = await (self._poll_for_ever(limit) if seconds is None else self._poll(seconds, limit))
             return Records(slices, self._deserializers)
 
     async def __aiter__(self) -> AsyncIterator[Record[K | None, V | None]]:
@@ -155,7 +167,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 self._core.desk.run_callbacks()
 
     async def committed(
-        self, partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
+        self, partitions: Partitions | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
         with self._use():
@@ -178,14 +190,12 @@ class AsyncConsumer(ConsumerFace[K, V]):
             )
 
     async def beginning_offsets(
-        self, partitions: Iterable[Partition], *, timeout: float | None = None
+        self, partitions: Partitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset there is in each partition, assigned or not."""
         return await self._ends(partitions, EARLIEST, timeout)
 
-    async def end_offsets(
-        self, partitions: Iterable[Partition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Partitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The offset behind the last record of each partition that may be read (`isolation_level`), assigned or not."""
         return await self._ends(partitions, LATEST, timeout)
 
@@ -194,23 +204,20 @@ class AsyncConsumer(ConsumerFace[K, V]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record not older than each timestamp (epoch milliseconds); None where all are older."""
         with self._use():
-            wanted = {as_partition(partition): time for partition, time in times.items()}
-            if any(time < 0 for time in wanted.values()):
-                raise ValueError("times are epoch milliseconds, not negative")
+            wanted = as_times(times)
             found = await self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
         """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
+        check_topic(topic)
         with self._use():
             info = await self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
             return [partition.partition for partition in info.partitions]
 
-    async def _ends(
-        self, partitions: Iterable[Partition], which: int, timeout: float | None
-    ) -> dict[TopicPartition, int]:
+    async def _ends(self, partitions: Partitions, which: int, timeout: float | None) -> dict[TopicPartition, int]:
         with self._use():
-            wanted = {as_partition(partition): which for partition in partitions}
+            wanted = dict.fromkeys(as_partitions(partitions), which)
             found = await self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset.offset for partition, offset in found.items()}
 
@@ -226,12 +233,13 @@ class AsyncConsumer(ConsumerFace[K, V]):
             finally:
                 self._core.unsubscribe()
 
-    async def close(self, timeout: float = 30.0) -> None:
+    async def close(self, timeout: float | None = 30.0) -> None:
         """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
 
-        Takes `timeout` seconds at most. A second close is nothing, nor is one in a forked child.
+        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A second close is nothing, nor is one in a
+        forked child.
         """
-        await self._close(timeout, after_error=False)
+        await self._close(self._patience(timeout), after_error=False)
 
     async def _close(self, timeout: float, *, after_error: bool) -> None:
         if self._closed or self._closing or not self._is_mine():

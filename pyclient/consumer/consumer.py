@@ -7,14 +7,25 @@ import logging
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
 
+from pyclient.consumer.arguments import (
+    Offsets,
+    Partition,
+    Partitions,
+    Topics,
+    as_partition,
+    as_partitions,
+    as_seconds,
+    as_times,
+    check_topic,
+)
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.face import ConsumerFace, Offsets, Partition, as_partition
+from pyclient.consumer.face import ConsumerFace
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
@@ -51,7 +62,7 @@ class Consumer(ConsumerFace[K, V]):
 
     def __init__(
         self,
-        *topics: str,
+        *topics: Topics,
         bootstrap_servers: str | Sequence[str] | None = None,
         group_id: str | None = None,
         config: Mapping[str, Any] | None = None,
@@ -80,7 +91,7 @@ class Consumer(ConsumerFace[K, V]):
         """
         with self._use():
             limit = self._limit(max_records)
-            slices = self._poll_for_ever(limit) if timeout is None else self._poll(timeout, limit)
+            slices = self._poll_for_ever(limit) if timeout is None else self._poll(as_seconds(timeout), limit)
             return Records(slices, self._deserializers)
 
     def __iter__(self) -> Iterator[Record[K | None, V | None]]:
@@ -173,7 +184,7 @@ class Consumer(ConsumerFace[K, V]):
                 self._core.desk.run_callbacks()
 
     def committed(
-        self, partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
+        self, partitions: Partitions | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
         with self._use():
@@ -196,15 +207,11 @@ class Consumer(ConsumerFace[K, V]):
                 f"finding the position of {wanted}",
             )
 
-    def beginning_offsets(
-        self, partitions: Iterable[Partition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Partitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The first offset there is in each partition, assigned or not."""
         return self._ends(partitions, EARLIEST, timeout)
 
-    def end_offsets(
-        self, partitions: Iterable[Partition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Partitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The offset behind the last record of each partition that may be read (`isolation_level`), assigned or not."""
         return self._ends(partitions, LATEST, timeout)
 
@@ -213,21 +220,20 @@ class Consumer(ConsumerFace[K, V]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record not older than each timestamp (epoch milliseconds); None where all are older."""
         with self._use():
-            wanted = {as_partition(partition): time for partition, time in times.items()}
-            if any(time < 0 for time in wanted.values()):
-                raise ValueError("times are epoch milliseconds, not negative")
+            wanted = as_times(times)
             found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
         """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
+        check_topic(topic)
         with self._use():
             info = self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
             return [partition.partition for partition in info.partitions]
 
-    def _ends(self, partitions: Iterable[Partition], which: int, timeout: float | None) -> dict[TopicPartition, int]:
+    def _ends(self, partitions: Partitions, which: int, timeout: float | None) -> dict[TopicPartition, int]:
         with self._use():
-            wanted = {as_partition(partition): which for partition in partitions}
+            wanted = dict.fromkeys(as_partitions(partitions), which)
             found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset.offset for partition, offset in found.items()}
 
@@ -243,12 +249,13 @@ class Consumer(ConsumerFace[K, V]):
             finally:
                 self._core.unsubscribe()
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float | None = 30.0) -> None:
         """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
 
-        Takes `timeout` seconds at most. A second close is nothing, nor is one in a forked child.
+        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A second close is nothing, nor is one in a
+        forked child.
         """
-        self._close(timeout, self._core.positions)
+        self._close(self._patience(timeout), self._core.positions)
 
     def _close(self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
         if self._closed or self._closing or not self._is_mine():

@@ -5,26 +5,42 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, overload
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
+from pyclient.consumer.arguments import (
+    Offsets,
+    Partition,
+    Partitions,
+    Subscription,
+    Topics,
+    as_deserializers,
+    as_limit,
+    as_offset,
+    as_offsets,
+    as_partition,
+    as_partitions,
+    as_seconds,
+    as_subscription,
+    check_callback,
+    check_listener,
+    spread,
+    topic_names,
+    topics_of,
+)
 from pyclient.consumer.commit_desk import CommitCallback
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig
 from pyclient.consumer.core import ConsumerCore
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import RebalanceListener
-from pyclient.consumer.records import Deserializer, Deserializers
+from pyclient.consumer.records import Deserializer
 from pyclient.consumer.subscription import Mode, SubscriptionPattern
 from pyclient.consumer.typevars import K, V
-from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, ForkError, InvalidTopic
+from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, ForkError
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
-Partition = TopicPartition | tuple[str, int]
-Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
-
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _NOBODY: Final = object()
 
 
@@ -62,7 +78,7 @@ class ConsumerFace(Generic[K, V]):
 
     def __init__(
         self,
-        topics: Sequence[str],
+        topics: Sequence[Topics],
         given: Mapping[str, Any],
         config: Mapping[str, Any] | None,
         key_deserializer: Deserializer | None,
@@ -70,9 +86,10 @@ class ConsumerFace(Generic[K, V]):
         notify: Callable[[], None],
         identify: Callable[[], object],
     ) -> None:
+        subscription = topics_of(topics)
         options = {name: value for name, value in given.items() if value is not None}
         self._config: ConsumerConfig = resolve(ConsumerConfig, options, config)
-        self._deserializers = _deserializers(key_deserializer, value_deserializer)
+        self._deserializers = as_deserializers(key_deserializer, value_deserializer)
         self._listener: RebalanceListener | None = None
         self._in_callback = False
         self._chunk: Chunk | None = None
@@ -81,36 +98,36 @@ class ConsumerFace(Generic[K, V]):
         self._pid = os.getpid()
         self._guard = Guard(identify)
         self._core = ConsumerCore(self._config, clock=SYSTEM_CLOCK, notify=notify)
-        if topics:
-            self._core.subscribe(_topic_names(topics))
+        if subscription is not None:
+            self._follow(subscription, None)
 
     # ---- what to read
 
     def subscribe(
         self,
-        topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        topics: Topics | None = None,
         *,
+        pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
         """Reads these topics; with a `group_id` as a member of that group, which shares them out.
 
-        A compiled pattern means every topic whose whole name it matches, also those created later; a
-        `SubscriptionPattern` is matched by the broker, with `group_protocol="consumer"` only. Replaces the
+        A `pattern`, or a compiled one as `topics`, means every topic whose whole name it matches, also those created
+        later; a `SubscriptionPattern` is matched by the broker, with `group_protocol="consumer"` only. Replaces the
         subscription before. `listener` is told when partitions come and go; see `RebalanceListener`. Without a
         `group_id` all partitions of the topics are this consumer's. Raises `ConfigError` after `assign()`.
         """
         with self._use():
-            if isinstance(topics, SubscriptionPattern):
-                self._check_remote_pattern(topics)
-                self._core.subscribe(topics)
-            elif isinstance(topics, re.Pattern):
-                self._core.subscribe(topics)
-            else:
-                self._core.subscribe(_topic_names([topics] if isinstance(topics, str) else topics))
-            self._listener = listener
+            self._follow(as_subscription(topics, pattern), check_listener(listener))
             self._begin()
 
-    def assign(self, partitions: Iterable[Partition]) -> None:
+    def _follow(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
+        if isinstance(subscription, SubscriptionPattern):
+            self._check_remote_pattern(subscription)
+        self._core.subscribe(subscription)
+        self._listener = listener
+
+    def assign(self, partitions: Partitions) -> None:
         """Reads exactly these partitions, in no group; with a `group_id` offsets can still be committed under it.
 
         Replaces the assignment before; partitions that stay keep their positions. Raises `ConfigError` after
@@ -118,8 +135,8 @@ class ConsumerFace(Generic[K, V]):
         """
         with self._use():
             self._settle()
-            wanted = [as_partition(partition) for partition in partitions]
-            _topic_names(topic for topic, _ in wanted)
+            wanted = as_partitions(partitions)
+            topic_names(topic for topic, _ in wanted)
             if self._config.enable_auto_commit and self._core.subscription.mode is Mode.MANUAL:
                 self._core.desk.commit(self._core.positions(), None)
             self._core.assign(wanted)
@@ -137,49 +154,55 @@ class ConsumerFace(Generic[K, V]):
 
     # ---- where to read
 
-    def seek(self, partition: Partition, offset: int, *, leader_epoch: int = -1) -> None:
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata, *, leader_epoch: int = -1) -> None:
         """The next poll goes on at `offset`, which need not exist: a wrong one is for `auto_offset_reset` to settle.
 
-        Raises `NotAssigned` if the partition is not this consumer's.
+        An `OffsetAndMetadata`, as `committed()` gives, brings its leader epoch along. Raises `NotAssigned` if the
+        partition is not this consumer's.
         """
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError(f"an offset is a number from 0, not {offset!r}")
+        if not isinstance(offset, OffsetAndMetadata):
+            offset = OffsetAndMetadata(offset, "", leader_epoch)
+        wanted, place = as_partition(partition), as_offset(offset, "an offset to seek")
         with self._use():
             self._settle()
             with self._core.lock:
-                self._core.subscription.require(as_partition(partition)).start_at(offset, leader_epoch)
+                self._core.subscription.require(wanted).start_at(place.offset, place.leader_epoch)
             self._core.moved()
 
-    def seek_to_beginning(self, *partitions: Partition) -> None:
+    def seek_to_beginning(self, *partitions: Partitions) -> None:
         """The next poll goes on at the first record there is; without arguments in every assigned partition."""
         self._seek_to_end_of_log(partitions, EARLIEST)
 
-    def seek_to_end(self, *partitions: Partition) -> None:
+    def seek_to_end(self, *partitions: Partitions) -> None:
         """The next poll goes on behind the last record there is; without arguments in every assigned partition."""
         self._seek_to_end_of_log(partitions, LATEST)
 
-    def _seek_to_end_of_log(self, partitions: Sequence[Partition], timestamp: int) -> None:
+    def _seek_to_end_of_log(self, partitions: Sequence[Partitions], timestamp: int) -> None:
         with self._use():
             self._settle()
             with self._core.lock:
                 subscription = self._core.subscription
-                wanted = [as_partition(partition) for partition in partitions] or subscription.assignment()
+                wanted = spread(partitions) if partitions else subscription.assignment()
                 for state in [subscription.require(partition) for partition in wanted]:
                     state.reset(timestamp)
             self._core.moved()
 
-    def pause(self, *partitions: Partition) -> None:
-        """Polls return nothing of these until `resume`; the consumer stays in its group and keeps what is fetched."""
+    def pause(self, *partitions: Partitions) -> None:
+        """Polls return nothing of these until `resume`; the consumer stays in its group and keeps what is fetched.
+
+        All partitions there are: `pause(consumer.assignment())`. Raises `NotAssigned`, and pauses none, if one is not
+        this consumer's.
+        """
         self._set_paused(partitions, paused=True)
 
-    def resume(self, *partitions: Partition) -> None:
+    def resume(self, *partitions: Partitions) -> None:
         """Polls return records of these again; without arguments of every assigned partition."""
-        self._set_paused(partitions or tuple(self._core.subscription.assignment()), paused=False)
+        self._set_paused(partitions or [self._core.subscription.assignment()], paused=False)
 
-    def _set_paused(self, partitions: Sequence[Partition], *, paused: bool) -> None:
+    def _set_paused(self, partitions: Sequence[Partitions], *, paused: bool) -> None:
         with self._use():
             self._settle()
-            wanted = [as_partition(partition) for partition in partitions]
+            wanted = spread(partitions)
             with self._core.lock:
                 subscription = self._core.subscription
                 (subscription.pause if paused else subscription.resume)(wanted)
@@ -217,6 +240,7 @@ class ConsumerFace(Generic[K, V]):
             if callback is not None:
                 raise TypeError("commit_async takes one callback")
             offsets, callback = None, offsets
+        check_callback(callback)
         with self._use():
             self._settle()
             self._core.desk.commit(self._to_commit(offsets), callback)
@@ -291,9 +315,7 @@ class ConsumerFace(Generic[K, V]):
             raise ConfigError("offsets are committed under a group: give the consumer a group_id")
         if offsets is None:
             return self._core.positions()
-        if not isinstance(offsets, Mapping):
-            raise TypeError(f"offsets to commit are a mapping, partition to offset, not {offsets!r}")
-        return {as_partition(partition): as_offset(offset) for partition, offset in offsets.items()}
+        return as_offsets(offsets)
 
     def _check_remote_pattern(self, pattern: SubscriptionPattern) -> None:
         if self._config.group_id is None or self._config.group_protocol != "consumer":
@@ -307,12 +329,10 @@ class ConsumerFace(Generic[K, V]):
             raise ConcurrentUse("poll() was called inside a rebalance callback, which runs inside a poll() itself")
 
     def _patience(self, timeout: float | None) -> float:
-        return self._core.api_timeout if timeout is None else timeout
+        return self._core.api_timeout if timeout is None else as_seconds(timeout)
 
-    def _wanted(self, partitions: Iterable[Partition] | None) -> list[TopicPartition]:
-        if partitions is None:
-            return list(self._core.subscription.assignment())
-        return [as_partition(partition) for partition in partitions]
+    def _wanted(self, partitions: Partitions | None) -> list[TopicPartition]:
+        return list(self._core.subscription.assignment()) if partitions is None else as_partitions(partitions)
 
     def _check_reached(self, timeout: float) -> None:
         """A poll that waited in vain for a cluster that never answered says so."""
@@ -321,47 +341,4 @@ class ConsumerFace(Generic[K, V]):
             raise error
 
     def _limit(self, max_records: int | None) -> int:
-        if max_records is None:
-            return self._config.max_poll_records
-        if max_records < 1:
-            raise ValueError(f"max_records={max_records!r} is not possible: it must be at least 1")
-        return max_records
-
-
-def as_partition(partition: Partition) -> TopicPartition:
-    """A `TopicPartition` of one, or of a (topic, number) pair; `ValueError` for anything else."""
-    if isinstance(partition, tuple) and len(partition) == 2:
-        topic, number = partition
-        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool) and number >= 0:
-            return TopicPartition(topic, number)
-    raise ValueError(f"{partition!r} is no partition: give TopicPartition(topic, number)")
-
-
-def as_offset(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    """What to commit; `ValueError` for what cannot be an offset."""
-    made = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if isinstance(made.offset, bool) or not isinstance(made.offset, int) or made.offset < 0:
-        raise ValueError(f"an offset to commit is a number from 0, not {offset!r}")
-    return made
-
-
-def _topic_names(topics: Iterable[str]) -> list[str]:
-    names = list(topics)
-    for name in names:
-        if not isinstance(name, str) or name in (".", "..") or not _TOPIC_NAME.fullmatch(name):
-            raise InvalidTopic(
-                f"{name!r} cannot be a topic's name: it takes 1 to 249 letters, digits, '.', '_' and '-', and is "
-                "neither '.' nor '..'. To subscribe to a pattern, give a compiled one: re.compile(...)"
-            )
-    return names
-
-
-def _deserializers(key: Deserializer | None, value: Deserializer | None) -> Deserializers:
-    key, value = (getattr(given, "deserialize", given) for given in (key, value))
-    for name, function in (("key_deserializer", key), ("value_deserializer", value)):
-        if function is not None and not callable(function):
-            raise ConfigError(
-                f"{name}={function!r} is not possible: it takes a callable from bytes, for example "
-                "pyclient.serialization.json.deserialize"
-            )
-    return Deserializers(key, value)
+        return self._config.max_poll_records if max_records is None else as_limit(max_records)
