@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
+from pyclient.cluster.rates import Rate
 from pyclient.consumer.batches import BatchSlice
-
-WINDOW_SECONDS: Final = 30  # that rates look back
-
-
-class _Rate:
-    """Two sums over the last `WINDOW_SECONDS`, by the second."""
-
-    def __init__(self) -> None:
-        self._seconds: deque[tuple[int, int, int]] = deque()
-
-    def add(self, now: float, first: int, second: int) -> None:
-        when = int(now)
-        if self._seconds and self._seconds[-1][0] == when:
-            _, before, behind = self._seconds.pop()
-            first, second = first + before, second + behind
-        self._seconds.append((when, first, second))
-        self._forget(now)
-
-    def per_second(self, now: float) -> tuple[float, float]:
-        self._forget(now)
-        seconds = list(self._seconds)
-        return sum(each[1] for each in seconds) / WINDOW_SECONDS, sum(each[2] for each in seconds) / WINDOW_SECONDS
-
-    def _forget(self, now: float) -> None:
-        while self._seconds and self._seconds[0][0] <= now - WINDOW_SECONDS:
-            self._seconds.popleft()
 
 
 class ConsumerMetrics:
@@ -55,8 +29,8 @@ class ConsumerMetrics:
         self._poll_begun: float | None = None
         self._last_poll = 0.0
         self._in_polls = 0.0
-        self._consumed = _Rate()
-        self._fetched = _Rate()
+        self._consumed = Rate()
+        self._fetched = Rate()
 
     def poll_begun(self, now: float) -> None:
         """The user's thread came for records."""
@@ -73,9 +47,7 @@ class ConsumerMetrics:
         if not slices:
             return
         records = sum(piece.count for piece in slices)
-        size = sum(
-            piece.batch.header.size * piece.count // max(piece.count, piece.batch.header.count) for piece in slices
-        )
+        size = sum(map(_size, slices))
         self.records += records
         self.bytes += size
         self._consumed.add(now, records, size)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from typing import Any, Final
+
+from pyclient.cluster.rates import Rate
 
 LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 """Upper bounds of the latency histogram's buckets; one more holds what took longer."""
 
-WINDOW_SECONDS: Final = 30
-
 
 class ProducerMetrics:
-    """Counts since the producer began, and rates over the last `WINDOW_SECONDS`. Times are monotonic seconds."""
+    """Counts since the producer began, and rates over the last 30 s. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.records_delivered = 0
@@ -24,7 +23,7 @@ class ProducerMetrics:
         self.batches_split = 0
         self.requests = 0
         self._latency = [0] * (len(LATENCY_BOUNDS_MS) + 1)
-        self._seconds: deque[tuple[int, int, int]] = deque()  # (second, records, bytes) in which something arrived
+        self._delivered = Rate()
 
     def delivered(self, records: int, size: int, latency: float, now: float) -> None:
         """A batch was confirmed `latency` seconds after its first record was sent."""
@@ -32,17 +31,11 @@ class ProducerMetrics:
         self.bytes_delivered += size
         self.batches_delivered += 1
         self._latency[bisect_left(LATENCY_BOUNDS_MS, latency * 1000)] += 1
-        second = int(now)
-        if self._seconds and self._seconds[-1][0] == second:
-            _, before, bytes_before = self._seconds.pop()
-            records, size = records + before, size + bytes_before
-        self._seconds.append((second, records, size))
-        if self._seconds[0][0] <= second - WINDOW_SECONDS:
-            self._forget(now)
+        self._delivered.add(now, records, size)
 
     def snapshot(self, now: float) -> dict[str, Any]:
         """The numbers as a dictionary; see `Producer.metrics`."""
-        self._forget(now)
+        records_rate, bytes_rate = self._delivered.per_second(now)
         batches = self.batches_delivered
         return {
             "records_delivered": self.records_delivered,
@@ -52,8 +45,8 @@ class ProducerMetrics:
             "batches_retried": self.batches_retried,
             "batches_split": self.batches_split,
             "requests": self.requests,
-            "records_per_second": sum(records for _, records, _ in self._seconds) / WINDOW_SECONDS,
-            "bytes_per_second": sum(size for _, _, size in self._seconds) / WINDOW_SECONDS,
+            "records_per_second": records_rate,
+            "bytes_per_second": bytes_rate,
             "records_per_batch": self.records_delivered / batches if batches else 0.0,
             "bytes_per_batch": self.bytes_delivered / batches if batches else 0.0,
             "latency_ms": {
@@ -71,7 +64,3 @@ class ProducerMetrics:
             if seen and seen >= wanted:
                 return float(bound)
         return 0.0
-
-    def _forget(self, now: float) -> None:
-        while self._seconds and self._seconds[0][0] <= now - WINDOW_SECONDS:
-            self._seconds.popleft()
