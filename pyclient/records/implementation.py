@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-# A library that was built from older sources lacks a name: that is an ImportError, too.
 if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
     from pyclient.records._pure import (
         IMPLEMENTATION,
@@ -49,7 +48,18 @@ else:
             record_size_bound,
             rows_by_partition,
         )
-    except ImportError:
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "pyclient.records._speedups"
+        if not absent:  # it was built from other sources
+            import warnings
+
+            warnings.warn(
+                f"the compiled record codec cannot be used, and the Python one is many times slower: {error}. Build it "
+                "again with `python setup.py build_ext --inplace` in the checkout, or install the package again; "
+                "PYCLIENT_PURE=1 chooses the Python codec without this warning",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         from pyclient.records._pure import (
             IMPLEMENTATION,
             BatchBuilder,

@@ -38,11 +38,27 @@ def test_the_environment_forces_the_python_twin(twins: tuple[Any, Any]) -> None:
     assert run(code, PYCLIENT_PURE="0") == "cython True"
 
 
-@pytest.mark.parametrize("broken", ["sys.modules['pyclient.records._speedups'] = None", "OLD"])
-def test_without_a_usable_compiled_twin_the_python_one_serves(broken: str) -> None:
-    old = "import types; sys.modules['pyclient.records._speedups'] = types.ModuleType('pyclient.records._speedups')"
-    code = f"import sys; {old if broken == 'OLD' else broken}; import pyclient.records as r; print(r.IMPLEMENTATION)"
-    assert run(code, PYCLIENT_PURE="0") == "pure"
+ABSENT = "sys.modules['pyclient.records._speedups'] = None"
+OLD = "import types; sys.modules['pyclient.records._speedups'] = types.ModuleType('pyclient.records._speedups')"
+IMPORT = """
+import warnings
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import pyclient.records
+print(pyclient.records.IMPLEMENTATION, *[f"{warning.category.__name__}: {warning.message}" for warning in said])
+"""
+
+
+def test_without_a_compiled_twin_the_python_one_serves_silently() -> None:
+    assert run(f"import sys; {ABSENT}{IMPORT}", PYCLIENT_PURE="0") == "pure"
+
+
+def test_a_compiled_twin_of_other_sources_is_warned_of_with_the_way_to_build_it_again() -> None:
+    said = run(f"import sys; {OLD}{IMPORT}", PYCLIENT_PURE="0")
+    assert said.startswith("pure RuntimeWarning: the compiled record codec cannot be used")
+    assert "cannot import name 'IMPLEMENTATION'" in said
+    assert "python setup.py build_ext --inplace" in said
+    assert run(f"import sys; {OLD}{IMPORT}", PYCLIENT_PURE="1") == "pure"  # as it was asked for
 
 
 def members(kind: Any) -> set[str]:
