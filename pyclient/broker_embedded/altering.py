@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyclient import errors
 from pyclient.broker_embedded.controller import config_changes
 from pyclient.broker_embedded.controller.configs import CLUSTER
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.image import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    METRICS_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.failures import code_of, message_of
 
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.settings import SettingType
 
-OTHER_KINDS: Final = {8: "broker loggers", 16: "client metrics"}
+OTHER_KINDS: Final = {8: "broker loggers"}
 
 
 class Resource(NamedTuple):
@@ -86,6 +91,11 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
             raise errors.InvalidRequest("a group's options are changed under its name: this one is empty")
         effective = {entry.name: entry.value for entry in node.configs.of_group(current)}
         return Resource(kind, name, current, config_changes.group_type, effective.get)
+    if kind == METRICS_RESOURCE:
+        if not name:
+            raise errors.InvalidRequest("client metrics are changed under their name: this one is empty")
+        effective = {entry.name: entry.value for entry in node.configs.of_metrics(current)}
+        return Resource(kind, name, current, config_changes.metrics_type, effective.get)
     what = OTHER_KINDS.get(kind, f"resources of type {kind}")
     raise errors.InvalidRequest(f"this broker has no configuration of {what}")
 
@@ -99,4 +109,7 @@ def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
         return
     result = {**resource.current, **changes}
     kept = {name: value for name, value in result.items() if value is not None}
-    config_changes.check_group(kept, node.config.integer)
+    if resource.kind == METRICS_RESOURCE:
+        config_changes.check_metrics(kept)
+    else:
+        config_changes.check_group(kept, node.config.integer)

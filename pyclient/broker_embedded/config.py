@@ -6,12 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pyclient.broker_embedded.broker_settings import (
-    BROKER_SETTINGS,
-    DYNAMIC,
-    NOT_SERVED,
-    PROFILES,
-)
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, PROFILES
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.settings import Value, nearest, render
 from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
@@ -28,7 +23,7 @@ class BrokerConfig:
     """A node's configuration, checked once by `build`.
 
     `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
-    option's value.
+    option's value; `ignored` the texts of the options that do nothing here, which are told all the same.
     """
 
     data_dir: str
@@ -38,6 +33,7 @@ class BrokerConfig:
     as_version: str | None = None
     explicit: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -65,11 +61,11 @@ class BrokerConfig:
         if not 0 <= port <= 65535:
             raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
         explicit = dict(PROFILES[profile])
+        ignored: dict[str, str] = {}
         for name, value in _with_node_id(settings or {}).items():
-            if _is_served(name):
-                explicit[name] = _text(name, value)
-            else:
-                _check_type(name, _text(name, value))
+            taken = explicit if _is_served(name) else ignored
+            taken[name] = _text(name, value)
+        _check_types(ignored)
         values = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
         for name, text in explicit.items():
             try:
@@ -78,7 +74,7 @@ class BrokerConfig:
                 raise ConfigError(str(error)) from None
         values["log.dirs"] = data_dir
         _check_conflicts(values)
-        return cls(data_dir, host, port, profile, as_version, explicit, values)
+        return cls(data_dir, host, port, profile, as_version, explicit, values, ignored)
 
     def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
         """The same configuration with another data directory or port."""
@@ -140,17 +136,22 @@ def _is_served(name: str) -> bool:
         return True
     if name in WITHOUT_EFFECT:
         return False
-    for refused, reason in NOT_SERVED.items():
-        if name == refused or (refused.endswith(".") and name.startswith(refused)):
-            raise ConfigError(f"{name}: not supported by the embedded broker: {reason}")
+    from pyclient.broker_embedded.settings_refused import refusal
+
+    reason = refusal(name)
+    if reason is not None:
+        raise ConfigError(f"{name}: not supported by the embedded broker: {reason}")
     raise ConfigError(f"{name}: unknown broker option{nearest(name, BROKER_SETTINGS)}")
 
 
-def _check_type(name: str, text: str) -> None:
-    try:
-        WITHOUT_EFFECT[name].parse(text)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+def _check_types(ignored: Mapping[str, str]) -> None:
+    for name, text in ignored.items():
+        try:
+            WITHOUT_EFFECT[name].parse(text)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    if ignored:
+        log.warning("these options have no effect on the embedded broker: %s", ", ".join(sorted(ignored)))
 
 
 def _text(name: str, value: Any) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.broker_embedded.timers import Timer
@@ -50,14 +51,19 @@ class ImageTopics:
         return iter(self._image.topics)
 
 
+def _group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig.from_mapping(
+        {name: value for name, value in config.values.items() if isinstance(value, (str, int))}
+    )
+
+
 class NodeSeams:
     """The coordinator's view of a node."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
-        self._config = GroupConfig.from_mapping(
-            {name: value for name, value in node.config.values.items() if isinstance(value, (str, int))}
-        )
+        self._node_config = node.config
+        self._config = _group_config(node.config)
         topic = node.image.topics.get(OFFSETS_TOPIC)
         self._offsets_topic_id = None if topic is None else topic.topic_id
         self._offsets_partitions = 0 if topic is None else len(topic.partitions)
@@ -75,6 +81,9 @@ class NodeSeams:
     @property
     def group_config(self) -> GroupConfig:
         """The coordinator's options."""
+        if self._node_config is not self._node.config:  # something was set at run time
+            self._node_config = self._node.config
+            self._config = _group_config(self._node_config)
         return self._config
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
@@ -28,16 +29,21 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
-_UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = SettingType
+_UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = SettingType
 
 _WHOLE_LIMITS: Final = {INT: INT_MAX, SHORT: 2**15 - 1, LONG: LONG_MAX}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option. `minimum` and `maximum` are inclusive; `choices` limits a text, or each element of a list."""
+    """One option. `minimum` and `maximum` are inclusive; `choices` limits a text, or each element of a list.
+
+    A `dynamic` one may be changed while the broker runs (KIP-226). `shape` is an expression that a text matches.
+    """
 
     name: str
     type: SettingType
@@ -46,13 +52,20 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    dynamic: bool = False
+    shape: str = ""
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether its value is never told."""
+        return self.type is PASSWORD
 
     def parse(self, text: str) -> Value:
         """The value that `text` stands for; `ValueError` says what is allowed."""
         text = text.strip()
         if self.type is BOOLEAN:
             return self._parse_boolean(text)
-        if self.type in (STRING, LIST):
+        if self.type in (STRING, LIST, CLASS, PASSWORD):
             return self._parse_text(text)
         return self._parse_number(text)
 
@@ -62,6 +75,8 @@ class Setting:
         return text.lower() == "true"
 
     def _parse_text(self, text: str) -> str:
+        if self.shape and not re.fullmatch(self.shape, text):
+            raise ValueError(f"{self.name} is {text!r}: it must be of the form {self.shape}")
         if not self.choices:
             return text
         elements = [element.strip() for element in text.split(",")] if self.type is LIST else [text]
@@ -98,7 +113,7 @@ def render(value: Value) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return str(value).upper().replace("E+", "E")  # 1.7976931348623157E308, as Java has it
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

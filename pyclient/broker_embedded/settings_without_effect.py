@@ -23,14 +23,20 @@ from pyclient.broker_embedded.settings import (
     Value,
 )
 
-_OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
+Row = tuple[str, SettingType, Value]
+"""Name, type and default of an option."""
+
+_FIXED: Final[tuple[Row, ...]] = (
     ("add.partitions.to.txn.retry.backoff.max.ms", INT, 100),
     ("add.partitions.to.txn.retry.backoff.ms", INT, 20),
+    ("alter.log.dirs.replication.quota.window.num", INT, 11),
+    ("alter.log.dirs.replication.quota.window.size.seconds", INT, 1),
     ("auto.leader.rebalance.enable", BOOLEAN, True),
-    ("background.threads", INT, 10),
     ("broker.heartbeat.interval.ms", INT, 2000),
+    ("broker.id", INT, -1),
     ("broker.session.timeout.ms", INT, 9000),
     ("connection.failed.authentication.delay.ms", INT, 100),
+    ("connections.max.reauth.ms", LONG, 0),
     ("controlled.shutdown.enable", BOOLEAN, True),
     ("controller.socket.timeout.ms", INT, 30_000),
     ("delegation.token.expiry.check.interval.ms", LONG, 3_600_000),
@@ -38,12 +44,9 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("delegation.token.max.lifetime.ms", LONG, 604_800_000),
     ("delete.records.purgatory.purge.interval.requests", INT, 1),
     ("fetch.purgatory.purge.interval.requests", INT, 1000),
-    ("follower.fetch.last.tiered.offset.enable", BOOLEAN, False),
     ("group.coordinator.append.linger.ms", INT, -1),
     ("group.coordinator.background.threads", INT, 2),
-    ("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
     ("group.coordinator.threads", INT, 4),
-    ("group.share.assignment.interval.ms", INT, 1000),
     ("group.share.assignors", LIST, "simple"),
     ("group.share.delivery.count.limit", INT, 5),
     ("group.share.heartbeat.interval.ms", INT, 5000),
@@ -64,7 +67,6 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("group.share.partition.max.record.locks", INT, 2000),
     ("group.share.record.lock.duration.ms", INT, 30_000),
     ("group.share.session.timeout.ms", INT, 45_000),
-    ("group.streams.assignment.interval.ms", INT, 1000),
     ("group.streams.heartbeat.interval.ms", INT, 5000),
     ("group.streams.initial.rebalance.delay.ms", INT, 3000),
     ("group.streams.max.assignment.interval.ms", INT, 15_000),
@@ -81,10 +83,6 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("kafka.metrics.polling.interval.secs", INT, 10),
     ("kafka.metrics.reporters", LIST, ""),
     ("leader.imbalance.check.interval.seconds", LONG, 300),
-    ("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9),
-    ("log.cleaner.io.buffer.size", INT, 524_288),
-    ("log.cleaner.io.max.bytes.per.second", DOUBLE, 1.7976931348623157e308),
-    ("log.cleaner.threads", INT, 1),
     ("log.dir.failure.timeout.ms", LONG, 30_000),
     ("log.flush.scheduler.interval.ms", LONG, LONG_MAX),
     ("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000),
@@ -95,15 +93,10 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("metadata.max.idle.interval.ms", INT, 500),
     ("metadata.max.retention.bytes", LONG, 104_857_600),
     ("metadata.max.retention.ms", LONG, 604_800_000),
-    ("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter"),
     ("metrics.num.samples", INT, 2),
     ("metrics.recording.level", STRING, "INFO"),
     ("metrics.sample.window.ms", LONG, 30_000),
-    ("num.io.threads", INT, 8),
-    ("num.network.threads", INT, 3),
-    ("num.recovery.threads.per.data.dir", INT, 2),
     ("num.replica.alter.log.dirs.threads", INT, None),
-    ("num.replica.fetchers", INT, 1),
     ("offsets.commit.timeout.ms", INT, 5000),
     ("offsets.load.buffer.size", INT, 5_242_880),
     ("offsets.topic.compression.codec", INT, 0),
@@ -119,9 +112,10 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("replica.lag.time.max.ms", LONG, 30_000),
     ("replica.socket.receive.buffer.bytes", INT, 65_536),
     ("replica.socket.timeout.ms", INT, 30_000),
+    ("replication.quota.window.num", INT, 11),
+    ("replication.quota.window.size.seconds", INT, 1),
     ("request.timeout.ms", INT, 30_000),
     ("share.coordinator.append.linger.ms", INT, -1),
-    ("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
     ("share.coordinator.load.buffer.size", INT, 5_242_880),
     ("share.coordinator.snapshot.update.records.per.snapshot", INT, 500),
     ("share.coordinator.state.topic.compression.codec", INT, 0),
@@ -137,7 +131,6 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("telemetry.max.bytes", INT, 1_048_576),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000),
     ("transaction.max.timeout.ms", INT, 900_000),
-    ("transaction.partition.verification.enable", BOOLEAN, True),
     ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000),
     ("transaction.state.log.load.buffer.size", INT, 5_242_880),
     ("transaction.state.log.min.isr", INT, 2),
@@ -148,7 +141,27 @@ _OF_KAFKA_4: Final[tuple[tuple[str, SettingType, Value], ...]] = (
     ("transactional.id.expiration.ms", INT, 604_800_000),
 )
 
-_OF_OLDER_RELEASES: Final[tuple[tuple[str, SettingType, Value], ...]] = (
+_DYNAMIC: Final[tuple[Row, ...]] = (
+    ("background.threads", INT, 10),
+    ("follower.fetch.last.tiered.offset.enable", BOOLEAN, False),
+    ("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
+    ("group.share.assignment.interval.ms", INT, 1000),
+    ("group.streams.assignment.interval.ms", INT, 1000),
+    ("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9),
+    ("log.cleaner.io.buffer.size", INT, 524_288),
+    ("log.cleaner.io.max.bytes.per.second", DOUBLE, 1.7976931348623157e308),
+    ("log.cleaner.threads", INT, 1),
+    ("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter"),
+    ("num.io.threads", INT, 8),
+    ("num.network.threads", INT, 3),
+    ("num.recovery.threads.per.data.dir", INT, 2),
+    ("num.replica.fetchers", INT, 1),
+    ("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
+    ("transaction.partition.verification.enable", BOOLEAN, True),
+)
+"""Those that Kafka lets change while it runs."""
+
+_OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
     ("auto.include.jmx.reporter", BOOLEAN, True),
     ("controlled.shutdown.max.retries", INT, 3),
     ("controlled.shutdown.retry.backoff.ms", LONG, 5000),
@@ -161,8 +174,20 @@ _OF_OLDER_RELEASES: Final[tuple[tuple[str, SettingType, Value], ...]] = (
 )
 """Those that Kafka 4.3 does not list any more; files written for its older releases have them."""
 
+
+def settings_of(rows: tuple[Row, ...], doc: str, *, dynamic: bool = False) -> dict[str, Setting]:
+    """Settings by name; `dynamic` ones may be changed while the broker runs."""
+    return {name: Setting(name, kind, default, doc, dynamic=dynamic) for name, kind, default in rows}
+
+
+_DOC: Final = "taken, without any effect"
+
+OF_OLDER_RELEASES: Final = settings_of(_OF_OLDER_RELEASES, _DOC)
+"""By name, as below; DescribeConfigs does not tell them."""
+
 WITHOUT_EFFECT: Final[dict[str, Setting]] = {
-    name: Setting(name, kind, default, "taken, without any effect")
-    for name, kind, default in sorted((*_OF_KAFKA_4, *_OF_OLDER_RELEASES))
+    **settings_of(_FIXED, _DOC),
+    **settings_of(_DYNAMIC, _DOC, dynamic=True),
+    **OF_OLDER_RELEASES,
 }
-"""By name. Their values are checked for their type, and kept nowhere."""
+"""By name. Their values are checked for their type, and told by DescribeConfigs."""

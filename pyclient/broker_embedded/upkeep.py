@@ -9,7 +9,7 @@ from pyclient.broker_embedded.background import Background
 from pyclient.broker_embedded.settings import LONG_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.steps import Steps
@@ -35,8 +35,7 @@ class Upkeep:
         checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
         self._every("checkpoints", checkpoints, self._write_checkpoints)
         if config.boolean("log.cleaner.enable"):
-            backoff = max(config.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
-            self._every("compaction", backoff, self.compact)
+            self._every("compaction", self._cleaner_backoff, self.compact)
         self._every("flush", _FLUSH_SECONDS, self._flush_due)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
@@ -51,9 +50,9 @@ class Upkeep:
             timer.cancel()
 
     def apply_retention(self) -> None:
-        """Remove what is too old or too much, one log a step; the steps follow on the loop."""
+        """Remove what is too old or too much, one segment a step; the steps follow on the loop."""
         self.remove_deleted()
-        self._background.run("retention", self._retention(self._node.clock.time_ms()))
+        self._background.run("retention", _pauses(self._node.logs.retention_steps(self._node.clock.time_ms())))
 
     def compact(self) -> None:
         """Compact the logs that are dirty enough, in steps between which requests are served."""
@@ -69,20 +68,23 @@ class Upkeep:
         """A topic's files wait for their time: see to it then."""
         self._node.schedule(self._node.logs.defaults.file_delete_delay_ms / 1000, self.remove_deleted)
 
-    def _every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
+    def _every(self, name: str, seconds: float | Callable[[], float], work: Callable[[], object]) -> None:
+        """Do it from time to time; `seconds` may change while the node runs."""
+
+        def delay() -> float:
+            return seconds() if callable(seconds) else seconds
+
         def run() -> None:
-            self._timers[name] = self._node.schedule(seconds, run)
+            self._timers[name] = self._node.schedule(delay(), run)
             try:
                 work()
             except Exception:
-                log.exception("%s failed; it is tried again in %g s", name, seconds)
+                log.exception("%s failed; it is tried again in %g s", name, delay())
 
-        self._timers[name] = self._node.schedule(seconds, run)
+        self._timers[name] = self._node.schedule(delay(), run)
 
-    def _retention(self, now_ms: int) -> Steps[None]:
-        """One log a step."""
-        for _ in self._node.logs.retention_steps(now_ms):
-            yield None
+    def _cleaner_backoff(self) -> float:
+        return max(self._node.config.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
 
     def _write_checkpoints(self) -> None:
         self._background.run("checkpoints", self._node.logs.checkpoint_steps())
@@ -90,7 +92,7 @@ class Upkeep:
     def _flush_due(self) -> None:
         node = self._node
         if node.logs.defaults.flush_ms < LONG_MAX or any("flush.ms" in own for own in node.image.configs.values()):
-            node.logs.flush_due(node.clock.time_ms())
+            self._background.run("flush", _pauses(node.logs.flush_steps(node.clock.time_ms())))
 
     def _close_idle(self, seconds: float) -> None:
         if self._node.paused:
@@ -114,3 +116,8 @@ class Upkeep:
                     seconds,
                 )
                 connection.close()
+
+
+def _pauses(steps: Iterable[object]) -> Steps[None]:
+    for _ in steps:
+        yield None

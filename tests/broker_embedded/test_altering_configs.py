@@ -224,7 +224,9 @@ def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
         ("max.connections", "-1"),
         ("log.cleaner.threads", "two"),
         ("log.local.retention.ms", "-3"),
-        ("max.connection.creation.rate", "5"),
+        ("max.connection.creation.rate", "0"),
+        ("num.replica.alter.log.dirs.threads", "2"),
+        ("quota.window.num", "2"),
         ("listeners", "PLAINTEXT://:1"),
         ("ssl.keystore.password", "secret"),
         ("listener.name.internal.ssl.keystore.password", "secret"),
@@ -301,6 +303,15 @@ def test_options_of_kafka_s_own_machinery_are_taken_and_told(client: Any) -> Non
     for resource in ("", "1"):
         assert told(client, resource, "log.cleaner.threads", kind=BROKER) == {"log.cleaner.threads": ("2", 3)}
     assert change(client, "", ("log.cleaner.threads", DELETE, None), kind=BROKER).error_code == 0
+
+
+def test_an_interval_of_assignments_and_of_compaction_holds_at_once(client: Any, broker: Any) -> None:
+    node = broker._runner.node
+    wanted = (("group.consumer.assignment.interval.ms", SET, "77"), ("log.cleaner.backoff.ms", SET, "88"))
+    assert node.groups.consumers.limits("g").assignment_interval_ms == 0
+    assert change(client, "", *wanted, kind=BROKER).error_code == 0
+    assert node.groups.consumers.limits("g").assignment_interval_ms == 77
+    assert node.config.integer("log.cleaner.backoff.ms") == 88
 
 
 def test_options_set_at_run_time_outlive_a_restart(connect: Any, data_dir: str) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, NOT_SERVED, PROFILES
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, PROFILES
 from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.broker_embedded.settings import BOOLEAN, DOUBLE, INT, LIST, STRING, Setting, render
+from pyclient.broker_embedded.settings_refused import NOT_SERVED, REFUSED, refusal
 from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
 from pyclient.errors import ConfigError
 
@@ -72,10 +73,11 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("ssl.keystore.location", "x", "no TLS"),
         ("zookeeper.connect", "x", "KRaft"),
         ("controller.quorum.voters", "1@h:1", "one voter"),
-        ("max.connection.creation.rate", "5", "not in their rate"),
+        ("max.connection.creation.rate", "0", "at least 1"),
         ("remote.log.storage.system.enable", "true", "no tiered storage"),
         ("create.topic.policy.class.name", "a.B", "plug-ins"),
-        ("replication.quota.window.num", "11", "unknown broker option"),
+        ("replication.quota.windows.num", "11", "unknown broker option"),
+        ("delegation.token.secret.key", "x", "no authentication"),
     ],
 )
 def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value: Any, expected: str) -> None:
@@ -86,10 +88,17 @@ def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value
 
 
 def test_settings_of_kafka_s_machinery_are_taken() -> None:
-    defaults = {name: render(setting.default) for name, setting in WITHOUT_EFFECT.items()}
-    taken = build({name: text for name, text in defaults.items() if text is not None})
-    assert taken == build()
+    texts = {name: text for name, setting in WITHOUT_EFFECT.items() if (text := render(setting.default)) is not None}
+    del texts["broker.id"]
+    taken, plain = build(texts), build()
+    assert (taken.explicit, taken.values, taken.ignored) == (plain.explicit, plain.values, texts)
     assert {"auto.leader.rebalance.enable", "transaction.max.timeout.ms", "metric.reporters"} <= WITHOUT_EFFECT.keys()
+
+
+def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    build({"num.io.threads": 3, "num.partitions": 3, "background.threads": 3})
+    [line] = caplog.messages
+    assert line.endswith(": background.threads, num.io.threads")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +157,9 @@ def test_every_profile_is_possible() -> None:
 
 def test_no_option_is_in_two_lists() -> None:
     assert not WITHOUT_EFFECT.keys() & BROKER_SETTINGS.keys()
-    refused = tuple(name for name in NOT_SERVED if name.endswith("."))
-    assert not [name for name in WITHOUT_EFFECT if name in NOT_SERVED or name.startswith(refused)]
+    assert not REFUSED.keys() & {*BROKER_SETTINGS, *WITHOUT_EFFECT}
+    assert not [name for name in WITHOUT_EFFECT if refusal(name)]
+    assert all(refusal(name) for name in REFUSED)
     assert not {name for name in NOT_SERVED if name in BROKER_SETTINGS} - {"log.dirs"}
 
 

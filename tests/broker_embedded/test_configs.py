@@ -88,6 +88,19 @@ def test_options_of_the_broker_are_told(client: Any, broker: Any) -> None:
     assert configs["log.retention.hours"].read_only
 
 
+def test_an_option_without_effect_is_told_as_it_was_set(connect: Any) -> None:
+    with EmbeddedCluster(config={"num.io.threads": 9, "auto.include.jmx.reporter": "true"}) as cluster:
+        configs = by_name(describe(connect(cluster), BROKER, "1", include_synonyms=True))
+        told = configs["num.io.threads"]
+        assert (told.value, told.config_source, told.read_only) == ("9", 4, False)
+        assert [(entry.value, entry.source) for entry in told.synonyms] == [("9", 4), ("8", 5)]
+        assert configs["listeners"].value == f"PLAINTEXT://{cluster.bootstrap_servers}"
+        secret = configs["ssl.keystore.password"]
+        assert (secret.value, secret.is_sensitive, secret.config_type) == (None, True, 9)
+        assert len([name for name in configs if not name.startswith("internal.")]) == 340
+        assert "auto.include.jmx.reporter" not in configs
+
+
 def test_the_cluster_has_no_dynamic_defaults(client: Any) -> None:
     assert by_name(describe(client, BROKER, "")) == {}
 

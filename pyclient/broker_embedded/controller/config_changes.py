@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS, NOT_SERVED
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS
+from pyclient.broker_embedded.group_settings import (
+    GROUP_OPTIONS,
+    METRICS_OPTIONS,
+    OWN_OPTIONS,
+    broker_setting,
+    group_setting,
+    limits_of,
+)
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
-from pyclient.broker_embedded.settings import LIST, SettingType, nearest
-from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
+from pyclient.broker_embedded.settings import LIST, Setting, SettingType, Value, nearest
+from pyclient.broker_embedded.settings_refused import refusal
+from pyclient.broker_embedded.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,40 +110,79 @@ def check_topic(changes: Changes, current: Mapping[str, str], defaults: LogConfi
 
 def check_broker(changes: Changes) -> None:
     """Raise `InvalidRequest` unless these options of a broker may be changed while it runs."""
-    fixed = [name for name in changes if name in BROKER_SETTINGS and name not in DYNAMIC]
+    settings = {name: setting for name in changes if (setting := _of_broker(name)) is not None}
+    fixed = [name for name, setting in settings.items() if not setting.dynamic]
     if fixed:
         raise errors.InvalidRequest(f"these options cannot be changed while the broker runs: {', '.join(fixed)}")
     for name, value in changes.items():
-        for refused, reason in NOT_SERVED.items():
-            if name == refused or (refused.endswith(".") and name.startswith(refused)):
-                raise errors.InvalidRequest(f"{name}: not supported by the embedded broker: {reason}")
-        setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
-        if value is not None and setting is not None:
+        reason = refusal(name)
+        if reason is not None:
+            raise errors.InvalidRequest(f"{name}: not supported by the embedded broker: {reason}")
+        if value is not None and name in settings:
             try:
-                setting.parse(value)
+                settings[name].parse(value)
             except ValueError as error:
                 raise errors.InvalidRequest(str(error)) from None
 
 
+def _of_broker(name: str) -> Setting | None:
+    """An option that Kafka knows, too. Others are kept for whoever may know them."""
+    setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
+    return None if name in OF_OLDER_RELEASES else setting
+
+
 def check_group(result: Mapping[str, str], limit_of: Callable[[str], int]) -> None:
-    """Raise `InvalidConfig` unless a consumer group may have these options; `limit_of` tells the broker's."""
+    """Raise `InvalidConfig` unless a group may have these options; `limit_of` tells the broker's."""
     for name, text in result.items():
-        broker_name = GROUP_OPTIONS.get(name)
-        if broker_name is None:
-            raise errors.InvalidConfig(f"{name}: unknown group option{nearest(name, GROUP_OPTIONS)}")
+        setting = group_setting(name)
+        if setting is None:
+            raise errors.InvalidConfig(f"{name}: unknown group option{nearest(name, (*GROUP_OPTIONS, *OWN_OPTIONS))}")
+        value = _parsed(name, setting, text)
+        if name not in GROUP_OPTIONS:
+            continue
+        for bound, is_low in zip(limits_of(name), (True, False), strict=True):
+            if bound is None or not isinstance(value, int):
+                continue
+            limit = limit_of(bound) if bound in BROKER_SETTINGS else broker_setting(bound).default
+            assert isinstance(limit, int)
+            if (value < limit) if is_low else (value > limit):
+                raise errors.InvalidConfig(f"{name} is {text}: {bound} is {limit}")
+
+
+def check_metrics(result: Mapping[str, str]) -> None:
+    """Raise `InvalidRequest` unless client metrics may have these options (KIP-714), `InvalidConfig` for a pattern."""
+    for name, text in result.items():
+        setting = METRICS_OPTIONS.get(name)
+        if setting is None:
+            raise errors.InvalidRequest(f"{name}: unknown option of client metrics{nearest(name, METRICS_OPTIONS)}")
         try:
-            value = BROKER_SETTINGS[broker_name].parse(text)
+            setting.parse(text)
         except ValueError as error:
-            raise errors.InvalidConfig(f"{name}: {error}") from None
-        bounds = [f"group.consumer.{end}.{name.removeprefix('consumer.')}" for end in ("min", "max")]
-        low, high = (limit_of(bound) for bound in bounds)
-        if not isinstance(value, int) or not low <= value <= high:
-            raise errors.InvalidConfig(f"{name} is {text}: it must be from {low} to {high} ({' and '.join(bounds)})")
+            refused = errors.InvalidConfig if name == "match" else errors.InvalidRequest
+            raise refused(str(error)) from None
+        for pattern in text.split(",") if name == "match" else ():
+            try:
+                re.compile(pattern.partition("=")[2])
+            except re.error as error:
+                raise errors.InvalidConfig(f"{name}: {pattern!r} is no regular expression: {error}") from None
+
+
+def _parsed(name: str, setting: Setting, text: str) -> Value:
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise errors.InvalidConfig(f"{name}: {error}") from None
 
 
 def group_type(name: str) -> SettingType | None:
     """The type of a group's option, None if there is no such option."""
-    return broker_type(GROUP_OPTIONS.get(name, ""))
+    setting = group_setting(name)
+    return None if setting is None else setting.type
+
+
+def metrics_type(_name: str) -> SettingType | None:
+    """None: the options of client metrics are set as a whole; Kafka neither adds to their lists nor takes from them."""
+    return None
 
 
 def topic_type(name: str) -> SettingType | None:
@@ -144,7 +193,7 @@ def topic_type(name: str) -> SettingType | None:
 
 def broker_type(name: str) -> SettingType | None:
     """The type of a broker's option, None if this broker does not know it."""
-    setting = BROKER_SETTINGS.get(name)
+    setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
     return None if setting is None else setting.type
 
 

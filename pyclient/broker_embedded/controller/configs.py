@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, GROUP_OPTIONS
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
 from pyclient.broker_embedded.settings import SettingType, render
-from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
+from pyclient.broker_embedded.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.config import ConfigKey
+    from pyclient.broker_embedded.settings import Setting
 
 CLUSTER: Final = ""
 """The resource name of the options that are set for all brokers."""
@@ -33,6 +35,7 @@ class Source(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    METRICS = 7
     GROUP = 8
 
 
@@ -68,26 +71,23 @@ class Configs:
 
     def of_broker(self) -> Iterator[Entry]:
         """Every option of this broker."""
-        for name, setting in BROKER_SETTINGS.items():
+        known = _broker_options()
+        for name, setting in known.items():
             synonyms = tuple(self._broker_synonyms(name))
             source = synonyms[0][2] if synonyms else Source.DEFAULT
             if name.startswith(_HIDDEN) and source is Source.DEFAULT:
                 continue
-            value = synonyms[0][1] if synonyms else render(self._config.values[name])
-            yield Entry(name, value, source, setting.type, setting.doc, synonyms, read_only=name not in DYNAMIC)
+            yield _entry(setting, synonyms, read_only=not setting.dynamic)
         for name in dict.fromkeys((*self._set_on(str(self._node_id)), *self._set_on(CLUSTER))):
-            if name not in BROKER_SETTINGS:
+            if name not in known:
                 yield _foreign(name, tuple(self._dynamic_synonyms(name)))
 
     def of_cluster(self) -> Iterator[Entry]:
         """The options that were set at run time for all brokers."""
         for name, value in self._set_on(CLUSTER).items():
             synonyms: tuple[Synonym, ...] = ((name, value, Source.DYNAMIC_CLUSTER),)
-            setting = BROKER_SETTINGS.get(name)
-            if setting is None:
-                yield _foreign(name, synonyms)
-            else:
-                yield Entry(name, value, Source.DYNAMIC_CLUSTER, setting.type, setting.doc, synonyms)
+            setting = _broker_options().get(name)
+            yield _foreign(name, synonyms) if setting is None else _entry(setting, synonyms)
 
     def of_topic(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Every option of a topic that sets `own`."""
@@ -101,12 +101,24 @@ class Configs:
             yield Entry(name, value, winner[2], SettingType[key.type.upper()], key.doc, synonyms)
 
     def of_group(self, own: Mapping[str, str]) -> Iterator[Entry]:
-        """Every option of a consumer group that sets `own`."""
+        """Every option of a group that sets `own`."""
+        from pyclient.broker_embedded.group_settings import GROUP_OPTIONS, OWN_OPTIONS, broker_setting
+
         for name, broker_name in GROUP_OPTIONS.items():
             set_here: tuple[Synonym, ...] = ((name, own[name], Source.GROUP),) if name in own else ()
             synonyms = (*set_here, *self._broker_synonyms(broker_name))
-            setting = BROKER_SETTINGS[broker_name]
+            setting = broker_setting(broker_name)
             yield Entry(name, synonyms[0][1], synonyms[0][2], setting.type, setting.doc, synonyms)
+        for name, setting in OWN_OPTIONS.items():
+            default: Synonym = (name, render(setting.default), Source.DEFAULT)
+            yield _entry(setting, ((name, own[name], Source.GROUP), default) if name in own else (default,))
+
+    def of_metrics(self, own: Mapping[str, str]) -> Iterator[Entry]:
+        """Every option of client metrics that set `own`."""
+        from pyclient.broker_embedded.group_settings import METRICS_OPTIONS
+
+        for name, setting in METRICS_OPTIONS.items():
+            yield _entry(setting, ((name, own[name], Source.METRICS),) if name in own else ())
 
     @property
     def _node_id(self) -> int:
@@ -122,16 +134,30 @@ class Configs:
             yield from self._dynamic_synonyms(broker_name)
             if broker_name in self._config.explicit:
                 yield broker_name, self._config.explicit[broker_name], Source.STATIC_BROKER
-        if len(key.broker_names) == 1:  # one that comes in several units has no default in its finest, as in Kafka
+        # one that comes in several units has no default in its finest, as in Kafka
+        if len(key.broker_names) == 1 and BROKER_SETTINGS[key.broker_names[0][0]].default is not None:
             yield key.broker_names[0][0], key.render(key.default), Source.DEFAULT
 
     def _broker_synonyms(self, name: str) -> Iterator[Synonym]:
         yield from self._dynamic_synonyms(name)
-        if name in self._config.explicit:
-            yield name, self._config.explicit[name], Source.STATIC_BROKER
-        default = render(BROKER_SETTINGS[name].default)
+        static = self._static(name)
+        if static is not None:
+            yield name, static, Source.STATIC_BROKER
+        default = render(_broker_options()[name].default)
         if default is not None:
             yield name, default, Source.DEFAULT
+
+    def _static(self, name: str) -> str | None:
+        """What a `server.properties` of this node would say."""
+        config = self._config
+        if name in config.explicit or name in config.ignored:
+            return config.explicit.get(name, config.ignored.get(name))
+        if name in ("node.id", "broker.id"):
+            return str(self._node_id)
+        if name in ("listeners", "advertised.listeners"):
+            own = self._image.brokers.get(self._node_id)
+            return None if own is None else ",".join(f"{each}://{host}:{port}" for each, host, port in own.endpoints)
+        return {"log.dirs": config.data_dir, "process.roles": "broker,controller"}.get(name)
 
     def _dynamic_synonyms(self, name: str) -> Iterator[Synonym]:
         for resource, source in ((str(self._node_id), Source.DYNAMIC_BROKER), (CLUSTER, Source.DYNAMIC_CLUSTER)):
@@ -147,11 +173,23 @@ class Configs:
         return key.scaled(value, dict(key.broker_names).get(name, 1))
 
 
+@cache
+def _broker_options() -> dict[str, Setting]:
+    """Every option that Kafka 4.3 tells, and ours."""
+    from pyclient.broker_embedded.settings_refused import REFUSED  # by whoever asks: a node's start does not
+
+    idle = {name: setting for name, setting in WITHOUT_EFFECT.items() if name not in OF_OLDER_RELEASES}
+    return dict(sorted({**idle, **REFUSED, **BROKER_SETTINGS}.items()))
+
+
+def _entry(setting: Setting, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
+    """An option with its values, the winner first; without any it has its default."""
+    told = tuple((name, None, source) for name, _value, source in synonyms) if setting.sensitive else synonyms
+    value, source = told[0][1:] if told else (render(setting.default), Source.DEFAULT)
+    return Entry(setting.name, value, source, setting.type, setting.doc, told, read_only, setting.sensitive)
+
+
 def _foreign(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
-    """An option that somebody set and that does nothing here; it is hidden where it may be a secret."""
-    _name, value, source = synonyms[0]
-    setting = WITHOUT_EFFECT.get(name)
-    if setting is not None:
-        return Entry(name, value, source, setting.type, setting.doc, synonyms)
+    """An option that somebody set and that nobody knows here: it may be a secret."""
     hidden = tuple((name, None, source) for name, _value, source in synonyms)
-    return Entry(name, None, source, SettingType.UNKNOWN, "", hidden, read_only=True, sensitive=True)
+    return Entry(name, None, synonyms[0][2], SettingType.UNKNOWN, "", hidden, read_only=True, sensitive=True)

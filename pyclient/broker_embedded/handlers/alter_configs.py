@@ -1,7 +1,7 @@
 """AlterConfigs v0-2: give topics and this broker a new set of options; those that are not named go.
 
 Each resource succeeds or fails by itself. Only options that take effect at once may be set on a broker (KIP-226). Not
-done: loggers, client metrics, groups.
+done: loggers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """DescribeConfigs v1-4: the options of topics and of this broker, with who set them.
 
 No list of names, or an empty one, asks for all options. Broker "" asks for what was set for all brokers at run time.
-Options that this broker does not know are told without their values, as they may be secrets. Not done: loggers, client
-metrics, groups.
+Options that this broker does not know are told without their values, as they may be secrets. Not done: loggers.
 """
 
 from __future__ import annotations
@@ -11,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.configs import CLUSTER
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.image import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    METRICS_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.configs import Entry
     from pyclient.broker_embedded.dispatch import RequestContext
 
-_KINDS: Final = {8: "broker loggers", 16: "client metrics"}
+_KINDS: Final = {8: "broker loggers"}
 
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
@@ -77,6 +81,10 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
         if not name:
             raise errors.InvalidRequest("a group's options are asked for under its name: this one is empty")
         return node.configs.of_group(node.image.configs.get((GROUP_RESOURCE, name), {}))
+    if resource.resource_type == METRICS_RESOURCE:
+        if not name:
+            raise errors.InvalidRequest("options of client metrics are asked for under their name: this one is empty")
+        return node.configs.of_metrics(node.image.configs.get((METRICS_RESOURCE, name), {}))
     kind = _KINDS.get(resource.resource_type, f"resources of type {resource.resource_type}")
     raise errors.InvalidRequest(f"this broker has no configuration of {kind}")
 

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs v0-1: set and remove single options of topics and of this broker, or change their lists.
 
 Each resource succeeds or fails by itself. APPEND and SUBTRACT start from the value in effect. Only options that take
-effect at once may be set on a broker (KIP-226). Not done: loggers, client metrics, groups.
+effect at once may be set on a broker (KIP-226). Not done: loggers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""ListConfigResources v0-1: the resources that have or may have options: topics, brokers, and groups that have some.
+"""ListConfigResources v0-1: the resources that have or may have options: topics, brokers, and groups
+and client metrics that have some.
 
-No types, or an empty list, are all types. v0 asks for client metrics, of which there are none here.
+No types, or an empty list, are all types. v0 asks for client metrics.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.image import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    METRICS_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.errors import UnsupportedVersion
 from pyclient.protocol.messages.list_config_resources import (
@@ -19,21 +25,21 @@ from pyclient.protocol.messages.list_config_resources import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
-CLIENT_METRICS: Final = 16
-_KINDS: Final = (GROUP_RESOURCE, CLIENT_METRICS, 8, BROKER_RESOURCE, TOPIC_RESOURCE)
+_KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, 8, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
 @handles(ListConfigResourcesRequest, versions=(0, 1))
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
     """Answer with the resources of each type; UNSUPPORTED_VERSION for a type that is none."""
     image = context.node.image
-    wanted = (CLIENT_METRICS,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _KINDS
+    wanted = (METRICS_RESOURCE,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _KINDS
     if not set(wanted) <= set(_KINDS):
         return ListConfigResourcesResponse(throttle_time_ms=0, error_code=UnsupportedVersion.code, config_resources=[])
     names = {
         BROKER_RESOURCE: [str(node_id) for node_id in image.brokers],
         TOPIC_RESOURCE: list(image.topics),
         GROUP_RESOURCE: [name for kind, name in image.configs if kind == GROUP_RESOURCE],
+        METRICS_RESOURCE: [name for kind, name in image.configs if kind == METRICS_RESOURCE],
     }
     return ListConfigResourcesResponse(
         throttle_time_ms=0,
