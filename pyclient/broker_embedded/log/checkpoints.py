@@ -35,7 +35,18 @@ class CorruptCheckpoint(ValueError):
 
 def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset checkpoint file."""
-    return _render(f"{at.topic} {at.partition} {offset}" for at, offset in offsets.items())
+    return _render(map(offset_line, offsets.items()))
+
+
+def offset_line(item: tuple[TopicPartition, int]) -> str:
+    """One line of it."""
+    at, offset = item
+    return f"{at.topic} {at.partition} {offset}"
+
+
+def render_lines(lines: list[str]) -> bytes:
+    """The file of lines that were rendered before."""
+    return _render(lines)
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:

@@ -13,7 +13,7 @@ from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
 from pyclient.broker_embedded.log.recovery import LoadedLog, whole_batches
 from pyclient.broker_embedded.log.results import Isolation, LogRead
-from pyclient.broker_embedded.log.segment import DamagedSegment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.segments import Segments
 from pyclient.broker_embedded.log.time_search import first_not_before, newest
 from pyclient.clock import Clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _LOOKS: Final = 64  # logs that are looked at before a pause
+_FLUSH_LOOKS: Final = 512  # the same, where that is all
+_COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
+_PARTS: Final = ("hashlib", *(f"{_COMPACTION}.{name}" for name in ("offset_map", "rewriting", "filtering", "cleaner")))
 
 
 class LogManager(LogDirectory):
@@ -34,14 +38,15 @@ class LogManager(LogDirectory):
         return sum(self.retention_steps(now_ms))
 
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """The same, one log a step, for a caller that has other things to do in between."""
+        """The same, one segment or one log without any a step, for a caller that has other things to do in between."""
         for at in [*self._logs, *self._unopened]:
             opened = self._opened(at, partial(self._may_expire, at, now_ms))
             if opened is None:
                 yield 0
                 continue
             try:
-                yield opened.apply_retention(now_ms)
+                yield from opened.retention_steps(now_ms)
+                yield 0
             except (OSError, errors.KafkaError) as error:
                 log.error("%r: retention failed: %s", opened, error)
 
@@ -58,6 +63,9 @@ class LogManager(LogDirectory):
         logs = [opened for opened in self._logs.values() if opened.config.compacts]
         if not logs:
             return 0
+        for name in _PARTS if self._compactor is None else ():
+            import_module(name)
+            yield None
         return (yield from self._compaction().due(logs, now_ms))
 
     def compact_now(self, topic: str | None = None) -> int:
@@ -99,8 +107,14 @@ class LogManager(LogDirectory):
 
     def flush_due(self, now_ms: int) -> None:
         """Flushes the logs whose `flush.ms` is over."""
-        for opened in list(self._logs.values()):
-            opened.flush_if_due(now_ms)
+        for _ in self.flush_steps(now_ms):
+            pass
+
+    def flush_steps(self, now_ms: int) -> Iterator[None]:
+        """The same, one flush a step."""
+        for count, opened in enumerate(list(self._logs.values())):
+            if (not opened.closed and opened.flush_if_due(now_ms)) or count % _FLUSH_LOOKS == 0:
+                yield None
 
     def _compaction(self) -> Compactor:
         if self._compactor is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.segments import Segments
 from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 
@@ -55,7 +56,15 @@ def find_stretch(
 
 def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, int]:
     """(position, offset) of the first batch that would end behind `last`: it is close behind an index entry."""
-    for at, end, base_offset, _last_offset in segment.skim(max(position, segment.index.boundary(last))):
+    try:
+        return _ends_behind(segment, max(position, segment.index.boundary(last)), last)
+    except DamagedSegment:
+        segment.rebuild_indexes()  # perhaps only the index lied
+        return _ends_behind(segment, position, last)
+
+
+def _ends_behind(segment: Segment, position: int, last: int) -> tuple[int, int]:
+    for at, end, base_offset, _last_offset in segment.skim(position):
         if end > last:
             return at, base_offset
     raise AssertionError("the segment ends behind the position that was asked for")

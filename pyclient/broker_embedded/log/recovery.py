@@ -20,7 +20,8 @@ from pyclient.broker_embedded.log.interrupted import DATA_FILE, finish_interrupt
 from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, drop_snapshots_behind, parse_snapshot
 from pyclient.broker_embedded.log.producer_state import ProducerState
 from pyclient.broker_embedded.log.replay import replay_into
-from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
+from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
 log = logging.getLogger("pyclient.broker_embedded")

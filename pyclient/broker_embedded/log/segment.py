@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import struct
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
 from pyclient.broker_embedded.log.offset_index import OffsetIndex
 from pyclient.broker_embedded.log.replay import rebuild_aborted
+from pyclient.broker_embedded.log.segment_file import DamagedSegment, Place, SegmentFile
 from pyclient.broker_embedded.log.time_index import TimeIndex
 from pyclient.broker_embedded.log.transaction_index import TransactionIndex
-from pyclient.records.batch import HEADER_SIZE, BatchHeader, read_header
+from pyclient.records.batch import BatchHeader
 
-_WALK_BYTES: Final = 8192
-_SKIMMED: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
-_MAGIC_AT: Final = 16
-_LENGTH_END: Final = 12  # the length counts the bytes behind itself
 _UNWRITTEN_ENTRIES: Final = 256
-_INT_MAX: Final = 2**31 - 1
 _KINDS: Final = (".index", ".timeindex", ".txnindex", ".log")
 
 CLEANED: Final = ".cleaned"
@@ -29,25 +22,7 @@ SWAP: Final = ".swap"
 """What compaction has finished; a start puts it in the place of what it was made from."""
 
 
-class DamagedSegment(errors.CorruptMessage):
-    """Bytes of a segment file make no sense at a position; the file and position are in the text and in attributes."""
-
-    def __init__(self, path: str, position: int, reason: object) -> None:
-        super().__init__(f"{path}: damaged at byte {position}: {reason}")
-        self.path = path
-        self.position = position
-
-
-class Place(NamedTuple):
-    """Where a batch is: its first and the byte behind its last, its first and its last offset."""
-
-    position: int
-    end: int
-    base_offset: int
-    last_offset: int
-
-
-class Segment:
+class Segment(SegmentFile):
     """Batches from `base_offset` on. `size` is the bytes of whole batches; files appear with the first append.
 
     Indexes are read when first needed. If they are missing or make no sense they are made again from the batches.
@@ -56,33 +31,22 @@ class Segment:
     __slots__ = (
         "_bytes_since_index",
         "_first_timestamp",
-        "_fs",
         "_index",
         "_largest_timestamp",
         "_largest_timestamp_offset",
-        "_stem",
         "_times",
         "_transactions",
-        "base_offset",
         "broken",
         "index_interval",
-        "log",
-        "size",
-        "suffix",
         "synced",
     )
 
     def __init__(
         self, fs: FileSystem, directory: str, base_offset: int, *, size: int, index_interval: int, suffix: str = ""
     ) -> None:
-        self._fs = fs
-        self._stem = f"{directory}/{base_offset:020d}"
-        self.base_offset = base_offset
-        self.size = size
+        super().__init__(fs, directory, base_offset, size=size, suffix=suffix)
         self.index_interval = index_interval
-        self.suffix = suffix  # of its files' names, while it is not the log's yet
         self.synced = False  # closed, and on the disk as it is
-        self.log: File = fs.file(self._path(".log"))
         self.broken = False  # half a write is behind the last batch, and could not be cut off yet
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
@@ -148,43 +112,6 @@ class Segment:
         """How many entries the offset index and the time index have."""
         return len(self.index), len(self.times)
 
-    def fits(self, last_offset: int) -> bool:
-        """Whether an offset can be told relative to the base."""
-        return last_offset - self.base_offset <= _INT_MAX
-
-    def walk(self, position: int, *, chunk: int = _WALK_BYTES) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from the batch at `position` on. Raises `DamagedSegment`."""
-        buffer, start = b"", position
-        while position < self.size:
-            if position - start + HEADER_SIZE > len(buffer):
-                buffer, start = self.log.pread(min(chunk, self.size - position), position), position
-            try:
-                header = read_header(buffer, position - start)
-            except errors.ProtocolError as error:
-                raise DamagedSegment(self.log.path, position, error) from error
-            if position + header.size > self.size or header.last_offset_delta < 0:
-                raise DamagedSegment(self.log.path, position, f"a batch of {header.size} bytes does not fit")
-            yield position, header
-            position += header.size
-
-    def skim(self, position: int) -> Iterator[tuple[int, int, int, int]]:
-        """The same batches as (position, end position, base offset, last offset), 4 times faster."""
-        buffer, start = b"", position
-        while position < self.size:
-            at = position - start
-            if at + HEADER_SIZE > len(buffer):
-                buffer, start, at = self.log.pread(min(_WALK_BYTES, self.size - position), position), position, 0
-            if at + HEADER_SIZE > len(buffer) or buffer[at + _MAGIC_AT] != 2:
-                break
-            base_offset, length, last_delta = _SKIMMED.unpack_from(buffer, at)
-            end = position + length + _LENGTH_END
-            if end > self.size or length < HEADER_SIZE - _LENGTH_END or last_delta < 0:
-                break
-            yield position, end, base_offset, base_offset + last_delta
-            position = end
-        for at, header in self.walk(position):  # old formats, and damage
-            yield at, at + header.size, header.base_offset, header.last_offset
-
     def locate(self, offset: int) -> Place | None:
         """The first batch that ends at or behind `offset`; None if all end before it."""
         try:
@@ -194,16 +121,14 @@ class Segment:
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
 
     def _locate(self, offset: int, start: int) -> Place | None:
+        if start >= self.size > 0:
+            raise DamagedSegment(self.log.path, start, "the index knows of a batch behind the end")
         for position, end, base_offset, last_offset in self.skim(start):
             if last_offset >= offset:
                 if position == start > 0 and base_offset > offset:
                     raise DamagedSegment(self.log.path, start, f"offset {base_offset}, the index says {offset} is here")
                 return Place(position, end, base_offset, last_offset)
         return None
-
-    def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """All bytes of one batch."""
-        return self.log.pread(header.size, position)
 
     # Writing
 
@@ -326,6 +251,13 @@ class Segment:
         self._times = TimeIndex(self._fs.file(self._path(".timeindex")))
         self._transactions = TransactionIndex(self._fs.file(self._path(".txnindex")))
 
+    def load(self) -> bool:
+        """Reads the indexes now, for a caller with time to spare; False if that was done before."""
+        if self._index is not None:
+            return False
+        self._load_indexes()
+        return True
+
     def _load_indexes(self) -> None:
         if not self.load_indexes():
             self.resume_at(self.size)
@@ -400,15 +332,9 @@ class Segment:
         for kind in _KINDS:
             self._fs.remove(self._path(kind))
 
-    def _path(self, kind: str) -> str:
-        return self._stem + kind + self.suffix
-
     def close(self) -> None:
         """Gives back the descriptors."""
         self.log.close()
         for index in (self._index, self._times, self._transactions):
             if index is not None:
                 index.file.close()
-
-    def __repr__(self) -> str:
-        return f"<Segment {self._stem}.log size={self.size}>"

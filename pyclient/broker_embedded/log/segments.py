@@ -12,7 +12,7 @@ from pyclient.broker_embedded.log.segment import SWAP, Segment
 class Segments:
     """Never empty: `active`, the last one, is written to. `take_doomed` tells which files of dropped ones may go."""
 
-    __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "active")
+    __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "_swap", "active")
 
     def __init__(self, fs: FileSystem, directory: str, segments: list[Segment]) -> None:
         self._fs = fs
@@ -20,6 +20,7 @@ class Segments:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._doomed: list[tuple[int, str]] = []
+        self._swap: Iterator[None] = iter(())  # renames of `replace` that are still to be done
         self.active = segments[-1]
 
     def __iter__(self) -> Iterator[Segment]:
@@ -62,12 +63,14 @@ class Segments:
 
     def drop_oldest(self, count: int, due_ms: int) -> None:
         """Drops `count` segments (not all), oldest first, so that a crash in between leaves no hole."""
+        self.settle()
         for index in range(count):
             self._mark_deleted(index, due_ms)
         del self._segments[:count], self._bases[:count]
 
     def drop_behind(self, offset: int, due_ms: int) -> None:
         """Drops the segments that begin behind `offset`, newest first, so that a crash in between leaves no hole."""
+        self.settle()
         keep = max(bisect_right(self._bases, offset), 1)
         for index in range(len(self._segments) - 1, keep - 1, -1):
             self._mark_deleted(index, due_ms)
@@ -84,28 +87,40 @@ class Segments:
         self._segments.append(self.active)
         self._bases.append(base_offset)
 
-    def replace(self, made: Segment, old: list[Segment], due_ms: int) -> bool:
-        """Puts a finished segment in the place of those it was made from; False if they are not all here any more.
+    def replace(self, made: Segment, old: list[Segment], due_ms: int) -> Iterator[None] | None:
+        """Puts a finished segment in the place of those it was made from; None if they are not all here any more.
 
-        A crash in between is told by the files' names, and completed by the next start.
+        From now on readers find it. The files get their names as the answer is iterated, one segment a step, or when
+        somebody else drops segments. A crash in between is told by the files' names, and completed by the next start.
         """
+        self.settle()
         first = bisect_right(self._bases, old[0].base_offset) - 1
         here = self._segments[first : first + len(old)]
         if first < 0 or len(here) < len(old) or any(a is not b for a, b in zip(here, old, strict=True)):
-            return False
+            return None
         if old[-1] is self.active:
-            return False
+            return None
         made.rename(SWAP)
-        for index in range(first + len(old) - 1, first - 1, -1):
-            self._mark_deleted(index, due_ms, keep_snapshot=self._bases[index] == made.base_offset)
-        made.rename("")
         self._segments[first : first + len(old)] = [made]
         self._bases[first : first + len(old)] = [made.base_offset]
-        return True
+        self._swap = self._put_in_place(made, old, due_ms)
+        return self._swap
 
-    def _mark_deleted(self, index: int, due_ms: int, *, keep_snapshot: bool = False) -> None:
-        paths = self._segments[index].mark_deleted(keep_snapshot=keep_snapshot)
-        self._doomed += [(due_ms, path) for path in paths]
+    def _put_in_place(self, made: Segment, old: list[Segment], due_ms: int) -> Iterator[None]:
+        for segment in reversed(old):
+            yield None
+            paths = segment.mark_deleted(keep_snapshot=segment.base_offset == made.base_offset)
+            self._doomed += [(due_ms, path) for path in paths]
+        yield None
+        made.rename("")
+
+    def settle(self) -> None:
+        """Returns when all files have their names: only then segments may be dropped, or the log closed in order."""
+        for _ in self._swap:
+            pass
+
+    def _mark_deleted(self, index: int, due_ms: int) -> None:
+        self._doomed += [(due_ms, path) for path in self._segments[index].mark_deleted()]
 
     def take_doomed(self, now_ms: int) -> list[str]:
         """The files of dropped segments that are due (epoch ms) to be removed, which is then the caller's business."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from pyclient.broker_embedded.log.producer_state import ProducerState
 from pyclient.broker_embedded.log.recovery import load_producers
 from pyclient.broker_embedded.log.retention import SegmentFacts, expired
 from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.steps import Blocking, Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -68,19 +69,31 @@ class StoredLog(LogState):
 
     def apply_retention(self, now_ms: int) -> int:
         """Drops segments that are too old, too much, or before the log's start; how many. Forgets idle producers."""
+        return sum(self.retention_steps(now_ms))
+
+    def retention_steps(self, now_ms: int) -> Iterator[int]:
+        """The same, one segment a step; how many went in it."""
         self.producers.expire(now_ms, PRODUCER_EXPIRATION_MS)
         self.remove_doomed(now_ms)
+        for segment in list(self.segments):
+            if segment.load():
+                yield 0
         facts = [self._facts(segment) for segment in self.segments]
         count = expired(
             facts, self.config, now_ms=now_ms, start_offset=self.start_offset, high_watermark=self.high_watermark
         )
-        if count:
-            if count == len(self.segments):
-                self.roll()
-            self.segments.drop_oldest(count, now_ms + self.config.file_delete_delay_ms)
+        oldest = list(self.segments)[:count]
+        if count and count == len(self.segments):
+            self.roll()
+            yield 0
+        for segment in oldest:
+            if self.closed or self.segments[0] is not segment or segment is self.segments.active:
+                return  # the log was cut meanwhile
+            self.segments.drop_oldest(1, now_ms + self.config.file_delete_delay_ms)
             self._start_at(max(self.start_offset, self.segments.first_offset))
+            yield 1
+        if oldest:
             self.remove_doomed(now_ms)
-        return count
 
     def remove_doomed(self, now_ms: int) -> None:
         """Has the files of dropped segments removed that are due."""
@@ -181,7 +194,7 @@ class StoredLog(LogState):
         write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
         self._snapshot_offset, self._snapshot_position = self.end_offset, self.segments.active.size
 
-    def flush_if_due(self, now_ms: int) -> None:
+    def flush_if_due(self, now_ms: int) -> bool:
         """Flushes if it is `flush.ms` ago that a call of this method found something that is not on the disk."""
         if self.recovery_point == self.end_offset or self.failure is not None:
             self._unflushed_since = None
@@ -190,6 +203,8 @@ class StoredLog(LogState):
         elif now_ms - self._unflushed_since >= self.config.flush_ms:
             self._unflushed_since = None
             self._flush_later()
+            return True
+        return False
 
     def _pending(self, segments: list[Segment], then: Callable[[], None]) -> PendingFlush:
         files, changes = self._files.begin_sync()
@@ -230,19 +245,27 @@ class StoredLog(LogState):
                 break
             self.recovery_point = max(self.recovery_point, self.segments.end_of(following, self.recovery_point))
 
-    def replace_segments(self, made: Segment, old: list[Segment]) -> bool:
+    def replace_segments(self, made: Segment, old: list[Segment]) -> Steps[bool]:
         """Puts what compaction made, synced, in the place of closed segments; False if the log has changed since."""
-        if self.closed or self.failure is not None:
+        if not self._may_change():
             return False
         try:
-            due_ms = self._clock.time_ms() + self.config.file_delete_delay_ms
-            if not self.segments.replace(made, old, due_ms):
+            renames = self.segments.replace(made, old, self._clock.time_ms() + self.config.file_delete_delay_ms)
+            if renames is None:
                 return False
+            for _ in renames:
+                yield None
+                if not self._may_change():  # its directory may be another log's by now
+                    return False
         except OSError as error:
             self.fail(f"compaction stopped between two names of a file: {error}")
             raise
+        yield Blocking(partial(self._fs.sync_directory, self.directory))
         self.segment_flushed(made)
         return True
+
+    def _may_change(self) -> bool:
+        return not self.closed and self.failure is None
 
     def close(self, clean: bool = True, *, sync: bool = True) -> None:
         """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of.
@@ -252,6 +275,7 @@ class StoredLog(LogState):
         self.closed = True
         try:
             if clean and self._files.exist and self.failure is None:
+                self.segments.settle()
                 self.segments.active.finish()
                 self._write_snapshot()
                 if sync:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pyclient import errors
-from pyclient.broker_embedded.log.segment import DamagedSegment, Segment
+from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.records import BatchHeader, decode_batch
 from pyclient.types import OffsetAndTimestamp
 

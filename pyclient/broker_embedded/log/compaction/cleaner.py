@@ -16,7 +16,8 @@ from pyclient.broker_embedded.log.compaction.transactions import CleanedTransact
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.reader import aborted_between
 from pyclient.broker_embedded.log.replay import read_marker
-from pyclient.broker_embedded.log.segment import CLEANED, DamagedSegment, Segment
+from pyclient.broker_embedded.log.segment import CLEANED, Segment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.records import BatchHeader, check_crc, read_header
@@ -55,6 +56,9 @@ class CleaningRound:
         """Everything. Raises `Abandoned`, `DamagedSegment`, `OSError`; the log is as it was then."""
         plan = self._plan
         sources = [segment for segment in self._log.segments if segment.base_offset < plan.end]
+        for segment in sources:
+            if segment.load():
+                yield None
         end = yield from self._read_keys(sources)
         self._offsets.end = end
         sources = [segment for segment in sources if segment.base_offset < end]
@@ -128,9 +132,8 @@ class CleaningRound:
                 transactions.expect(aborted_between(owner.segments, segment.base_offset, end))
                 yield from self._each_batch(segment, partial(self._filter, rules, output))
             yield from output.finish(modified_ms)
-            if not owner.replace_segments(output.segment, group):
+            if not (yield from owner.replace_segments(output.segment, group)):
                 raise Abandoned(f"{owner!r} changed while it was compacted")
-            yield Blocking(partial(self._fs.sync_directory, owner.directory))
             return output.segment.size
         finally:
             output.close()

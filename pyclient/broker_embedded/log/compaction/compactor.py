@@ -11,13 +11,13 @@ from pyclient.broker_embedded.log.compaction.cleaner import Abandoned, CleaningR
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.compaction.planning import CleaningPlan, plan_cleaning
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.segment import DamagedSegment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.stored_log import StoredLog
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_LOOKS: Final = 16  # logs that are looked at before a pause
+_LOOKS: Final = 64  # segments that are looked at before a pause
 
 
 class Compactor:
@@ -38,8 +38,11 @@ class Compactor:
         failed: set[StoredLog] = set()
         while True:
             best: tuple[float, StoredLog, CleaningPlan] | None = None
-            for count, owner in enumerate(logs):
-                if count % _LOOKS == _LOOKS - 1:
+            looked = 0
+            for owner in logs:
+                looked += 4 + len(owner.segments)
+                if looked > _LOOKS:
+                    looked = 0
                     yield None
                 if owner not in failed and owner not in self._refused and not owner.closed:
                     plan = self._plan(owner, now_ms)

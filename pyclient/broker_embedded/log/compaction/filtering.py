@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap, fingerprint
+from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
 from pyclient.broker_embedded.log.compaction.rewriting import (
     ROWS_AT_ONCE,
     chunks,
@@ -118,14 +118,12 @@ class BatchFilter:
 
     def _choose(self, rows: list[Record[Any, Any]], keep: bytearray, header: BatchHeader) -> Iterator[Record[Any, Any]]:
         """The records that stay; `keep` gets a truth value for each one."""
-        end, known = self._offsets.end, self._offsets.offsets.get
+        end, last = self._offsets.end, self._offsets.last
         tombstones_stay = not header.has_delete_horizon or self._now_ms < header.base_timestamp
         for record in rows:
             offset, key = record.offset, record.key
             stays = offset >= end or (
-                key is not None
-                and offset >= known(fingerprint(key), -1)
-                and (tombstones_stay or record.value is not None)
+                key is not None and offset >= last(key) and (tombstones_stay or record.value is not None)
             )
             keep.append(stays)
             if stays:

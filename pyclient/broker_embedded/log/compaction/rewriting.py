@@ -62,7 +62,7 @@ def chunks(batch: Buffer, header: BatchHeader) -> Iterator[list[Record[Any, Any]
     if header.count <= ROWS_AT_ONCE:
         yield decode_batch(batch, 0, header, "", -1)
         return
-    data, position, left = bytes(memoryview(batch)[: header.size]), HEADER_SIZE, header.count
+    data, position, left = _as_bytes(batch, header.size), HEADER_SIZE, header.count
     while left:
         count = min(left, ROWS_AT_ONCE)
         end = _behind(data, position, count)
@@ -71,6 +71,11 @@ def chunks(batch: Buffer, header: BatchHeader) -> Iterator[list[Record[Any, Any]
         position, left = end, left - count
     if position != header.size:
         raise errors.CorruptRecord(f"{header.size - position} bytes are left behind the last record")
+
+
+def _as_bytes(batch: Buffer, size: int) -> bytes:
+    """The first `size` bytes; a megabyte is copied only where it must be."""
+    return batch if isinstance(batch, bytes) and len(batch) == size else bytes(memoryview(batch)[:size])
 
 
 def _behind(data: bytes, position: int, count: int = 1) -> int:
@@ -101,7 +106,7 @@ def spliced(batch: Buffer, header: BatchHeader, keep: Sequence[int]) -> Iterator
 
     In pieces, each from `ROWS_AT_ONCE` records.
     """
-    data = bytes(memoryview(batch)[: header.size])
+    data = _as_bytes(batch, header.size)
     position = HEADER_SIZE
     for first in range(0, len(keep), ROWS_AT_ONCE):
         parts: list[bytes] = []

@@ -1,0 +1,190 @@
+"""How long the broker's loop is held up by each step of its background work, on logs that make it hard.
+
+`python -m benchmarks.broker_steps [--megabytes 200]`; what waits for the disk runs on a side thread, as in a node, and
+is not counted. A step should take 2 ms at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import queue
+import tempfile
+import threading
+import time
+import uuid
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.broker_embedded.log.manager import LogManager
+from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.broker_embedded.log.steps import Blocking
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.records import BatchBuilder, Compression
+
+MIB = 1 << 20
+LONGEST_MS = 2.0
+_TOPIC_ID = uuid.UUID(int=7)
+_DAY_MS = 86_400_000
+
+
+class Steps:
+    """Milliseconds that each step took, and of them on the processor; arrays, which no collection of garbage visits."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = array("d"), array("d")
+
+
+class Side:
+    """A thread that does what would block, while the measuring one waits."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives."""
+        self._work.put(work)
+        return self._answers.get()
+
+    def _run(self) -> None:
+        while True:
+            self._answers.put(self._work.get()())
+
+
+def time_steps(found: Steps, steps: Any, side: Side) -> None:
+    """Takes down how long each step of a generator took."""
+    answer: Any = None
+    while True:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            return
+        finally:
+            found.wall.append((time.perf_counter() - wall) * 1e3)
+            found.cpu.append((time.thread_time() - cpu) * 1e3)
+        answer = side.do(step.work) if isinstance(step, Blocking) else None
+
+
+def batch(first: int, count: int, value: int, keys: int, codec: Compression, now_ms: int) -> bytearray:
+    """A batch of `count` records, every key of which comes again after `keys` others."""
+    builder = BatchBuilder(bytearray(1000 + count * (60 + value)), None)
+    for n in range(first, first + count):
+        assert builder.append(now_ms, b"key-%d" % (n % keys), b"%020d" % n * (value // 20), ()) is not None
+    return bytearray(builder.seal(compression=codec))
+
+
+def fill(log: PartitionLog, amount: int, records: int, value: int, codec: Compression = Compression.NONE) -> None:
+    """Appends `amount` bytes in batches of so many records."""
+    data = [batch(n * records, records, value, 40_000, codec, SYSTEM_CLOCK.time_ms()) for n in range(8)]
+    written = 0
+    while written < amount:
+        part = data[written // max(len(data[0]), 1) % len(data)]
+        log.append(bytearray(part), leader_epoch=0, now_ms=SYSTEM_CLOCK.time_ms())
+        written += len(part)
+
+
+class Bench:
+    """Logs of one data directory; `side` does what blocks."""
+
+    def __init__(self, folder: str, amount: int) -> None:
+        self.folder = folder
+        self.amount = amount
+        self.side = Side()
+        self.found: dict[str, Steps] = {}
+
+    def manager(self, **config: Any) -> LogManager:
+        """The directory's logs, open."""
+        fs = RealFileSystem()
+        manager = LogManager(
+            self.folder, fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig(**config)
+        )
+        manager.open()
+        return manager
+
+    def measure(self, name: str, steps: Any) -> None:
+        """Takes the times of some work."""
+        gc.collect()
+        gc.freeze()
+        time_steps(self.found.setdefault(name, Steps()), steps, self.side)
+
+    def compaction(self) -> None:
+        """Large batches, small ones, compressed ones."""
+        shapes = (("large batches", 8000, 100, Compression.NONE), ("small batches", 3, 100, Compression.NONE))
+        for name, records, value, codec in (*shapes, ("lz4", 8000, 100, Compression.LZ4)):
+            manager = self.manager(cleanup_policy=("compact",), segment_bytes=16 * MIB, file_delete_delay_ms=0)
+            log = manager.create(f"compacted-{records}-{codec}", _TOPIC_ID, 0, manager.defaults)
+            fill(log, self.amount // (1 if records > 3 else 8), records, value, codec)
+            log.flush()
+            self.measure(f"compaction, {name}", manager.compaction_steps(SYSTEM_CLOCK.time_ms()))
+            self.measure("checkpoints", manager.checkpoint_steps())
+            manager.delete_topic(log.topic)
+            manager.close()
+
+    def retention(self) -> None:
+        """Many small logs, and one of many segments."""
+        manager = self.manager(segment_bytes=MIB, retention_ms=_DAY_MS, file_delete_delay_ms=0)
+        few = [manager.create("many-logs", _TOPIC_ID, n, manager.defaults) for n in range(200)]
+        for log in few:
+            fill(log, 1000, 3, 100)
+            log.roll()
+            fill(log, 1000, 3, 100)
+        fill(manager.create("many-segments", _TOPIC_ID, 0, manager.defaults), self.amount, 80, 100)
+        late = SYSTEM_CLOCK.time_ms() + 2 * _DAY_MS
+        self.measure("retention", _pauses(manager.retention_steps(late)))
+        manager.close(clean=False)
+
+    def many_logs(self) -> None:
+        """Checkpoints of 10,000 logs, and `flush.ms` over for 1,000 at once."""
+        manager = self.manager(flush_ms=0)
+        for n in range(10_000):
+            log = manager.create("many", _TOPIC_ID, n, manager.defaults)
+            if n < 1000:
+                fill(log, 1, 3, 100)
+        self.measure("checkpoints, 10,000 logs", manager.checkpoint_steps())
+        manager.side.wake = lambda: None
+        for _ in range(2):
+            self.measure("flush.ms, 1,000 of 10,000 logs", _pauses(manager.flush_steps(SYSTEM_CLOCK.time_ms())))
+        manager.side.settle()
+        manager.close(clean=False)
+
+    def table(self) -> Table:
+        """What was found."""
+        table = Table(title=f"steps of background work on the loop ({LONGEST_MS:g} ms at most)")
+        for column in ("", "steps", "p50 ms", "p99 ms", "max ms", "max CPU ms", f"> {LONGEST_MS:g} ms"):
+            table.add_column(column, justify="right" if column else "left")
+        for name, steps in self.found.items():
+            walls = sorted(steps.wall)
+            shares = [walls[min(int(len(walls) * share), len(walls) - 1)] for share in (0.5, 0.99, 1.0)]
+            late = sum(wall > LONGEST_MS for wall in walls)
+            table.add_row(name, f"{len(walls):,}", *(f"{each:.2f}" for each in (*shares, max(steps.cpu))), str(late))
+        return table
+
+
+def _pauses(steps: Iterable[object]) -> Any:
+    for _ in steps:
+        yield None
+
+
+def main() -> None:
+    """Measure everything in turn and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=200, help="of each log")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder:
+        bench = Bench(folder, options.megabytes * MIB)
+        for work in (bench.compaction, bench.retention, bench.many_logs):
+            work()
+        Console(width=120).print(bench.table())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The `.log` file of a segment: batches back to back, found by going through their headers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from pyclient import errors
+from pyclient.broker_embedded.log.filesystem import File, FileSystem
+from pyclient.records.batch import HEADER_SIZE, BatchHeader, read_header
+
+_WALK_BYTES: Final = 8192
+_SKIMMED: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
+_MAGIC_AT: Final = 16
+_LENGTH_END: Final = 12  # the length counts the bytes behind itself
+_INT_MAX: Final = 2**31 - 1
+
+
+class DamagedSegment(errors.CorruptMessage):
+    """Bytes of a segment file make no sense at a position; the file and position are in the text and in attributes."""
+
+    def __init__(self, path: str, position: int, reason: object) -> None:
+        super().__init__(f"{path}: damaged at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+
+
+class Place(NamedTuple):
+    """Where a batch is: its first and the byte behind its last, its first and its last offset."""
+
+    position: int
+    end: int
+    base_offset: int
+    last_offset: int
+
+
+class SegmentFile:
+    """Batches from `base_offset` on; `size` is the bytes of whole ones. The file appears with the first append."""
+
+    __slots__ = ("_fs", "_stem", "base_offset", "log", "size", "suffix")
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, size: int, suffix: str = "") -> None:
+        self._fs = fs
+        self._stem = f"{directory}/{base_offset:020d}"
+        self.base_offset = base_offset
+        self.size = size
+        self.suffix = suffix  # of its files' names, while it is not the log's yet
+        self.log: File = fs.file(self._path(".log"))
+
+    def _path(self, kind: str) -> str:
+        return self._stem + kind + self.suffix
+
+    def fits(self, last_offset: int) -> bool:
+        """Whether an offset can be told relative to the base."""
+        return last_offset - self.base_offset <= _INT_MAX
+
+    def walk(self, position: int, *, chunk: int = _WALK_BYTES) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from the batch at `position` on. Raises `DamagedSegment`."""
+        buffer, start = b"", position
+        while position < self.size:
+            if position - start + HEADER_SIZE > len(buffer):
+                buffer, start = self.log.pread(min(chunk, self.size - position), position), position
+            try:
+                header = read_header(buffer, position - start)
+            except errors.ProtocolError as error:
+                raise DamagedSegment(self.log.path, position, error) from error
+            if position + header.size > self.size or header.last_offset_delta < 0:
+                raise DamagedSegment(self.log.path, position, f"a batch of {header.size} bytes does not fit")
+            yield position, header
+            position += header.size
+
+    def skim(self, position: int) -> Iterator[tuple[int, int, int, int]]:
+        """The same batches as (position, end position, base offset, last offset), 4 times faster."""
+        buffer, start = b"", position
+        while position < self.size:
+            at = position - start
+            if at + HEADER_SIZE > len(buffer):
+                buffer, start, at = self.log.pread(min(_WALK_BYTES, self.size - position), position), position, 0
+            if at + HEADER_SIZE > len(buffer) or buffer[at + _MAGIC_AT] != 2:
+                break
+            base_offset, length, last_delta = _SKIMMED.unpack_from(buffer, at)
+            end = position + length + _LENGTH_END
+            if end > self.size or length < HEADER_SIZE - _LENGTH_END or last_delta < 0:
+                break
+            yield position, end, base_offset, base_offset + last_delta
+            position = end
+        for at, header in self.walk(position):  # old formats, and damage
+            yield at, at + header.size, header.base_offset, header.last_offset
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """All bytes of one batch."""
+        return self.log.pread(header.size, position)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._stem}.log size={self.size}>"
