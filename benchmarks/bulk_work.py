@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.produce_work import Produce, produce_confluent, run_produce
-from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, values
+from benchmarks.producers import confirmations, confluent, ours
+from benchmarks.timed_work import values
 
 PER_CALL = 10_000
 
@@ -24,10 +25,7 @@ def send_many_arrow(servers: str, topic: str, size: int, codec: str) -> Produce:
 
 
 def _send_many(servers: str, topic: str, codec: str, column: Any) -> Produce:
-    from pyclient import Producer
-
-    producer = Producer(servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES)
-    producer.send(topic, b"warm up").result(30)
+    producer = ours(servers, topic, codec)
 
     def run(count: int) -> None:
         futures = [producer.send_many(topic, column) for _ in range(count // PER_CALL)]
@@ -40,39 +38,19 @@ def _send_many(servers: str, topic: str, codec: str, column: Any) -> Produce:
 
 
 def produce_batch(servers: str, topic: str, size: int, codec: str) -> Produce:
-    from confluent_kafka import Producer
-
-    confirmed = 0
-
-    def delivered(error: Any, _: Any) -> None:
-        nonlocal confirmed
-        if error is not None:
-            raise RuntimeError(error)
-        confirmed += 1
-
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "compression.type": codec,
-            "linger.ms": LINGER_MS,
-            "batch.size": BATCH_BYTES,
-            "acks": "all",
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": 2_000_000,
-        }
-    )
-    producer.produce(topic, b"warm up", on_delivery=delivered)
-    producer.flush(30)
+    delivered, confirmed = confirmations()
+    more = {"queue.buffering.max.messages": 2_000_000}
+    producer = confluent(servers, topic, codec, on_delivery=delivered, more=more)
     messages = [{"value": value} for value in values(size) * (PER_CALL // 1000)]
 
     def run(count: int) -> None:
-        before = confirmed
+        before = confirmed()
         for _ in range(count // PER_CALL):
             if producer.produce_batch(topic, messages, on_delivery=delivered) != PER_CALL:
                 raise RuntimeError("the queue is full")
             producer.poll(0)
-        if producer.flush(120) or confirmed - before != count:
-            raise RuntimeError(f"{confirmed - before} of {count} records confirmed")
+        if producer.flush(120) or confirmed() - before != count:
+            raise RuntimeError(f"{confirmed() - before} of {count} records confirmed")
 
     return run
 

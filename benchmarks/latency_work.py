@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.produce_work import Produce, run_produce
-from benchmarks.timed_work import BATCH_BYTES, values
+from benchmarks.producers import confluent, ours
+from benchmarks.timed_work import values
 
 RATE = 1_000  # records a second
 
 
 def by_callback(servers: str, topic: str, size: int, codec: str) -> Produce:
-    producer = _producer(servers, topic, codec)
+    producer = ours(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
 
     def send(delivered: Callable[[object], None]) -> None:
@@ -29,7 +30,7 @@ def by_callback(servers: str, topic: str, size: int, codec: str) -> Produce:
 
 
 def by_future(servers: str, topic: str, size: int, codec: str) -> Produce:
-    producer = _producer(servers, topic, codec)
+    producer = ours(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
     waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -47,17 +48,9 @@ def by_future(servers: str, topic: str, size: int, codec: str) -> Produce:
     return lambda count: open_loop(count, send, time.sleep)
 
 
-def _producer(servers: str, topic: str, codec: str) -> Any:
-    from pyclient import Producer
-
-    producer = Producer(servers, compression_type=codec, linger_ms=0, batch_size=BATCH_BYTES)
-    producer.send(topic, b"warm up").result(30)
-    return producer
-
-
 def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Produce:
     """confluent-kafka with a thread that does nothing but poll."""
-    producer = _confluent(servers, topic, codec)
+    producer = confluent(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
 
     def poll() -> None:
@@ -74,7 +67,7 @@ def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Produce
 
 def confluent_inline(servers: str, topic: str, size: int, codec: str) -> Produce:
     """confluent-kafka polled by the sending thread whenever it has nothing to send."""
-    producer = _confluent(servers, topic, codec)
+    producer = confluent(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
 
     def send(delivered: Callable[[object], None]) -> None:
@@ -84,24 +77,6 @@ def confluent_inline(servers: str, topic: str, size: int, codec: str) -> Produce
         producer.poll(seconds)  # whole milliseconds: below one it does not wait
 
     return lambda count: open_loop(count, send, idle)
-
-
-def _confluent(servers: str, topic: str, codec: str) -> Any:
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "compression.type": codec,
-            "linger.ms": 0,
-            "batch.size": BATCH_BYTES,
-            "acks": "all",
-            "enable.idempotence": True,
-        }
-    )
-    producer.produce(topic, b"warm up")
-    producer.flush(30)
-    return producer
 
 
 def _checked(error: Any) -> None:

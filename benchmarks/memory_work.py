@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks import producers
 from benchmarks.produce_work import Produce, run_produce
-from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, values
+from benchmarks.timed_work import values
 
 BUFFER_MEMORY = 16 * 1024 * 1024
 PER_CALL = 10_000
@@ -55,32 +56,12 @@ def columns(servers: str, topic: str, size: int, codec: str) -> Produce:
 
 
 def _producer(servers: str, topic: str, codec: str) -> Any:
-    from pyclient import Producer
-
-    producer = Producer(
-        servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, buffer_memory=BUFFER_MEMORY
-    )
-    producer.send(topic, b"warm up").result(30)
-    return producer
+    return producers.ours(servers, topic, codec, buffer_memory=BUFFER_MEMORY)
 
 
 def confluent(servers: str, topic: str, size: int, codec: str) -> Produce:
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "compression.type": codec,
-            "linger.ms": LINGER_MS,
-            "batch.size": BATCH_BYTES,
-            "acks": "all",
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": BUFFER_MEMORY // 1024,
-        }
-    )
-    producer.produce(topic, b"warm up")
-    producer.flush(30)
+    more = {"queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": BUFFER_MEMORY // 1024}
+    producer = producers.confluent(servers, topic, codec, more=more)
     payload = values(size)
 
     def run(count: int) -> dict[str, float]:

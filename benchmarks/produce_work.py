@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.producers import confirmations, confluent, ours
 from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, Figures, arguments, tell, timed, values
 
 Produce = Callable[[int], Figures | None]
@@ -33,10 +34,7 @@ def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
 
 
 def produce_pyclient(servers: str, topic: str, size: int, codec: str) -> Produce:
-    from pyclient import Producer
-
-    producer = Producer(servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES)
-    producer.send(topic, b"warm up").result(30)
+    producer = ours(servers, topic, codec)
     payload = values(size)
 
     def run(count: int) -> None:
@@ -51,33 +49,13 @@ def produce_pyclient(servers: str, topic: str, size: int, codec: str) -> Produce
 
 
 def produce_confluent(servers: str, topic: str, size: int, codec: str) -> Produce:
-    from confluent_kafka import Producer
-
-    confirmed = 0
-
-    def delivered(error: Any, _: Any) -> None:
-        nonlocal confirmed
-        if error is not None:
-            raise RuntimeError(error)
-        confirmed += 1
-
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "compression.type": codec,
-            "linger.ms": LINGER_MS,
-            "batch.size": BATCH_BYTES,
-            "acks": "all",
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
-    producer.produce(topic, b"warm up", on_delivery=delivered)
-    producer.flush(30)
+    delivered, confirmed = confirmations()
+    more = {"queue.buffering.max.messages": 1_000_000}
+    producer = confluent(servers, topic, codec, on_delivery=delivered, more=more)
     payload = values(size)
 
     def run(count: int) -> None:
-        before = confirmed
+        before = confirmed()
         produce, poll = producer.produce, producer.poll
         for n in range(count):
             while True:
@@ -88,8 +66,8 @@ def produce_confluent(servers: str, topic: str, size: int, codec: str) -> Produc
                     poll(0.01)
             if n % 1000 == 0:
                 poll(0)
-        if producer.flush(120) or confirmed - before != count:
-            raise RuntimeError(f"{confirmed - before} of {count} records confirmed")
+        if producer.flush(120) or confirmed() - before != count:
+            raise RuntimeError(f"{confirmed() - before} of {count} records confirmed")
 
     return run
 
