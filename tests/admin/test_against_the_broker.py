@@ -90,7 +90,7 @@ def test_a_client_survives_the_restart_of_its_broker(tmp_path):
         admin.create_topics([NewTopic("kept")])
     try:
         with pytest.raises(errors.KafkaTimeout, match=f"{servers}: connection refused"):
-            admin.list_topics(timeout=0.3)
+            admin.list_topics(timeout=1)
         with EmbeddedCluster(data_dir=tmp_path, port=int(servers.rpartition(":")[2])):
             assert "kept" in admin.list_topics(timeout=30)
     finally:

@@ -47,7 +47,7 @@ def test_a_group_is_listed_described_and_deleted(kafka_cluster: Any, admin: Admi
     with reading(kafka_cluster, topic, group, group_protocol=protocol) as consumer:
         seen = 0
         while seen < 10:
-            seen += len(consumer.poll(timeout=10))
+            seen += len(consumer.poll(timeout=30))
         consumer.commit()
         kafka_cluster.wait_group(group, "Stable", members=1)
         [listed] = [each for each in admin.list_groups(states=["stable"]) if each.group_id == group]
@@ -83,7 +83,7 @@ def test_offsets_are_set_and_read_from_there(kafka_cluster: Any, admin: Admin, t
     with reading(kafka_cluster, topic, group) as consumer:
         offsets: list[tuple[int, int]] = []
         while len(offsets) < 3:
-            offsets += [(record.partition, record.offset) for record in consumer.poll(timeout=10)]
+            offsets += [(record.partition, record.offset) for record in consumer.poll(timeout=30)]
         assert sorted(offsets) == [(0, 3), (0, 4), (1, 4)]
         with pytest.raises(errors.UnknownMemberId, match=f"altering the offsets of group '{group}'"):
             admin.alter_group_offsets(group, wanted)

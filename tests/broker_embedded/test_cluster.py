@@ -131,10 +131,9 @@ def test_a_process_that_crashes_is_reported(caplog: pytest.LogCaptureFixture) ->
         pid = cluster.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not caplog.records and time.monotonic() < deadline:
-            assert not caplog.messages
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks
         assert not cluster.alive
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert f"process {pid} ended by itself with status -9" in record.getMessage()

@@ -93,7 +93,7 @@ def no_failures(caplog: pytest.LogCaptureFixture) -> Any:
 def send_and_wait(broker: Any, data: bytes, *, answered: bool) -> None:
     """Send `data` and the end of the stream; wait until the broker is done with it."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(data)
         if answered:
             sock.shutdown(socket.SHUT_WR)

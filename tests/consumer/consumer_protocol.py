@@ -43,7 +43,7 @@ def say_goodbye_for(member_id: str, group: str, servers: str) -> None:
         cluster = ClusterClient(ClientConfig(bootstrap_servers=servers), clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
         await cluster.start()
         try:
-            node = await cluster.find_coordinator(group, timeout=10)
+            node = await cluster.find_coordinator(group, timeout=30)
             request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
             response = await cluster.request(request, node_id=node)
             assert response.error_code == 0

@@ -123,7 +123,7 @@ class ScriptedLog:
 
     def until_asked(self, request: type, times: int) -> None:
         """Waits until node 1 was asked so often in all."""
-        self._thread.run(self.first.until, lambda: self.first.count(request) >= times, timeout=10)
+        self._thread.run(self.first.until, lambda: self.first.count(request) >= times, timeout=30)
 
     def close(self) -> None:
         self._thread.run(self._stop)

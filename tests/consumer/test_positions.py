@@ -70,7 +70,7 @@ class Script:
             on_change=on_change,
         )
         positions.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not until():
                 await changed.wait()
                 changed.clear()

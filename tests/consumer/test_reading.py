@@ -63,7 +63,7 @@ def test_a_poll_waits_for_a_record_that_comes_later(consumers: Faces, new_topic:
 
 def test_a_record_has_everything_it_was_sent_with(consumers: Faces, new_topic: NewTopic, producer: Producer) -> None:
     topic = new_topic()
-    producer.send(topic, None, key=b"k", headers={"a": b"1", "b": None}, timestamp_ms=1_700_000_000_123).result(10)
+    producer.send(topic, None, key=b"k", headers={"a": b"1", "b": None}, timestamp_ms=1_700_000_000_123).result(30)
     consumer = consumers()
     consumer.assign(partitions(topic, 0))
     (record,) = consumer.poll(30)

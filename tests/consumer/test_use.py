@@ -85,10 +85,13 @@ def test_two_threads_at_once_are_refused_clearly(cluster: EmbeddedCluster, new_t
 
         def poll() -> None:
             polling.set()
-            try:
-                consumer.poll(60)
-            except BaseException as error:
-                outcome.append(error)
+            while not outcome:
+                try:
+                    consumer.poll(60)
+                except errors.ConcurrentUse:  # the other thread is inside its call, which is over at once
+                    continue
+                except BaseException as error:
+                    outcome.append(error)
 
         thread = threading.Thread(target=poll, name="other")
         thread.start()
@@ -249,7 +252,7 @@ def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_
             del consumer
             gc.collect()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(rest, timeout=10)  # its connections are closed all the same
+        await asyncio.wait(rest, timeout=30)  # its connections are closed all the same
         assert all(task.done() for task in rest)
 
     asyncio.run(main())

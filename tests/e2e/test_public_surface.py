@@ -57,7 +57,7 @@ def test_a_timestamp_that_cannot_be_one_is_refused(timestamp: Any, kafka_cluster
 
 def test_a_topic_or_partition_of_the_wrong_type_is_said_to_be_that(kafka_cluster: EmbeddedCluster) -> None:
     with Producer(kafka_cluster.bootstrap_servers) as producer:
-        producer.send("typed", b"value").result(10)
+        producer.send("typed", b"value").result(30)
         with pytest.raises(errors.InvalidTopic, match="named by a str"):
             producer.send(["typed"], b"value")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="a partition is a number"):
@@ -126,7 +126,7 @@ def test_a_serialization_serves_both_ways_as_it_is(name: str, kafka_cluster: Emb
             value_deserializer=both,
         ) as consumer,
     ):
-        producer.send(kafka_topic, "välue", key="këy").result(10)
+        producer.send(kafka_topic, "välue", key="këy").result(30)
         (record,) = consumer.poll(timeout=30)
         assert (record.key, record.value) == ("këy", "välue")
 
@@ -147,7 +147,7 @@ producer.send("topic", b"value", on_delivery=lambda future: print("outcome:", fu
 def test_at_interpreter_exit_a_consumer_in_a_daemon_thread_leaves_its_group(kafka_cluster: EmbeddedCluster) -> None:
     servers = kafka_cluster.bootstrap_servers
     with Producer(servers) as producer:
-        producer.send("background", b"value").result(10)
+        producer.send("background", b"value").result(30)
     ended = run_script(
         """
 import threading
@@ -170,7 +170,7 @@ assert reading.wait(30)
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
 def test_a_forked_child_leaves_its_parents_cluster_alone(processes: bool) -> None:
     with EmbeddedCluster(processes=processes) as cluster, Producer(cluster.bootstrap_servers) as producer:
-        producer.send("topic", b"before").result(10)
+        producer.send("topic", b"before").result(30)
         address = cluster.bootstrap_servers
 
         def child() -> None:
@@ -184,7 +184,7 @@ def test_a_forked_child_leaves_its_parents_cluster_alone(processes: bool) -> Non
         in_child(child)
         assert cluster.alive
         assert os.path.isdir(cluster.data_dir)
-        assert producer.send("topic", b"after").result(10).offset == 1
+        assert producer.send("topic", b"after").result(30).offset == 1
 
 
 def test_a_forked_child_is_told_that_it_cannot_learn_an_outcome(kafka_cluster: EmbeddedCluster) -> None:
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_close_that_waits_for_a_broker_that_hangs() -> None:
 import os, signal, threading
 with EmbeddedCluster(processes=True) as cluster:
     with Producer(cluster.bootstrap_servers) as producer:
-        producer.send("topic", b"value").result(10)
+        producer.send("topic", b"value").result(30)
     options = {"group_id": "group", "auto_offset_reset": "earliest"}
     consumer = Consumer("topic", bootstrap_servers=cluster.bootstrap_servers, **options)
     assert len(consumer.poll(timeout=30)) == 1
@@ -270,7 +270,7 @@ def test_a_topic_that_comes_later_and_comes_again_is_read(
         for value in (b"first", b"second"):
             admin.create_topics([NewTopic(topic, 1, 1)])
             with Producer(servers) as producer:
-                producer.send(topic, value).result(10)
+                producer.send(topic, value).result(30)
             assert [record.value for record in consumer.poll(timeout=30)] == [value]
             admin.delete_topics([topic])
         if group:

@@ -68,7 +68,7 @@ def test_rows_with_and_without_keys_keep_their_order_in_the_only_partition(make,
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, partitions=1)])
     outcome = make(batch_size=500).send_many(name, *arguments)
-    outcome.to_concurrent().result(10)
+    outcome.to_concurrent().result(30)
     assert outcome.offsets == list(range(200))
 
 

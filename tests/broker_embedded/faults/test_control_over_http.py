@@ -40,7 +40,7 @@ class Http:
 
     def raw(self, data: bytes) -> bytes:
         host, _, port = self.host.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
+        with socket.create_connection((host, int(port)), timeout=30) as sock:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
             answer = b""
@@ -89,13 +89,13 @@ def test_another_client_sees_a_fault_that_was_made_by_http(processes: bool) -> N
         assert control.ask("POST", "/requests/start", {"limit": 100}) == (200, {"limit": 100})
         producer = confluent(cluster.bootstrap_servers)
         assert deliver(producer, "orders") == [(None, 0)]
-        status, seen = control.ask("GET", f"/faults/{fault['id']}/wait?hits=2&timeout=5")
+        status, seen = control.ask("GET", f"/faults/{fault['id']}/wait?hits=2&timeout=30")
         assert (status, seen["hits"], seen["over"], seen["error"]) == (200, 2, True, "NotEnoughReplicas")
         status, found = control.ask("GET", "/requests?api=Produce&topic=orders&answered=true")
         assert status == 200
         assert [each["errors"] for each in found["requests"]] == [["NotEnoughReplicas"]] * 2 + [[]]
         assert {each["client_id"] for each in found["requests"]} == {"rdkafka"}
-        status, topic = control.ask("GET", "/topics/orders/wait?records=1&timeout=5")
+        status, topic = control.ask("GET", "/topics/orders/wait?records=1&timeout=30")
         assert (status, topic["partitions"][0]["end_offset"]) == (200, 1)
 
 
@@ -113,7 +113,7 @@ def test_a_final_error_reaches_the_other_client_s_user(cluster: EmbeddedCluster,
 
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         [future] = admin.create_topics([NewTopic("new", 1, 1)], operation_timeout=1, request_timeout=3).values()
-        future.result(10)
+        future.result(30)
 
 
 def test_a_held_request_is_let_go(cluster: EmbeddedCluster, control: Http) -> None:
@@ -327,7 +327,7 @@ def test_every_beginning_of_a_request_is_survived(control: Http) -> None:
 
 def test_a_connection_is_used_again(control: Http) -> None:
     host, _, port = control.host.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
     for _ in range(3):
         connection.request("GET", "/broker")
         response = connection.getresponse()

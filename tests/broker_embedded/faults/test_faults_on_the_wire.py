@@ -296,7 +296,7 @@ def test_a_thread_may_wait_while_another_sends(broker: Any, client: Any) -> None
     waiting.start()
     for _ in range(3):
         client.call(ASK, 1)
-    waiting.join(10)
+    waiting.join(30)
     assert counted == [3]
 
 

@@ -81,7 +81,7 @@ def test_a_request_is_waited_for(broker: Any, client: Any) -> None:
     waiting = threading.Thread(target=lambda: found.append(requests.wait_request("Metadata", count=2)))
     waiting.start()
     sent = client.send(ASK, 1)
-    waiting.join(10)
+    waiting.join(30)
     assert [each.correlation_id for each in found] == [sent]
     with pytest.raises(KafkaTimeout, match=r"1 requests \(api=Produce\) are waited for, 0 came"):
         requests.wait_request("Produce", timeout=0.05)

@@ -21,7 +21,7 @@ def producer(kafka_cluster):
 def test_what_breaks_it(kafka_cluster, producer, end):
     assert not len(kafka_cluster.faults)
     assert kafka_cluster.brokers[0].state == "running"
-    assert producer.send("orders", b"value").result(10).offset == 2 * len(SEEN)
+    assert producer.send("orders", b"value").result(30).offset == 2 * len(SEEN)
     SEEN.append(end)
     kafka_cluster.requests.start()
     kafka_cluster.faults.hold("Produce", times=None)

@@ -27,7 +27,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, partitions=1)])
         with Producer(cluster.bootstrap_servers) as producer:
-            producer.send(TOPIC, b"x").result(10)
+            producer.send(TOPIC, b"x").result(30)
         yield cluster
 
 

@@ -36,13 +36,13 @@ def log(cluster: EmbeddedCluster, admin: Admin, producer: Producer) -> TopicPart
 
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
-    now = producer.send(topic, b"0").result(10).timestamp_ms
+    now = producer.send(topic, b"0").result(30).timestamp_ms
     for number in range(1, END):
         producer.send(topic, b"%d" % number, timestamp_ms=now - (3 if number < 7 else 1) * HOUR_MS)
     producer.flush()
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     (done,) = client.delete_records([Place(topic, 0, FIRST)]).values()
-    assert done.result(10).low_watermark == FIRST
+    assert done.result(30).low_watermark == FIRST
     return TopicPartition(topic, 0)
 
 
