@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pyclient.cluster.rates import Rate
 from pyclient.consumer.batches import BatchSlice
+from pyclient.rates import Rate
 
 
 class ConsumerMetrics:

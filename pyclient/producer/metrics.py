@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any, Final
 
-from pyclient.cluster.rates import Rate
+from pyclient.rates import Rate
 
 LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 """Upper bounds of the latency histogram's buckets; one more holds what took longer."""

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.cluster.rates import WINDOW_SECONDS, Rate
+from pyclient.rates import WINDOW_SECONDS, Rate
 
 STEPS = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 1000), st.integers(0, 10**9)), max_size=50)
 
