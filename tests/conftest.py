@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -24,17 +24,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     rule = "a skip is a failure (PYCLIENT_REQUIRE_ALL=1)" if REQUIRE_ALL else "what is missing is skipped"
     return f"pyclient records: {records.IMPLEMENTATION}; {rule}"
-
-
-@pytest.fixture(scope="session")
-def require() -> Callable[[object, str], None]:
-    """`require(condition, why)`: skips the test, saying why, unless the condition holds."""
-
-    def check(condition: object, why: str) -> None:
-        if not condition:
-            pytest.skip(why)
-
-    return check
 
 
 @pytest.hookimpl(wrapper=True)

@@ -231,7 +231,7 @@ class EmbeddedCluster:
         group: str,
         state: str | Iterable[str] | None = None,
         members: int | None = None,
-        timeout: float = 10.0,
+        timeout: float = 30.0,
     ) -> dict[str, Any]:
         """Wait until a group is in `state` (one or several of Kafka's names) and has so many `members`.
 
@@ -243,7 +243,7 @@ class EmbeddedCluster:
         return self._ask("GET", f"/groups/{quote(group, safe='')}/wait", values, timeout)
 
     def wait_topic(
-        self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 10.0
+        self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 30.0
     ) -> dict[str, Any]:
         """Wait until a topic exists with at least so many `partitions`, and `records` in all of them together.
 

@@ -75,7 +75,7 @@ class Fault:
         """How many requests have met it; for one that is cancelled, until then."""
         return self._hits_before + int(self._look()["hits"])
 
-    def wait(self, n: int = 1, timeout: float = 10.0) -> int:
+    def wait(self, n: int = 1, timeout: float = 30.0) -> int:
         """Wait until `n` requests have met it; how many have. `KafkaTimeout` after `timeout` seconds."""
         if (hits := self.hits()) >= n:
             return hits

@@ -102,7 +102,7 @@ class Requests:
         return _records(self._broker.call("GET", "/requests", _filters(api, wanted)))
 
     def wait_request(
-        self, api: str | int | None = None, *, count: int = 1, timeout: float = 10.0, **wanted: Unpack[Wanted]
+        self, api: str | int | None = None, *, count: int = 1, timeout: float = 30.0, **wanted: Unpack[Wanted]
     ) -> RequestRecord:
         """Wait until `count` such requests were logged (those before the call count, too); the last of these.
 
