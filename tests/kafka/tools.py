@@ -92,14 +92,15 @@ def start(
 
 def finish(process: subprocess.Popen[str], *, stdin: str = "", timeout: float = PATIENCE, check: bool = True) -> Output:
     """Wait for a tool's end; an AssertionError with all it said if it takes too long or (with `check`) fails."""
+    what = process.args[-6:] if isinstance(process.args, list) else process.args
     try:
         out, err = process.communicate(stdin, timeout)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-        raise AssertionError(f"{process.args[-6:]} did not end in {timeout} s:\n{out}\n{err}") from None
+        raise AssertionError(f"{what!r} did not end in {timeout} s:\n{out}\n{err}") from None
     output = Output(process.returncode, out, err)
-    assert not check or output.code == 0, f"{process.args[-6:]} ended with {output.code}:\n{out}\n{err}"
+    assert not check or output.code == 0, f"{what!r} ended with {output.code}:\n{out}\n{err}"
     return output
 
 
