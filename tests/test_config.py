@@ -1,10 +1,16 @@
+import random
+import re
 import typing
 from dataclasses import dataclass
 
 import pytest
 
-from pyclient.config import ClientConfig, ClientOptions, option, options_of, parse_address, resolve
+from pyclient.admin.config import AdminConfig
+from pyclient.backoff import Backoff
+from pyclient.config import ClientConfig, ClientOptions, foreign, option, options_of, parse_address, resolve
+from pyclient.consumer.config import ConsumerConfig
 from pyclient.errors import ConfigError
+from pyclient.producer.config import ProducerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,3 +221,53 @@ def test_the_typed_keywords_are_the_options_of_the_dataclass():
     fields.pop("not_supported")
     fields.pop("bootstrap_servers")  # the first parameter of every client
     assert typing.get_type_hints(ClientOptions) == fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        (ProducerConfig, "queue.buffering.max.kbytes", "use buffer_memory, in bytes (1 KB is 1,024 of them)"),
+        (ProducerConfig, "batch.num.messages", "batch_size"),
+        (ProducerConfig, "compression.level", "compression_lz4_level"),
+        (ProducerConfig, "dr_cb", "on_delivery"),
+        (ProducerConfig, "max_batch_size", "use batch_size"),
+        (ConsumerConfig, "queued.max.messages.kbytes", "use fetch_max_bytes, in bytes (1 KB is 1,024 of them)"),
+        (ConsumerConfig, "consumer_timeout_ms", "poll(timeout=...)"),
+        (ConsumerConfig, "enable.partition.eof", "lag()"),
+        (ConsumerConfig, "rebalance_timeout_ms", "use max_poll_interval_ms"),
+        (ConsumerConfig, "topics", "positional"),
+        (AdminConfig, "socket.timeout.ms", "use request_timeout_ms"),
+        (AdminConfig, "api_version", "agreed upon"),
+    ],
+)
+def test_options_that_other_clients_have_are_refused_with_what_does_the_same(kind, name, said):
+    with pytest.raises(ConfigError) as caught:
+        resolve(kind, {"bootstrap_servers": "a:1"}, {name: "1"})
+    assert str(caught.value).startswith(f"option {name} is another client's: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [ProducerConfig, ConsumerConfig, AdminConfig])
+def test_what_is_said_of_another_clients_option_names_options_that_there_are(kind):
+    known = options_of(kind)
+    aliases = {alias for spec in known.values() for alias in spec.rule.aliases}
+    hints = foreign.OPTIONS[kind.__name__.removesuffix("Config").lower()]
+    for name, hint in hints.items():
+        assert name not in known and name not in aliases, name
+        named = set(re.findall(r"\b(?:use|as|waits|by) ((?:[a-z]+_)+(?:ms|bytes|size|records|memory|commit))\b", hint))
+        assert named <= known.keys() | {"batch_size"}, (name, hint)
+
+
+def test_a_first_wait_above_the_longest_is_taken_as_kafka_does_and_told(caplog):
+    config = resolve(SampleConfig, {"bootstrap_servers": "a:1", "retry_backoff_ms": 5000, "reconnect_backoff_ms": 50})
+    assert [record.getMessage() for record in caplog.records] == [
+        "retry_backoff_ms=5000 is more than retry_backoff_max_ms=1000: every wait is 1000 ms, without growth"
+    ]
+    rng = random.Random(1)
+    backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, jitter=0)
+    assert {backoff.delay(attempt, rng) for attempt in range(10)} == {1.0}
+
+
+def test_a_config_that_is_no_dictionary_is_refused():
+    with pytest.raises(ConfigError, match=r"config='linger.ms=5' is not possible: it takes a dictionary"):
+        resolve(SampleConfig, {"bootstrap_servers": "a:1"}, "linger.ms=5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import ClassVar, TypedDict
 from pyclient.config.addresses import addresses
 from pyclient.config.options import option, options_of
 from pyclient.errors import ConfigError
+
+log = logging.getLogger("pyclient.config")
 
 _TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or a whole ssl_context"
 _NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() tells a client's state"
@@ -45,7 +48,7 @@ class ClientConfig:
         "metrics_recording_level": _NO_METRICS_PLUGINS,
         "metrics_sample_window_ms": _NO_METRICS_PLUGINS,
         "enable_metrics_push": "pyclient sends no telemetry, so there is nothing to turn off",
-        "interceptor_classes": "there are no interceptors; wrap the call instead",
+        "interceptor_classes": "only producers have interceptors; wrap the call instead",
         "client_dns_lookup": "every address a name resolves to is tried (Kafka's use_all_dns_ips)",
         "socket_connection_setup_timeout_max_ms": "every attempt has socket_connection_setup_timeout_ms",
         "metadata_recovery_strategy": "the bootstrap addresses are always tried again (Kafka's rebootstrap)",
@@ -70,12 +73,18 @@ class ClientConfig:
         minimum=1,
     )
     retry_backoff_ms: int = option(100, doc="How long to wait before the first retry; doubles each time.", minimum=0)
-    retry_backoff_max_ms: int = option(1_000, doc="The longest wait before a retry.", minimum=0)
+    retry_backoff_max_ms: int = option(
+        1_000,
+        doc="The longest wait before a retry; the only one if retry_backoff_ms is larger, as in Kafka.",
+        minimum=0,
+    )
     reconnect_backoff_ms: int = option(
         50, doc="How long to wait before connecting to a broker again; doubles each time it fails.", minimum=0
     )
     reconnect_backoff_max_ms: int = option(
-        1_000, doc="The longest wait before connecting to a broker again.", minimum=0
+        1_000,
+        doc="The longest wait before connecting to a broker again; the only one if reconnect_backoff_ms is larger.",
+        minimum=0,
     )
     socket_connection_setup_timeout_ms: int = option(
         10_000, doc="How long one attempt to connect may take: name lookup, TCP, TLS and version handshake.", minimum=1
@@ -134,6 +143,16 @@ class ClientConfig:
                 "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
             )
         self._check_tls()
+        for kind in ("retry", "reconnect"):
+            self._note_constant_backoff(f"{kind}_backoff_ms", f"{kind}_backoff_max_ms")
+
+    def _note_constant_backoff(self, first: str, longest: str) -> None:
+        """As Kafka does: a first wait above the longest is no error, but the longest is all there is."""
+        asked, bound = getattr(self, first), getattr(self, longest)
+        if asked > bound:
+            log.warning(
+                "%s=%d is more than %s=%d: every wait is %d ms, without growth", first, asked, longest, bound, bound
+            )
 
     def _check_tls(self) -> None:
         names = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")

@@ -44,6 +44,8 @@ def _given(options: Mapping[str, Any], config: Mapping[str, Any] | None) -> Iter
     """Name, value, where it was given in words, and whether that is as a keyword."""
     for name, value in options.items():
         yield name, value, f"as keyword {name}", True
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(f"config={config!r} is not possible: it takes a dictionary, like {{'linger.ms': '5'}}")
     for name, value in (config or {}).items():
         if not isinstance(name, str):
             raise ConfigError(f"config has the key {name!r}: option names are strings, like 'linger.ms'")
@@ -57,9 +59,14 @@ def _unknown(cls: type[ClientConfig], given: str, names: Mapping[str, str]) -> s
         hint = "SASL is not supported yet"
     if hint is not None:
         return f"option {given} is not supported: {hint}"
-    import difflib  # only the path of an error needs it
+    import difflib  # only the path of an error needs these
 
-    near = difflib.get_close_matches(plain, names, n=1, cutoff=0.6)
+    from pyclient.config.foreign import OPTIONS
+
     kind = cls.__name__.removesuffix("Config").lower()
+    instead = OPTIONS.get(kind, {}).get(plain)
+    if instead is not None:
+        return f"option {given} is another client's: {instead}"
+    near = difflib.get_close_matches(plain, names, n=1, cutoff=0.6)
     closing = f"did you mean {names[near[0]]}?" if near else f"a {kind} knows: {', '.join(sorted(set(names.values())))}"
     return f"unknown option {given}; {closing}"
