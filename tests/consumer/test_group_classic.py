@@ -43,6 +43,7 @@ from pyclient.consumer.group_events import (
     Ticked,
 )
 from pyclient.types import TopicPartition
+from tests.consumer.member_script import MemberScript, names, show_in_any_protocol
 
 
 def tp(names: str) -> tuple[TopicPartition, ...]:
@@ -51,12 +52,7 @@ def tp(names: str) -> tuple[TopicPartition, ...]:
 
 
 def show(action: Action) -> str:
-    def names(partitions: tuple[TopicPartition, ...]) -> str:
-        return " ".join(f"{p.topic}{p.partition}" for p in partitions) or "nothing"
-
     match action:
-        case FindCoordinator():
-            return "find coordinator"
         case SendJoin():
             return (
                 f"join node {action.node} as {action.member_id or '?'}, topics {','.join(action.topics)}, owning "
@@ -73,36 +69,21 @@ def show(action: Action) -> str:
             return f"leave as {action.member_id}: {action.reason}"
         case Revoke():
             return f"REVOKE {names(action.partitions)}"
-        case Adopt():
-            return f"ADOPT {names(action.assigned)}, added {names(action.added)}, revoked {names(action.revoked)}"
-        case Lose():
-            return f"LOSE {names(action.partitions)}"
-        case Fail():
-            return f"FAIL {type(action.error).__name__}"
+        case _:
+            return show_in_any_protocol(action)
 
 
-class Script:
-    """A member with hand-made time; answers refer to the last request unless told otherwise."""
+class Script(MemberScript):
+    """A member; answers refer to the last request unless told otherwise."""
 
     def __init__(self, *, cooperative: bool = False, instance_id: str | None = None) -> None:
+        super().__init__()
         self.member = ClassicMember(
             MemberOptions("g", 3.0, 300.0, lambda failures: 0.1 * 2**failures, instance_id, cooperative)
         )
-        self.now = 0.0
-        self.last: dict[type, Any] = {}
 
-    def step(self, event: Event, *, after: float = 0.0) -> list[str]:
-        self.now += after
-        actions = self.member.step(event, self.now)
-        for action in actions:
-            self.last[type(action)] = action
-        return [show(action) for action in actions]
-
-    def tick(self) -> list[str]:
-        due = self.member.deadline()
-        assert due is not None
-        self.now = max(self.now, due)
-        return self.step(Ticked())
+    def show(self, action: Action) -> str:
+        return show(action)
 
     def joined(self, generation: int = 1, *, member_id: str = "m1", leader: bool = False, **members: str) -> list[str]:
         group = {name: MemberSubscription(tuple(topics.split())) for name, topics in members.items()}
@@ -110,9 +91,6 @@ class Script:
 
     def synced(self, partitions: str) -> list[str]:
         return self.step(Synced(self.last[SendSync].attempt, tp(partitions)))
-
-    def adopted(self) -> list[str]:
-        return self.step(Adopted(self.last[Adopt].number))
 
     def refused(self, request: type, error: type[errors.KafkaError], member_id: str = "") -> list[str]:
         return self.step(Refused(self.last[request].attempt, error("refused"), member_id))

@@ -22,7 +22,6 @@ from pyclient.consumer.group_events import (
     Departing,
     Doubted,
     Event,
-    Fail,
     FindCoordinator,
     IdPartitions,
     Lose,
@@ -37,6 +36,7 @@ from pyclient.consumer.group_events import (
     TopicsResolved,
 )
 from pyclient.types import TopicPartition
+from tests.consumer.member_script import MemberScript, show_in_any_protocol
 
 INTERVAL = 5.0
 
@@ -59,12 +59,7 @@ def show_ids(partitions: IdPartitions) -> str:
 
 
 def show(action: Action) -> str:
-    def names(partitions: tuple[TopicPartition, ...]) -> str:
-        return " ".join(f"{p.topic}{p.partition}" for p in partitions) or "nothing"
-
     match action:
-        case FindCoordinator():
-            return "find coordinator"
         case SendConsumerHeartbeat():
             said = [f"node {action.node}", f"epoch {action.epoch}"]
             said += ["everything"] if action.complete else []
@@ -76,40 +71,23 @@ def show(action: Action) -> str:
             return f"resolve {' '.join(topic_name(topic) for topic in action.topic_ids)}"
         case SendLeave():
             return f"leave: {action.reason}"
-        case Adopt():
-            return f"ADOPT {names(action.assigned)}, added {names(action.added)}, revoked {names(action.revoked)}"
-        case Lose():
-            return f"LOSE {names(action.partitions)}"
-        case Fail():
-            return f"FAIL {type(action.error).__name__}"
         case _:
-            raise AssertionError(f"{action!r} does not belong to this protocol")
+            return show_in_any_protocol(action)
 
 
 JOIN = "heartbeat: node 1, epoch 0, everything, topics a, owning nothing"
 
 
-class Script:
-    """A member with hand-made time; answers refer to the last request of their kind."""
+class Script(MemberScript):
+    """A member; answers refer to the last request of their kind."""
 
     def __init__(self, *, instance_id: str | None = None) -> None:
+        super().__init__()
         options = MemberOptions("g", INTERVAL, 300.0, lambda failures: 0.1 * 2**failures, instance_id)
         self.member = ConsumerMember(options, "m")
-        self.now = 0.0
-        self.last: dict[type, Any] = {}
 
-    def step(self, event: Event, *, after: float = 0.0) -> list[str]:
-        self.now += after
-        actions = self.member.step(event, self.now)
-        for action in actions:
-            self.last[type(action)] = action
-        return [show(action) for action in actions]
-
-    def tick(self) -> list[str]:
-        due = self.member.deadline()
-        assert due is not None
-        self.now = max(self.now, due)
-        return self.step(Ticked())
+    def show(self, action: Action) -> str:
+        return show(action)
 
     def told(self, epoch: int, partitions: str | None = None) -> list[str]:
         """The coordinator answers the heartbeat; with `partitions` it assigns them."""
@@ -119,9 +97,6 @@ class Script:
     def resolved(self, names: str) -> list[str]:
         found = {topic_id(name): name for name in names.split()}
         return self.step(TopicsResolved(self.last[ResolveTopics].attempt, found))
-
-    def adopted(self) -> list[str]:
-        return self.step(Adopted(self.last[Adopt].number))
 
     def refused(self, error: type[errors.KafkaError], request: type = SendConsumerHeartbeat) -> list[str]:
         return self.step(Refused(self.last[request].attempt, error("refused")))

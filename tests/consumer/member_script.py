@@ -1,0 +1,61 @@
+"""A group member under a script: events in, what it wants done in words. Time is made by hand."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pyclient.consumer.group_events import Action, Adopt, Adopted, Event, Fail, FindCoordinator, Lose, Ticked
+from pyclient.types import TopicPartition
+
+
+def names(partitions: tuple[TopicPartition, ...]) -> str:
+    return " ".join(f"{p.topic}{p.partition}" for p in partitions) or "nothing"
+
+
+def show_in_any_protocol(action: Action) -> str:
+    match action:
+        case FindCoordinator():
+            return "find coordinator"
+        case Adopt():
+            return f"ADOPT {names(action.assigned)}, added {names(action.added)}, revoked {names(action.revoked)}"
+        case Lose():
+            return f"LOSE {names(action.partitions)}"
+        case Fail():
+            return f"FAIL {type(action.error).__name__}"
+        case _:
+            raise AssertionError(f"{action!r} does not belong to this protocol")
+
+
+class Member(Protocol):
+    def step(self, event: Event, now: float) -> list[Action]: ...
+
+    def deadline(self) -> float | None: ...
+
+
+class MemberScript:
+    """What both protocols' scripts share; `last` is the last action of each kind, which answers refer to."""
+
+    member: Member
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.last: dict[type, Any] = {}
+
+    def show(self, action: Action) -> str:
+        return show_in_any_protocol(action)
+
+    def step(self, event: Event, *, after: float = 0.0) -> list[str]:
+        self.now += after
+        actions = self.member.step(event, self.now)
+        for action in actions:
+            self.last[type(action)] = action
+        return [self.show(action) for action in actions]
+
+    def tick(self) -> list[str]:
+        due = self.member.deadline()
+        assert due is not None
+        self.now = max(self.now, due)
+        return self.step(Ticked())
+
+    def adopted(self) -> list[str]:
+        return self.step(Adopted(self.last[Adopt].number))
