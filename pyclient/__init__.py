@@ -13,7 +13,7 @@ from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata
 
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
-    from pyclient.consumer import AsyncConsumer, Consumer, Records, SubscriptionPattern
+    from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener, Records, SubscriptionPattern
     from pyclient.producer import (
         AsyncProducer,
         BatchFuture,
@@ -40,6 +40,7 @@ __all__ = [
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
     "Records",
@@ -60,6 +61,7 @@ _HOMES = {
     "Producer": "pyclient.producer",
     "ProducerInterceptor": "pyclient.producer",
     "ProducerRecord": "pyclient.producer",
+    "RebalanceListener": "pyclient.consumer",
     "Record": "pyclient.records",
     "Records": "pyclient.consumer",
     "SubscriptionPattern": "pyclient.consumer",

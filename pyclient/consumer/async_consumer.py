@@ -27,6 +27,7 @@ from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
 from pyclient.consumer.face import ConsumerFace
 from pyclient.consumer.iteration import Chunk
+from pyclient.consumer.listener import calling
 from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
@@ -147,9 +148,10 @@ class AsyncConsumer(ConsumerFace[K, V]):
         elif self._listener is not None:
             self._in_callback = True
             try:
-                result = getattr(self._listener, step.method)(step.partitions)
-                if inspect.isawaitable(result):
-                    await result
+                with calling(self._listener, step.method, step.partitions):
+                    result = getattr(self._listener, step.method)(step.partitions)
+                    if inspect.isawaitable(result):
+                        await result
             finally:
                 self._in_callback = False
 

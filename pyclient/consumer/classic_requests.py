@@ -147,8 +147,9 @@ class ClassicRequests(GroupRequests):
         except KafkaError:
             raise
         except Exception as error:  # an assignor of the user's own
-            log.exception("%s: assigning partitions failed", self.member.describe())
-            raise ClientError(f"{self.member.describe()}: assigning partitions failed: {error!r}") from error
+            who = f"{self.member.describe()}: the assignor {action.protocol!r}"
+            log.exception("%s failed", who)
+            raise ClientError(f"{who} failed: {error!r}. Nobody in the group gets partitions by it: mend it") from error
 
     async def _sync(self, sync: SendSync) -> Event:
         request = SyncGroupRequest(

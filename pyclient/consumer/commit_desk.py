@@ -54,9 +54,14 @@ class CommitDesk:
         self._call(self._begin, self._commit, offsets, callback)
 
     def run_callbacks(self) -> None:
-        """Calls the callbacks of commits that are done; in the polling thread."""
+        """Calls the callbacks of commits that are done, in the polling thread; what one raises comes out there."""
         while self._done:
-            self._done.popleft()()
+            callback = self._done.popleft()
+            try:
+                callback()
+            except Exception as error:  # the user's own code may raise anything
+                error.add_note("raised by a callback of commit_async; the commit itself was over before")
+                raise
 
     async def settle(self) -> None:
         """Waits for the commits that are going on."""

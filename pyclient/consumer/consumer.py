@@ -27,6 +27,7 @@ from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
 from pyclient.consumer.face import ConsumerFace
 from pyclient.consumer.iteration import Chunk
+from pyclient.consumer.listener import calling, refuse_coroutine
 from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
@@ -160,7 +161,8 @@ class Consumer(ConsumerFace[K, V]):
         elif self._listener is not None:
             self._in_callback = True
             try:
-                getattr(self._listener, step.method)(step.partitions)
+                with calling(self._listener, step.method, step.partitions):
+                    refuse_coroutine(getattr(self._listener, step.method)(step.partitions), step.method)
             finally:
                 self._in_callback = False
 

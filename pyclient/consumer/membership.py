@@ -99,12 +99,15 @@ def plan(
     """The leader's work: every member's partitions by the assignor that the group agreed on.
 
     Raises `InconsistentGroupProtocol` for an assignor this member does not have, `ValueError` from one that gives a
-    partition twice, or to a stranger.
+    partition twice, or to a stranger, or something that is no assignment.
     """
     chosen = next((assignor for assignor in assignors if assignor.name == protocol), None)
     if chosen is None:
         raise InconsistentGroupProtocol(f"the group chose the assignor {protocol!r}, which this member did not offer")
-    shares = {member: tuple(held) for member, held in chosen.assign(counts, members).items()}
+    assignment = chosen.assign(counts, members)
+    if not isinstance(assignment, Mapping):
+        raise ValueError(f"the assignor {protocol!r} gave {assignment!r}: it gives a mapping, member id to partitions")
+    shares = {member: tuple(held) for member, held in assignment.items()}
     given_out = [partition for held in shares.values() for partition in held]
     if len(set(given_out)) != len(given_out) or not shares.keys() <= members.keys():
         raise ValueError(f"the assignor {protocol!r} gave a partition twice, or to a member that is not in the group")

@@ -185,3 +185,16 @@ def test_metadata_that_is_too_large_is_refused_by_the_broker(consumers: Faces, t
     consumer.assign(partitions(topic, 0))
     with pytest.raises(errors.OffsetMetadataTooLarge):
         consumer.commit({(topic, 0): OffsetAndMetadata(1, "x" * 10_000)})
+
+
+def test_what_a_callback_of_a_commit_raises_comes_out_with_a_note(consumers: Faces, new_topic: NewTopic) -> None:
+    def fail(offsets: Any, error: Exception | None) -> None:
+        raise ZeroDivisionError
+
+    topic = new_topic()
+    consumer = consumers(group_id=f"g-{topic}")
+    consumer.assign(partitions(topic, 0))
+    consumer.commit_async({partitions(topic, 0)[0]: 0}, fail)
+    with pytest.raises(ZeroDivisionError) as caught:
+        poll_until([consumer], lambda: False)
+    assert caught.value.__notes__ == ["raised by a callback of commit_async; the commit itself was over before"]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from consumer_faces import Diary, Faces, partitions, poll_until, read, shares, values
 
-from pyclient import Admin, errors
+from pyclient import Admin, Consumer, RebalanceListener, errors
 from pyclient.assignment import Assignor, assign_range
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.types import TopicPartition
 
 NewTopic = Callable[..., str]
@@ -155,8 +156,9 @@ def test_what_a_callback_raises_comes_out_of_poll_and_the_rebalance_is_done_all_
     produce(topic, b"x")
     consumer = consumers(group_id=group)
     consumer.subscribe(topic, listener=Failing())
-    with pytest.raises(RuntimeError, match="my own mistake"):
+    with pytest.raises(RuntimeError, match="my own mistake") as caught:
         poll_until([consumer], lambda: False)
+    assert any("on_assigned" in note and f"{topic}-0" in note for note in caught.value.__notes__)
     assert consumer.assignment() == set(partitions(topic, 0))
     assert values(consumer.poll(30)) == [b"x"]
 
@@ -259,5 +261,26 @@ def test_a_broken_assignor_is_raised_and_not_retried_for_ever(
         raise ZeroDivisionError
 
     consumer = consumers(new_topic(), group_id=group, partition_assignment_strategy=Assignor("broken", broken))
-    with pytest.raises(errors.ClientError, match="ZeroDivisionError"):
+    with pytest.raises(errors.ClientError, match=r"assignor 'broken' failed: ZeroDivisionError") as caught:
         poll_until([consumer], lambda: False)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_an_assignor_that_gives_nonsense_is_named(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+    mine = Assignor("mine", lambda counts, members: 5)  # type: ignore[arg-type,return-value]
+    consumer = consumers(new_topic(), group_id=group, partition_assignment_strategy=mine)
+    with pytest.raises(errors.ClientError, match=r"assignor 'mine' gave 5: it gives a mapping"):
+        poll_until([consumer], lambda: False)
+
+
+def test_a_listener_of_coroutines_is_refused_by_the_synchronous_face(
+    cluster: EmbeddedCluster, new_topic: NewTopic, group: str
+) -> None:
+    class Later(RebalanceListener):
+        async def on_assigned(self, assigned: Any) -> None:
+            raise AssertionError("nobody awaits it")
+
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group) as consumer:
+        consumer.subscribe(new_topic(), listener=Later())
+        with pytest.raises(TypeError, match="on_assigned is `async def`, which only an AsyncConsumer awaits"):
+            poll_until([consumer], lambda: False)
