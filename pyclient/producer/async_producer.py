@@ -12,23 +12,16 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
-from pyclient.errors import BufferExhausted, ClosedError, DeliveryFailed, ForkError, KafkaError
+from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
+from pyclient.producer.async_ending import all_done, finish, finish_in_background, until_the_loop_ends
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
 from pyclient.producer.callbacks import LoopCallbacks
+from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.core import (
-    WRONG_RECORD,
-    Headers,
-    ProducerCore,
-    check_partition,
-    check_timestamp,
-    check_topic,
-    explain,
-)
-from pyclient.producer.delivery import Delivery, DeliveryFuture, await_done
-from pyclient.producer.engine import EXIT_SECONDS
+from pyclient.producer.core import ProducerCore
+from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
@@ -39,8 +32,6 @@ from pyclient.records import RecordAppender
 T = TypeVar("T")
 
 logger: Final = logging.getLogger("pyclient.producer")
-
-_abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
 
 
 class AsyncProducer(RecordAppender):
@@ -103,7 +94,7 @@ class AsyncProducer(RecordAppender):
         return self._core
 
     async def _start(self, core: ProducerCore) -> None:
-        self._last_chance = _until_the_loop_ends(core)
+        self._last_chance = until_the_loop_ends(core)
         await anext(self._last_chance)
         core.cluster.outlives_tasks = True
         await core.start()
@@ -185,7 +176,7 @@ class AsyncProducer(RecordAppender):
         while (result := await self._until(attempt, deadline)) is None:
             await self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
-            raise self._exhausted(result.size)
+            raise core.exhausted(result.size)
         return result
 
     async def send_many(
@@ -217,7 +208,7 @@ class AsyncProducer(RecordAppender):
         try:
             waiter = await self._until(bulk.advance, deadline)
             if waiter is not None:
-                bulk.give_up(self._exhausted(waiter.size))
+                bulk.give_up(core.exhausted(waiter.size))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -265,12 +256,6 @@ class AsyncProducer(RecordAppender):
     def _deadline(self) -> float:
         return self._clock.monotonic() + self._config.max_block_ms / 1000
 
-    def _exhausted(self, size: int) -> BufferExhausted:
-        return BufferExhausted(
-            f"no {size} of buffer_memory={self._config.buffer_memory} bytes became free within "
-            f"max_block_ms={self._config.max_block_ms}: the cluster confirms more slowly than records are sent"
-        )
-
     # -- flush, purge, close
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -279,7 +264,7 @@ class AsyncProducer(RecordAppender):
         deliveries = core.begin_flush()
         try:
             async with asyncio.timeout(timeout) as limit:
-                await _all_done(deliveries)
+                await all_done(deliveries)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -302,7 +287,7 @@ class AsyncProducer(RecordAppender):
             self._last = ({**self._last[0], "state": "closed"}, self._last[1])
             return
         try:
-            await _finish(core, timeout)
+            await finish(core, timeout)
         except BaseException:
             self._core = core if not core.ended else None  # a cancelled close may be called again
             raise
@@ -334,7 +319,7 @@ class AsyncProducer(RecordAppender):
         )
         assert self._loop is not None
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_finish_in_background, core, self._last_chance)
+            self._loop.call_soon_threadsafe(finish_in_background, core, self._last_chance)
 
     # -- state
 
@@ -365,46 +350,3 @@ class AsyncProducer(RecordAppender):
     def _check_process(self) -> None:
         if self._forked:
             raise ForkError("this producer belongs to the parent process: after fork() make one of your own")
-
-
-async def _all_done(deliveries: list[Delivery]) -> None:
-    for delivery in deliveries:
-        while (pending := delivery.pending()) is not None:
-            await await_done(pending, 0)
-
-
-async def _finish(core: ProducerCore, timeout: float | None) -> None:
-    """Delivers what was accepted within `timeout` seconds, fails the rest, and closes the connections."""
-    core.stop_accepting()
-    try:
-        async with asyncio.timeout(timeout) as limit:
-            await _all_done(core.begin_flush())
-    except TimeoutError:
-        if not limit.expired():
-            raise
-    if not core.ended:
-        await core.shut_down()
-
-
-async def _until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
-    """Waits for the loop's end, when `asyncio.run` closes all generators, and waits for them.
-
-    What a producer that nobody closed has accepted is then delivered within `EXIT_SECONDS`, or fails and is logged.
-    """
-    try:
-        yield
-    finally:
-        if not core.ended:
-            await _finish(core, EXIT_SECONDS)
-
-
-def _finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
-    """A producer was dropped without close: what it accepted is still delivered, or fails when the loop ends."""
-    task = asyncio.get_running_loop().create_task(_finish(core, None))
-    _abandoned[task] = last_chance
-    task.add_done_callback(_forget)
-
-
-def _forget(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():  # by the loop's end, which is the generator's turn
-        _abandoned.pop(task, None)

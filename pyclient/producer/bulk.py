@@ -12,7 +12,8 @@ from pyclient.errors import KafkaError, SerializationError
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.batch_future import BatchFuture, Span
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.core import WRONG_RECORD, ProducerCore, check_timestamp, explain
+from pyclient.producer.checks import WRONG_RECORD, check_timestamp, explain
+from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.partition_queue import PartitionQueue
 from pyclient.producer.tables import Given, is_arrow

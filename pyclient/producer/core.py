@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from operator import index
+from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.errors import (
+    BufferExhausted,
     ClosedError,
     DeliveryFailed,
-    InvalidTopic,
     KafkaError,
     KafkaTimeout,
     MessageTooLarge,
-    SerializationError,
     UnknownTopicOrPartition,
 )
 from pyclient.net.connect import Connector
 from pyclient.producer.accumulator import RecordAccumulator
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackRunner
-from pyclient.producer.config import ProducerConfig, Serializer
+from pyclient.producer.checks import check_partition, serialized
+from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
 from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
 from pyclient.producer.sender import Sender
 from pyclient.producer.sender_loop import SenderLoop
+from pyclient.producer.state import health_of, metrics_of
 from pyclient.records import HEADER_SIZE, partition_for_key, record_size_bound
-
-Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-
-WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)
-"""What the codec raises for a record that cannot be written."""
-
-_LATEST_MS: Final = 2**63 - 1
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 class ProducerCore:
@@ -189,6 +180,13 @@ class ProducerCore:
         self.loop.wake()
         return waiter
 
+    def exhausted(self, size: int) -> BufferExhausted:
+        """The error for a send that waited for memory in vain."""
+        return BufferExhausted(
+            f"no {size} of buffer_memory={self.config.buffer_memory} bytes became free within "
+            f"max_block_ms={self.config.max_block_ms}: the cluster confirms more slowly than records are sent"
+        )
+
     def _begin_batch(
         self, queue: PartitionQueue, buffer: bytearray, timestamp_ms: int, key: Any, value: Any, headers: Any
     ) -> DeliveryFuture | None:
@@ -219,8 +217,8 @@ class ProducerCore:
     def serialize(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
         """Key and value through the serializers; None stays None, as a tombstone is. `SerializationError`."""
         return (
-            _serialize(self.config.key_serializer, key, "key_serializer", topic),
-            _serialize(self.config.value_serializer, value, "value_serializer", topic),
+            serialized(self.config.key_serializer, key, "key_serializer", topic),
+            serialized(self.config.value_serializer, value, "value_serializer", topic),
         )
 
     def ask_partitioner(self, topic: str, key: Any, count: int) -> int:
@@ -316,36 +314,11 @@ class ProducerCore:
 
     def metrics(self) -> dict[str, Any]:
         """See `Producer.metrics`."""
-        with self.lock:
-            pool = self.accumulator.pool
-            return {
-                **self.sender.metrics.snapshot(self.clock.monotonic()),
-                "requests_in_flight": self.sender.total_in_flight,
-                "batches_unconfirmed": len(self.accumulator.incomplete),
-                "buffer_bytes_used": pool.total - pool.available,
-                "buffer_bytes_total": pool.total,
-                "sends_blocked": pool.waiting,
-            }
+        return metrics_of(self)
 
     def health(self) -> dict[str, Any]:
         """See `Producer.health`."""
-        cluster = self.cluster.health()
-        with self.lock:
-            pool = self.accumulator.pool
-            return {
-                "state": "closed" if self.closed else "open",
-                "cluster_id": cluster.cluster_id,
-                "nodes": list(cluster.nodes),
-                "connected_nodes": list(cluster.connected),
-                "last_failures": dict(cluster.last_failures),
-                "topics": sorted(self.accumulator.topics),
-                "batches_unconfirmed": len(self.accumulator.incomplete),
-                "requests_in_flight": self.sender.total_in_flight,
-                "buffer_bytes_used": pool.total - pool.available,
-                "buffer_bytes_total": pool.total,
-                "sends_blocked": pool.waiting,
-                "producer_id": self.sender.identity.producer_id,
-            }
+        return health_of(self)
 
 
 def choose_queue(queues: TopicQueues, key: Any, partition: int | None) -> PartitionQueue:
@@ -355,59 +328,6 @@ def choose_queue(queues: TopicQueues, key: Any, partition: int | None) -> Partit
     if key is None:
         return queues.sticky
     return queues.queues[partition_for_key(key, queues.count)]
-
-
-def check_topic(topic: Any) -> None:
-    """`InvalidTopic` for a name that no Kafka takes."""
-    if not isinstance(topic, str):
-        raise InvalidTopic(f"a topic is named by a str, not by {type(topic).__name__} {topic!r}")
-    if topic in (".", "..") or not _TOPIC_NAME.fullmatch(topic):
-        raise InvalidTopic(
-            f"{topic!r} cannot be a topic's name: it takes 1 to 249 letters, digits, '.', '_' and '-', "
-            "and is neither '.' nor '..'"
-        )
-
-
-def check_partition(partition: Any) -> None:
-    """`ValueError` for what cannot be a partition's number."""
-    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
-        raise ValueError(f"a partition is a number from 0, not {partition!r}")
-
-
-def check_timestamp(timestamp_ms: Any) -> int:
-    """The timestamp as an int; `SerializationError` for what cannot be milliseconds since the epoch."""
-    try:
-        time = index(timestamp_ms)
-    except TypeError:
-        time = -1
-    if not 0 <= time <= _LATEST_MS:
-        raise SerializationError(
-            "the record cannot be written: a timestamp is a whole number of milliseconds since the epoch, "
-            f"not {timestamp_ms!r}"
-        )
-    return time
-
-
-def _serialize(serializer: Serializer | None, data: Any, option: str, topic: str) -> Any:
-    if serializer is None or data is None:
-        return data
-    try:
-        return serializer(data)
-    except Exception as error:
-        raise SerializationError(f"{option} failed for topic {topic!r}: {error!r}") from error
-
-
-def explain(topic: str, key: Any, value: Any, error: Exception, partition: Any = None) -> SerializationError:
-    """The error for a record that is not bytes. Raises that of a topic or partition that is none."""
-    check_topic(topic)
-    check_partition(partition)
-    for what, data, option in (("value", value, "value_serializer"), ("key", key, "key_serializer")):
-        if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
-            return SerializationError(
-                f"the {what} for topic {topic!r} is {type(data).__name__}, not bytes: "
-                f"pass {option}=... to the producer, or encode it first"
-            )
-    return SerializationError(f"a record for topic {topic!r} cannot be written: {error}")
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> None:

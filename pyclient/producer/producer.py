@@ -11,12 +11,12 @@ from typing import Any, Final, Self, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
-from pyclient.errors import BufferExhausted, ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
+from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
+from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.core import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.engine import Engine
 from pyclient.producer.forking import tell_after_fork
@@ -123,7 +123,7 @@ class Producer(RecordSender[DeliveryFuture]):
         while (result := self._engine.until(attempt, deadline)) is None:
             self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
-            raise self._exhausted(result.size)
+            raise self._core.exhausted(result.size)
         return result
 
     def send_many(
@@ -163,7 +163,7 @@ class Producer(RecordSender[DeliveryFuture]):
         try:
             waiter = engine.until(bulk.advance, deadline)
             if waiter is not None:
-                bulk.give_up(self._exhausted(waiter.size))
+                bulk.give_up(self._core.exhausted(waiter.size))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -195,12 +195,6 @@ class Producer(RecordSender[DeliveryFuture]):
             return queues
         left = max(0.0, deadline - self._engine.clock.monotonic())
         return self._engine.thread.run(self._core.learn_topic, topic, partition, left)
-
-    def _exhausted(self, size: int) -> BufferExhausted:
-        return BufferExhausted(
-            f"no {size} of buffer_memory={self._config.buffer_memory} bytes became free within "
-            f"max_block_ms={self._config.max_block_ms}: the cluster confirms more slowly than records are sent"
-        )
 
     # -- flush, purge, close
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pyclient.errors import SerializationError
-from pyclient.producer.core import check_partition
+from pyclient.producer.checks import check_partition
 
 _TAKEN: Final = {"key": "keys", "headers": "headers", "timestamp": "timestamps_ms", "partition": "partition"}
 _IGNORED: Final = ("topic", "offset", "leader_epoch", "timestamp_type")

@@ -1,0 +1,56 @@
+"""How an asynchronous producer ends: by its close, with its loop, or after nobody holds it any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from pyclient.producer.core import ProducerCore
+from pyclient.producer.delivery import Delivery, await_done
+from pyclient.producer.engine import EXIT_SECONDS
+
+_abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
+
+
+async def all_done(deliveries: list[Delivery]) -> None:
+    """Waits until all have an outcome."""
+    for delivery in deliveries:
+        while (pending := delivery.pending()) is not None:
+            await await_done(pending, 0)
+
+
+async def finish(core: ProducerCore, timeout: float | None) -> None:
+    """Delivers what was accepted within `timeout` seconds, fails the rest, and closes the connections."""
+    core.stop_accepting()
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            await all_done(core.begin_flush())
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    if not core.ended:
+        await core.shut_down()
+
+
+async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
+    """Waits for the loop's end, when `asyncio.run` closes all generators, and waits for them.
+
+    What a producer that nobody closed has accepted is then delivered within `EXIT_SECONDS`, or fails and is logged.
+    """
+    try:
+        yield
+    finally:
+        if not core.ended:
+            await finish(core, EXIT_SECONDS)
+
+
+def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
+    """A producer was dropped without close: what it accepted is still delivered, or fails when the loop ends."""
+    task = asyncio.get_running_loop().create_task(finish(core, None))
+    _abandoned[task] = last_chance
+    task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():  # by the loop's end, which is the generator's turn
+        _abandoned.pop(task, None)

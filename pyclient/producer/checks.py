@@ -1,0 +1,73 @@
+"""What may be sent at all: the checks of a record's parts, and the errors for what fails them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from operator import index
+from typing import Any, Final
+
+from pyclient.errors import InvalidTopic, SerializationError
+from pyclient.producer.config import Serializer
+
+Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)
+"""What the codec raises for a record that cannot be written."""
+
+_LATEST_MS: Final = 2**63 - 1
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
+
+def check_topic(topic: Any) -> None:
+    """`InvalidTopic` for a name that no Kafka takes."""
+    if not isinstance(topic, str):
+        raise InvalidTopic(f"a topic is named by a str, not by {type(topic).__name__} {topic!r}")
+    if topic in (".", "..") or not _TOPIC_NAME.fullmatch(topic):
+        raise InvalidTopic(
+            f"{topic!r} cannot be a topic's name: it takes 1 to 249 letters, digits, '.', '_' and '-', "
+            "and is neither '.' nor '..'"
+        )
+
+
+def check_partition(partition: Any) -> None:
+    """`ValueError` for what cannot be a partition's number."""
+    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
+        raise ValueError(f"a partition is a number from 0, not {partition!r}")
+
+
+def check_timestamp(timestamp_ms: Any) -> int:
+    """The timestamp as an int; `SerializationError` for what cannot be milliseconds since the epoch."""
+    try:
+        time = index(timestamp_ms)
+    except TypeError:
+        time = -1
+    if not 0 <= time <= _LATEST_MS:
+        raise SerializationError(
+            "the record cannot be written: a timestamp is a whole number of milliseconds since the epoch, "
+            f"not {timestamp_ms!r}"
+        )
+    return time
+
+
+def explain(topic: str, key: Any, value: Any, error: Exception, partition: Any = None) -> SerializationError:
+    """The error for a record that is not bytes. Raises that of a topic or partition that is none."""
+    check_topic(topic)
+    check_partition(partition)
+    for what, data, option in (("value", value, "value_serializer"), ("key", key, "key_serializer")):
+        if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
+            return SerializationError(
+                f"the {what} for topic {topic!r} is {type(data).__name__}, not bytes: "
+                f"pass {option}=... to the producer, or encode it first"
+            )
+    return SerializationError(f"a record for topic {topic!r} cannot be written: {error}")
+
+
+def serialized(serializer: Serializer | None, data: Any, option: str, topic: str) -> Any:
+    """What the serializer given as `option` makes of it; None stays None, as a tombstone is. `SerializationError`."""
+    if serializer is None or data is None:
+        return data
+    try:
+        return serializer(data)
+    except Exception as error:  # the user's own code may raise anything
+        raise SerializationError(f"{option} failed for topic {topic!r}: {error!r}") from error

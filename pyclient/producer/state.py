@@ -1,0 +1,43 @@
+"""A producer's state in plain values: what `metrics()` and `health()` tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyclient.producer.core import ProducerCore
+
+
+def metrics_of(core: ProducerCore) -> dict[str, Any]:
+    """See `Producer.metrics`."""
+    with core.lock:
+        pool = core.accumulator.pool
+        return {
+            **core.sender.metrics.snapshot(core.clock.monotonic()),
+            "requests_in_flight": core.sender.total_in_flight,
+            "batches_unconfirmed": len(core.accumulator.incomplete),
+            "buffer_bytes_used": pool.total - pool.available,
+            "buffer_bytes_total": pool.total,
+            "sends_blocked": pool.waiting,
+        }
+
+
+def health_of(core: ProducerCore) -> dict[str, Any]:
+    """See `Producer.health`."""
+    cluster = core.cluster.health()
+    with core.lock:
+        pool = core.accumulator.pool
+        return {
+            "state": "closed" if core.closed else "open",
+            "cluster_id": cluster.cluster_id,
+            "nodes": list(cluster.nodes),
+            "connected_nodes": list(cluster.connected),
+            "last_failures": dict(cluster.last_failures),
+            "topics": sorted(core.accumulator.topics),
+            "batches_unconfirmed": len(core.accumulator.incomplete),
+            "requests_in_flight": core.sender.total_in_flight,
+            "buffer_bytes_used": pool.total - pool.available,
+            "buffer_bytes_total": pool.total,
+            "sends_blocked": pool.waiting,
+            "producer_id": core.sender.identity.producer_id,
+        }
