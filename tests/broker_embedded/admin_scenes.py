@@ -371,14 +371,14 @@ def play(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) -> I
     """Every scene's label and answer, without what is a broker's own.
 
     A real broker hears of its controller's decisions a little later: with `expected` answers, a scene that only looks
-    is asked again for up to five seconds while its answer is another.
+    is asked again for up to half a minute while its answer is another.
     """
     host, _, port = bootstrap_servers.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as sock, sock.makefile("rb") as stream:
         for number, scene in enumerate(SCENES):
             cls = request_class(API_KEYS[scene.api])
             request = _message(cls, scene.fields)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 30
             while True:
                 sock.sendall(b"".join(framing.encode_request(request, scene.version, number, "scenes")))
                 (size,) = struct.unpack(">i", stream.read(4))
