@@ -8,10 +8,18 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pyclient import records
 
 REQUIRE_ALL = os.environ.get("PYCLIENT_REQUIRE_ALL") == "1"
+
+# How long an example takes says nothing on a shared machine. What must pass before a change lands tries the same
+# examples every time; everyday runs look for new ones.
+settings.register_profile(
+    "pyclient", deadline=None, derandomize=REQUIRE_ALL, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("pyclient")
 
 
 def pytest_configure(config: pytest.Config) -> None:

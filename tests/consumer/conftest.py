@@ -23,9 +23,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 sys.path.insert(0, str(Path(__file__).parent))
 from consumer_faces import Faces
 
-settings.register_profile(
-    "consumer", deadline=None, max_examples=50
-)  # how long an example takes says nothing on a shared machine
+settings.register_profile("consumer", max_examples=50)
 settings.load_profile("consumer")
 
 Produce = Callable[..., None]

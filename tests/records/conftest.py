@@ -10,12 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from pyclient.records import HEADER_SIZE, Compression, RecordColumns, _pure, check_crc, read_header, stamp_offsets
-
-settings.register_profile("records", deadline=None)  # how long an example takes says nothing on a shared machine
-settings.load_profile("records")
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
