@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 
 PARTITIONS = 6
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

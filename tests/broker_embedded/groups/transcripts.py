@@ -6,6 +6,7 @@ PYCLIENT_RECORD=1 writes the file anew.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -188,11 +189,12 @@ class Talk:
     def wait_for(self, state: str, members: int) -> None:
         """Until the group is in that state with so many members; how often one has to ask is not noted."""
         admin = self.connection("admin")
-        for _ in range(3000):
+        deadline = time.monotonic() + 60
+        while True:
             group = admin.ask(DescribeGroupsRequest(groups=[self.group]), 4).groups[0]
             if (group.group_state, len(group.members)) == (state, members):
                 return
-        raise AssertionError(f"the group is {group.group_state} with {len(group.members)} members")
+            assert time.monotonic() < deadline, f"the group is {group.group_state} with {len(group.members)} members"
 
     def stable(self, *people: str, **names: str) -> dict[str, str]:
         """Everybody in, one after the other, and a stable group; the member ids. `names` are group.instance.ids."""

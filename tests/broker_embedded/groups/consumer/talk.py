@@ -40,7 +40,7 @@ from pyclient.protocol.messages.offset_fetch import (
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker_embedded.groups.transcripts import Talk
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class ConsumerTalk(Talk):
