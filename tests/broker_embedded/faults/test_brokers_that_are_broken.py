@@ -70,7 +70,7 @@ def test_a_paused_broker_takes_connections_and_answers_when_it_goes_on(connect: 
             cluster.faults.drop("Metadata")
         broker.resume()
         broker.resume()
-        client.socket.settimeout(10)
+        client.socket.settimeout(30)
         assert [each.receive(MetadataRequest, 1)[1] for each in (client, late)] == sent
         assert broker.state == "running"
 

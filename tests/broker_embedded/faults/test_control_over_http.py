@@ -29,7 +29,7 @@ class Http:
         self.host = url.removeprefix("http://").rstrip("/")
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=60)
         try:
             text = body if isinstance(body, (str, bytes)) or body is None else json.dumps(body)
             connection.request(method, path, text, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -71,7 +71,7 @@ def deliver(producer: Producer, topic: str) -> list[Any]:
     """What became of one record: (error, offset)."""
     seen: list[Any] = []
     producer.produce(topic, b"value", on_delivery=lambda error, message: seen.append((error, message.offset())))
-    producer.flush(20)
+    producer.flush(60)
     return seen
 
 
@@ -126,7 +126,7 @@ def test_a_held_request_is_let_go(cluster: EmbeddedCluster, control: Http) -> No
     assert control.ask("GET", f"/faults/{fault['id']}/wait")[1]["held"] == 1
     assert not seen
     assert control.ask("POST", f"/faults/{fault['id']}/release")[1]["over"] is True
-    sending.join(20)
+    sending.join(60)
     assert seen == [(None, 1)]
     assert control.ask("DELETE", f"/faults/{fault['id']}")[0] == 200
     assert control.ask("GET", f"/faults/{fault['id']}")[0] == 404
@@ -176,7 +176,7 @@ def test_a_paused_broker_keeps_connections_and_answers_after_resume_only(process
         assert control.ask("POST", "/broker/resume")[1]["paused"] is False
         assert client.receive(MetadataRequest, 1)[0].controller_id == 1
         assert late.receive(MetadataRequest, 1)[0].controller_id == 1
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         assert told == [(None, 1)]
         assert control.ask("POST", "/broker/resume")[0] == 200
 
@@ -192,7 +192,7 @@ def test_a_fetch_that_waits_is_answered_after_the_pause(cluster: EmbeddedCluster
     client.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):
         client.socket.recv(1)
-    client.socket.settimeout(10)
+    client.socket.settimeout(30)
     control.ask("POST", "/broker/resume")
     assert client.receive(FetchRequest, 11)[0].error_code == 0
 

@@ -30,8 +30,8 @@ def no_faults(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Itera
 
 
 def send_by_pyclient(bootstrap: str, topic: str) -> int:
-    with Producer(bootstrap, request_timeout_ms=1_000, retry_backoff_ms=10, delivery_timeout_ms=20_000) as producer:
-        return int(producer.send(topic, b"value", key=b"key").result(20).offset)
+    with Producer(bootstrap, request_timeout_ms=1_000, retry_backoff_ms=10, delivery_timeout_ms=60_000) as producer:
+        return int(producer.send(topic, b"value", key=b"key").result(60).offset)
 
 
 def send_by_confluent(bootstrap: str, topic: str) -> int:
@@ -41,7 +41,7 @@ def send_by_confluent(bootstrap: str, topic: str) -> int:
     options = {"retry.backoff.ms": 10, "socket.timeout.ms": 1_000, "request.timeout.ms": 1_000, "log_level": 0}
     producer = ConfluentProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **options})
     producer.produce(topic, b"value", key=b"key", on_delivery=lambda error, message: seen.append((error, message)))
-    producer.flush(20)
+    producer.flush(60)
     [(error, message)] = seen
     assert error is None
     return int(message.offset())
@@ -55,11 +55,11 @@ def send_by_kafka_python(bootstrap: str, topic: str) -> int:
         retries=10,
         retry_backoff_ms=10,
         request_timeout_ms=1_000,
-        delivery_timeout_ms=20_000,
+        delivery_timeout_ms=60_000,
         enable_idempotence=True,
     )
     try:
-        return int(producer.send(topic, b"value", key=b"key").get(20).offset)
+        return int(producer.send(topic, b"value", key=b"key").get(60).offset)
     finally:
         producer.close()
 
