@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.admission import Admission
 from pyclient.broker_embedded.answer_cache import AnswerCache
 from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
@@ -23,7 +24,7 @@ from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
 from pyclient.broker_embedded.quotas import ByteQuotas
-from pyclient.broker_embedded.server import BrokerConnection, Listener, address_of
+from pyclient.broker_embedded.server import Listener
 from pyclient.broker_embedded.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.upkeep import Upkeep
 from pyclient.clock import SYSTEM_CLOCK
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.releases import Release
+    from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.broker_embedded.timers import Timer
     from pyclient.clock import Clock, Rng
 
@@ -45,10 +47,6 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-_BUFFER_OPTIONS: Final = (
-    (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
-    (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
-)
 
 
 class BrokerNode:
@@ -94,7 +92,7 @@ class BrokerNode:
         self._groups: GroupCoordinator | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
-        self._numbers = 0
+        self._admission = Admission(self)
         self._socket = listener
         self._listener: Listener | None = None
         self._upkeep: Upkeep | None = None
@@ -149,7 +147,7 @@ class BrokerNode:
             self._socket.close()
             self._close_logs(clean=False)
             raise
-        self._listener = Listener(self.loop, self._socket, self._connect)
+        self._listener = self._admission.listener = Listener(self.loop, self._socket, self._admission.take)
         self._upkeep = Upkeep(self)
 
     async def stop(self, clean: bool = True) -> None:
@@ -158,6 +156,7 @@ class BrokerNode:
             return
         self._listener.close()
         self._listener = None
+        self._admission.close()
         if self._upkeep is not None:
             self._upkeep.close()
         if self.interceptor is not None:
@@ -232,6 +231,7 @@ class BrokerNode:
             self.addresses[connection.address] -= 1
             if not self.addresses[connection.address]:
                 del self.addresses[connection.address]
+            self._admission.connection_ended()
         if self.interceptor is not None:
             self.interceptor.forget(connection)
 
@@ -277,6 +277,7 @@ class BrokerNode:
             self.config = self._static_config.with_dynamic(*layers)
             self.partitions.defaults = self.config.log_defaults()
             self.partitions.reconfigure()
+            self._admission.limits_changed()
 
     def _close_logs(self, *, clean: bool) -> None:
         if self._metadata is not None:
@@ -301,42 +302,11 @@ class BrokerNode:
         if self._upkeep is not None:
             self._upkeep.topic_deleted()
 
-    def _connect(self, sock: socket.socket) -> None:
-        if len(self.connections) >= self.config.integer("max.connections"):
-            log.warning("a connection is closed at once: there are %d already (max.connections)", len(self.connections))
-            sock.close()
-            return
-        address = address_of(sock)
-        limit = connections_of(self.config, address)
-        if self.addresses[address] >= limit:
-            log.warning("a connection of %s is closed at once: it has %d (max.connections.per.ip)", address, limit)
-            sock.close()
-            return
-        for option, name in _BUFFER_OPTIONS:
-            if (size := self.config.integer(name)) > 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
-        self._numbers += 1
-        try:
-            self.connections[self._numbers] = BrokerConnection(self, sock, self._numbers)
-            self.addresses[address] += 1
-        except OSError as error:  # gone before it was served
-            log.info("a connection ended at once: %s", error)
-            sock.close()
-
 
 def _release_of(text: str) -> Release:
     from pyclient.broker_embedded.releases import release_of
 
     return release_of(text)
-
-
-def connections_of(config: BrokerConfig, address: str) -> int:
-    """How many connections an address may have."""
-    for override in (config.text("max.connections.per.ip.overrides") or "").split(","):
-        name, separator, count = override.strip().rpartition(":")
-        if separator and name.strip("[] ") == address and count.strip().isdigit():
-            return int(count)
-    return config.integer("max.connections.per.ip")
 
 
 def _listen(config: BrokerConfig) -> socket.socket:

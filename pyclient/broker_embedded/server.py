@@ -32,6 +32,7 @@ PAUSE_ABOVE: Final = 4 << 20
 _ACCEPTS: Final = 64  # connections taken before the loop turns to others
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _API_VERSIONS: Final = 18
+_LEAST_PROGRESS: Final = 1024  # bytes of an unfinished request a second
 
 
 class Listener:
@@ -45,6 +46,7 @@ class Listener:
         self._on_connection = on_connection
         self._open = True
         self._paused = False
+        self._held = False
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._accept)
 
@@ -58,6 +60,18 @@ class Listener:
         self._paused = False
         self._go_on()
 
+    def hold(self) -> None:
+        """Accept nobody until `release`: there is no room."""
+        if not self._held:
+            self._held = True
+            self._loop.remove_reader(self._sock.fileno())
+
+    def release(self) -> None:
+        """There is room again."""
+        if self._held:
+            self._held = False
+            self._go_on()
+
     def close(self) -> None:
         """Stop listening."""
         if self._open:
@@ -67,6 +81,8 @@ class Listener:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS):
+            if self._held:
+                return
             try:
                 sock, _address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -85,7 +101,7 @@ class Listener:
         self._loop.call_later(0.1, self._go_on)
 
     def _go_on(self) -> None:
-        if self._open and not self._paused:
+        if self._open and not self._paused and not self._held:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
@@ -132,22 +148,23 @@ class BrokerConnection:
         """Close the socket. What a waiting request answers later is dropped."""
         self.stream.close()
 
-    @property
-    def parked(self) -> bool:
-        """Whether a request waits for its answer."""
-        return self._waiting is not None
+    def stalled(self, now: float, seconds: float) -> bool:
+        """Whether a request that has begun has not come on by 1 KiB a second for so long, as far as former calls saw it.
 
-    def stalled(self, now: float) -> float:
-        """For how many seconds no more has come of a request that has begun, as far as former calls have seen it."""
-        size = self.stream.unfinished
+        A client that sends a byte now and then would hold its connection for ever.
+        """
+        size = self.stream.unfinished()
+        seen = self._unfinished
         if size is None:
             self._unfinished = None
-            return 0.0
-        seen = self._unfinished
-        if seen is None or seen[0] != size or self.last_active > seen[1]:
+            return False
+        if seen is None or self.last_active > seen[1]:  # another request
             self._unfinished = (size, now)
-            return 0.0
-        return now - seen[1]
+            return False
+        if now - seen[1] < seconds:
+            return False
+        self._unfinished = (size, now)
+        return size - seen[0] < _LEAST_PROGRESS * seconds
 
     def mute(self, seconds: float) -> None:
         """Read nothing for so long: the client is above its quota (KIP-219). What is answered meanwhile is sent."""

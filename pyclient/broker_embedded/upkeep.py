@@ -95,23 +95,24 @@ class Upkeep:
             self._background.run("flush", _pauses(node.logs.flush_steps(node.clock.time_ms())))
 
     def _close_idle(self, seconds: float) -> None:
+        """Close who was silent for so long; as in Kafka a request that waits for its answer does not count."""
         if self._node.paused:
             return
         oldest = self._node.loop.time() - seconds
         for connection in list(self._node.connections.values()):
-            if connection.last_active < oldest and not connection.parked:
+            if connection.last_active < oldest:
                 log.info("%r is closed: nothing came for %g s (connections.max.idle.ms)", connection, seconds)
                 connection.close()
 
     def _close_unfinished(self, seconds: float) -> None:
-        """Close who stopped inside a request. Kafka gives those the time of idle connections."""
+        """Close who stopped inside a request, or sends it in drops. Kafka gives the first the time of idle connections."""
         if self._node.paused:
             return
         now = self._node.loop.time()
         for connection in list(self._node.connections.values()):
-            if connection.stalled(now) >= seconds:
+            if connection.stalled(now, seconds):
                 log.info(
-                    "%r is closed: no more of a request came for %g s (internal.partial.frame.timeout.ms)",
+                    "%r is closed: too little of a request came in %g s (internal.partial.frame.timeout.ms)",
                     connection,
                     seconds,
                 )

@@ -305,16 +305,17 @@ class FrameStream:
         self._loop.add_writer(self._fd, self._flush)
         self._update_reading()
 
-    @property
     def unfinished(self) -> int | None:
-        """How many bytes of an unfinished frame are here; None between two frames and while reading is paused."""
+        """How many bytes of an unfinished frame have come; None between two frames and while reading is paused.
+
+        What the loop was not woken up for is received first, so a frame may be handed out.
+        """
         if self.closed or not self._reading or self._frames.partial is None:
             return None
-        try:  # the loop may not have been woken up for what came
-            fresh = self._sock.recv_into(self._frames.space(), 0, socket.MSG_PEEK)
-        except OSError:
-            fresh = 0
-        return self._frames.waiting + fresh
+        for _ in range(_FAIR_READS):
+            if self._frames.paused or not self._receive():
+                break
+        return None if self.closed or self._frames.partial is None else self._frames.waiting
 
     def _update_reading(self) -> None:
         """Follows the reasons to pause. A pause is cheap: the reader is taken off when bytes come during one."""

@@ -330,15 +330,6 @@ def test_options_set_at_run_time_outlive_a_restart(connect: Any, data_dir: str) 
         assert cluster._runner.node.logs.defaults.retention_ms == 123  # type: ignore[union-attr]
 
 
-def test_the_number_of_connections_is_limited_at_run_time(connect: Any) -> None:
-    with EmbeddedCluster() as cluster:
-        client = connect(cluster)
-        assert change(client, "", ("max.connections", SET, "1"), kind=BROKER).error_code == 0
-        assert connect(cluster).is_closed()
-        assert change(client, "", ("max.connections", DELETE, None), kind=BROKER).error_code == 0
-        assert change(connect(cluster), "", kind=BROKER).error_code == 0
-
-
 def test_resources_with_options_are_listed(client: Any, topic: str) -> None:
     def listed(version: int, *kinds: int) -> Any:
         return client.call(ListConfigResourcesRequest(resource_types=list(kinds)), version)

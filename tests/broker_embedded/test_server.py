@@ -188,38 +188,16 @@ def test_silent_connections_are_closed(connect: Any) -> None:
         assert connect(cluster).call(ASK, 1).controller_id == 1
 
 
-def test_half_a_request_is_silence_and_a_waiting_one_is_not(connect: Any) -> None:
-    with EmbeddedCluster(config={"connections.max.idle.ms": 200}) as cluster:
-        half, waiting = connect(cluster), connect(cluster)
-        half.send_bytes(struct.pack(">i", 100) + b"only so much")
-        empty = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
-        waiting.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 4)
-        waiting.send(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[empty]), 11)
-        assert half.is_closed()
-        assert waiting.receive(FetchRequest, 11)[0].error_code == 0
-
-
 @pytest.mark.parametrize("begun", [b"\0", b"\0\0\0\x64abc", struct.pack(">i", 90 << 20) + b"abc"], ids=len)
 def test_a_request_that_stops_half_way_ends_its_connection_and_no_other(connect: Any, begun: bytes) -> None:
     with EmbeddedCluster(config={"internal.partial.frame.timeout.ms": 200}) as cluster:
-        half, silent, waiting, slow = (connect(cluster) for _ in range(4))
+        half, silent, waiting = (connect(cluster) for _ in range(3))
         empty = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
         waiting.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 4)
         half.send_bytes(begun)
         waiting.send(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[empty]), 11)
         waiting.send_bytes(begun)  # it may wait as long as the request before it does
-        half.socket.settimeout(0.02)
-        request = b"".join(framing.encode_request(ASK, 1, 1, "slow" * 100))
-        closed = False
-        for n in range(len(request)):  # always some more: never closed
-            slow.send_bytes(request[n : n + 1])
-            if not closed:
-                try:
-                    closed = half.is_closed()
-                except TimeoutError:
-                    continue
-        assert closed
-        assert slow.receive(MetadataRequest, 1)[0].controller_id == 1
+        assert half.is_closed()
         assert silent.call(ASK, 1).controller_id == 1
         assert waiting.receive(FetchRequest, 11)[0].error_code == 0
         assert waiting.is_closed()
@@ -265,14 +243,6 @@ def test_a_thousand_idle_connections_do_not_hold_up_two_hundred_busy_ones(connec
                 client.send(ASK, 1)
             assert all(client.receive(MetadataRequest, 1)[0].controller_id == 1 for client in busy)
         assert all(client.call(ASK, 1).controller_id == 1 for client in idle[::100])
-
-
-def test_there_are_no_more_connections_than_allowed(connect: Any) -> None:
-    with EmbeddedCluster(config={"max.connections": 2}) as cluster:
-        allowed = [connect(cluster), connect(cluster)]
-        assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
-        assert connect(cluster).is_closed()
-        assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
 
 
 @pytest.fixture

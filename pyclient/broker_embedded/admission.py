@@ -1,0 +1,185 @@
+"""Which connections are served, and when: limits of their number (KIP-402) and of how many are made a second (KIP-612).
+
+At a limit of the whole broker nobody is accepted until there is room; who comes meanwhile waits in the backlog. A client
+above its address's limit is turned away: at once above the number, after the time of throttling above the rate.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
+from pyclient.broker_embedded.quotas import Meter
+from pyclient.broker_embedded.server import BrokerConnection, address_of
+from pyclient.broker_embedded.settings import INT_MAX
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.server import Listener
+    from pyclient.broker_embedded.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_MOST_ADDRESSES: Final = 10_000  # whose rates are remembered; the one that came first is forgotten
+_NOW: Final = 1e-6  # seconds: what is due so soon is due
+_BUFFER_OPTIONS: Final = (
+    (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+    (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+)
+
+
+class Rate:
+    """Events a second, as Kafka limits them: each is counted, and one above the limit waits, a window at most."""
+
+    def __init__(self, windows: int, seconds: float) -> None:
+        self._meter = Meter(windows, seconds)
+        self._seconds = seconds
+
+    def count(self, limit: float, now: float, amount: float = 1.0) -> float:
+        """Count `amount` events; the seconds that the last of them has to wait."""
+        self._meter.add(amount, now)
+        return min(self._meter.excess(limit, now), self._seconds)
+
+    def take_back(self, now: float) -> None:
+        """The last event is none after all."""
+        self._meter.add(-1.0, now)
+
+
+class Admission:
+    """Takes the sockets that a listener accepts. `listener` is set by the node when it listens."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self.listener: Listener | None = None
+        self._node = node
+        self._rate = self._new_rate()
+        self._rates: dict[str, Rate] = {}
+        self._held: tuple[socket.socket, float] | None = None  # the next client, and when its turn is
+        self._turn: Timer | None = None
+        self._turned_away: dict[socket.socket, Timer] = {}
+        self._numbers = 0
+
+    def __repr__(self) -> str:
+        state = "holding" if self._held is not None else "open"
+        return f"<Admission {state} turned_away={len(self._turned_away)}>"
+
+    def take(self, sock: socket.socket) -> None:
+        """Serve a client that was accepted, or hold it and let the listener rest until it may be served."""
+        now = self._node.clock.monotonic()
+        limit = self._node.config.integer("max.connection.creation.rate")
+        wait = 0.0 if limit == INT_MAX else self._rate.count(limit, now)
+        self._held = sock, now + wait
+        self._try()
+
+    def connection_ended(self) -> None:
+        """There may be room for who is held."""
+        if self._held is not None and self._turn is None:
+            self._turn = self._node.schedule(0.0, self._try)
+
+    def limits_changed(self) -> None:
+        """Options were set: close the longest idle ones of too many connections, or go on where there is room."""
+        connections = list(self._node.connections.values())
+        surplus = len(connections) - self._node.config.integer("max.connections")
+        if surplus > 0:
+            for connection in sorted(connections, key=lambda each: each.last_active)[:surplus]:
+                log.info("%r is closed: there are too many (max.connections)", connection)
+                connection.close()
+        self.connection_ended()
+
+    def close(self) -> None:
+        """Close who was not served yet."""
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._held is not None:
+            self._held[0].close()
+            self._held = None
+        for sock, timer in self._turned_away.items():
+            timer.cancel()
+            sock.close()
+        self._turned_away.clear()
+
+    def _try(self) -> None:
+        self._turn = None
+        if self._held is None:
+            return
+        node = self._node
+        sock, due = self._held
+        wait = due - node.clock.monotonic()
+        is_full = len(node.connections) >= node.config.integer("max.connections")
+        if wait > _NOW or is_full:
+            if wait > _NOW:
+                self._turn = node.schedule(wait, self._try)
+            else:
+                log.warning(
+                    "nobody is accepted for now: there are %d connections (max.connections)", len(node.connections)
+                )
+            if self.listener is not None:
+                self.listener.hold()
+            return
+        self._held = None
+        self._admit(sock)
+        if self.listener is not None:
+            self.listener.release()
+
+    def _admit(self, sock: socket.socket) -> None:
+        address = address_of(sock)
+        wait = self._wait_of(address)
+        if wait > 0:
+            log.warning("a connection of %s is closed: it makes too many a second (%s)", address, CONNECTIONS)
+            self._turned_away[sock] = self._node.schedule(wait, lambda: self._turn_away(sock))
+            return
+        limit = connections_of(self._node.config, address)
+        if self._node.addresses[address] >= limit:
+            log.warning("a connection of %s is closed at once: it has %d (max.connections.per.ip)", address, limit)
+            sock.close()
+            return
+        self._serve(sock, address)
+
+    def _serve(self, sock: socket.socket, address: str) -> None:
+        node = self._node
+        self._numbers += 1
+        try:
+            for option, name in _BUFFER_OPTIONS:
+                if (size := node.config.integer(name)) > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers)
+            node.addresses[address] += 1
+        except OSError as error:  # gone before it was served
+            log.info("a connection ended at once: %s", error)
+            sock.close()
+
+    def _wait_of(self, address: str) -> float:
+        """For how long an address is above its rate, if it has one."""
+        quotas = self._node.image.client_quotas
+        own = quotas.get(((IP, address),), {}).get(CONNECTIONS)
+        limit = own if own is not None else quotas.get(((IP, None),), {}).get(CONNECTIONS)
+        if limit is None:
+            return 0.0
+        rate = self._rates.pop(address, None) or self._new_rate()
+        self._rates[address] = rate
+        if len(self._rates) > _MOST_ADDRESSES:
+            del self._rates[next(iter(self._rates))]
+        now = self._node.clock.monotonic()
+        wait = rate.count(limit, now)
+        if wait > 0:
+            rate.take_back(now)  # it is not accepted
+        return wait
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        if self._turned_away.pop(sock, None) is not None:
+            sock.close()
+
+    def _new_rate(self) -> Rate:
+        config = self._node.config
+        return Rate(config.integer("quota.window.num"), config.integer("quota.window.size.seconds"))
+
+
+def connections_of(config: BrokerConfig, address: str) -> int:
+    """How many connections an address may have."""
+    for override in (config.text("max.connections.per.ip.overrides") or "").split(","):
+        name, separator, count = override.strip().rpartition(":")
+        if separator and name.strip("[] ") == address and count.strip().isdigit():
+            return int(count)
+    return config.integer("max.connections.per.ip")
