@@ -77,7 +77,12 @@ def three_nodes() -> Iterator[RealKafka]:
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    settings = {"min.insync.replicas": "2", "broker.session.timeout.ms": "4000", "replica.lag.time.max.ms": "4000"}
+    settings = {
+        "min.insync.replicas": "2",
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+        "replica.lag.time.max.ms": "4000",
+    }
     with RealKafka(nodes=3, heap="512M", settings=settings) as kafka:
         yield kafka
 

