@@ -98,7 +98,7 @@ class Broker:
         self._paused = False
         self.config = self.config.at(port=self._runner.port)
         if self._control_port == 0:
-            self._control_port = int(str(self.control_url).rstrip("/").rpartition(":")[2])
+            self._control_port = int(str(self.control_url).rpartition(":")[2])
         for call in self.on_start:
             call()
 

@@ -45,7 +45,7 @@ def serve(
     `data_dir` the data is in a temporary directory that goes with the broker. `as_version` is the release of Kafka that
     it looks like. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the test user's controls are served there by HTTP, and the second line on
-    stdout is `control.url=http://HOST:PORT/`; `control_fd` is a listening Unix socket for the same.
+    stdout is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the same.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with contextlib.ExitStack() as stack:

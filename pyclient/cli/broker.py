@@ -43,7 +43,7 @@ def broker(
     """Run a broker until Ctrl-C or SIGTERM.
 
     Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it serves; with --control-port the second is
-    `control.url=http://HOST:PORT/`.
+    `control.url=http://HOST:PORT`.
     """
     from pyclient.broker_embedded.__main__ import serve
 

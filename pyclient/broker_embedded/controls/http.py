@@ -134,7 +134,7 @@ def url_of(listener: socket.socket) -> str | None:
         return None
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def read_request(reader: asyncio.StreamReader, hosts: frozenset[str] | None) -> HttpRequest | None:
