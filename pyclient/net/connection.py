@@ -91,6 +91,7 @@ class _Waiting(NamedTuple):
     future: asyncio.Future[Any] | _Told
     deadline: float
     timeout: float
+    read: Callable[[memoryview], Any] | None = None  # reads a plain answer's frame; None for what is not plain
 
 
 class Connection:
@@ -205,6 +206,26 @@ class Connection:
         """
         self._submit(message, _Told(self._loop, answered), None, None)
 
+    def tell_prepared(
+        self,
+        request: type[Request[Any]],
+        version: int,
+        make: Callable[[int], list[Part]],
+        read: Callable[[memoryview], Any],
+        answered: Callable[[Any, BaseException | None], object],
+    ) -> None:
+        """Like `tell` with a frame that `make(correlation_id)` gives.
+
+        `answered` gets what `read(frame)` makes of the answer, or where that is None the response as `tell` gives it.
+        """
+        told = _Told(self._loop, answered)
+        if self._cause is not None:
+            told.set_exception(self._failure(request, version))
+            return
+        correlation_id = self._next_correlation_id()
+        parts = make(correlation_id)
+        self._expect(_Waiting(correlation_id, request, version, told, *self._time_limit(None), read), parts)
+
     def _submit(
         self, message: Request[R], future: asyncio.Future[R] | _Told, version: int | None, timeout: float | None
     ) -> None:
@@ -218,12 +239,18 @@ class Connection:
             return
         correlation_id = self._next_correlation_id()
         parts = encode_request(message, version, correlation_id, self._config.client_id)
+        self._expect(_Waiting(correlation_id, request, version, future, *self._time_limit(timeout)), parts)
+
+    def _time_limit(self, timeout: float | None) -> tuple[float, float]:
+        """When an answer to what is sent now is late, and the timeout behind it."""
         if timeout is None:
             timeout = self._config.request_timeout_ms / 1000
-        deadline = max(self._loop.time(), self._throttled_until) + timeout
-        self._waiting.append(_Waiting(correlation_id, request, version, future, deadline, timeout))
-        if self._timer is None or deadline < self._timer_at:
-            self._wake_at(deadline)
+        return max(self._loop.time(), self._throttled_until) + timeout, timeout
+
+    def _expect(self, waiting: _Waiting, parts: list[Part]) -> None:
+        self._waiting.append(waiting)
+        if self._timer is None or waiting.deadline < self._timer_at:
+            self._wake_at(waiting.deadline)
         self._send(parts)
 
     def send_only(self, message: Request[Any], *, version: int | None = None) -> None:
@@ -290,6 +317,10 @@ class Connection:
             )
         self._waiting.popleft()
         future = waiting.future
+        if waiting.read is not None and (plain := waiting.read(frame)) is not None:
+            if not future.done():
+                future.set_result(plain)
+            return
         try:
             _, response = decode_response(waiting.request.response, waiting.version, frame)
         except ProtocolError as error:

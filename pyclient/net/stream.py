@@ -165,13 +165,29 @@ class FrameStream:
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if size <= _JOIN_BYTES and not self._queue and len(parts) > 1 and FileRegion not in map(type, parts):
-            parts = [b"".join(parts)]  # type: ignore[arg-type]  # no FileRegion
+            message = b"".join(parts)  # type: ignore[arg-type]  # no FileRegion
+            parts = [message]
+            if not self._corked and not self._writing:
+                sent = self._send_at_once(message)
+                if sent == size:
+                    return
+                parts, size = [memoryview(message)[sent:]], size - sent
         self._queue.extend(parts)
         self.pending += size
         if not self._corked and not self._writing:
             self._flush()
         elif self._pause_above is not None:
             self._update_reading()
+
+    def _send_at_once(self, message: bytes) -> int:
+        """How much of a message the kernel took that nothing waits in front of; all of it if the stream ended."""
+        try:
+            return self._sock.send(message)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self.close(_lost(self.peername, error))
+            return len(message)
 
     async def drain(self, below: int = 0) -> None:
         """Waits until no more than `below` bytes are queued; `ConnectionFailed` if the stream closes before."""

@@ -128,12 +128,14 @@ class RecordAccumulator:
 
     def close_open(self, queue: PartitionQueue) -> None:
         """The partition's open batch takes no more records, and may be sent."""
+        if queue.open is not None:
+            self._close(queue)
+            self.mark_ready(queue)
+
+    def _close(self, queue: PartitionQueue) -> None:
         batch = queue.close()
-        if batch is None:
-            return
-        self.mark_ready(queue)
         topic = queue.topic
-        if queue is topic.sticky and topic.partitioner.closed(batch.size):
+        if batch is not None and queue is topic.sticky and topic.partitioner.closed(batch.size):
             self._switch(topic)
 
     # -- readiness
@@ -184,6 +186,10 @@ class RecordAccumulator:
         """Whether any partition has something to send."""
         return any(self._ready.values())
 
+    def has_ready_at(self, node: int) -> bool:
+        """Whether any partition led by `node` has something to send."""
+        return bool(self._ready.get(node))
+
     def ready_nodes(self) -> list[int]:
         """Leaders of partitions that have something to send; -1 among them if some have no leader."""
         return [node for node, queues in self._ready.items() if queues]
@@ -198,11 +204,11 @@ class RecordAccumulator:
         """The partition's first batch was put into a request."""
         queue = batch.queue
         if queue.open is batch:
-            self.close_open(queue)
+            self._close(queue)
         removed = queue.waiting.popleft()
         assert removed is batch
         self.unmark(queue)
-        if queue.head_is_ready:
+        if queue.waiting and queue.head_is_ready:
             self.mark_ready(queue)
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
+from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.records import IMPLEMENTATION, TopicLanes
 
@@ -36,7 +37,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
-        "append", "leader", "name", "on_wire", "open", "outstanding", "partition", "records",
+        "append", "leader", "lone", "name", "on_wire", "open", "outstanding", "partition", "records",
         "sequence", "topic", "waiting", "wire_node",
     )  # fmt: skip
 
@@ -53,6 +54,7 @@ class PartitionQueue:
         self.wire_node = NO_LEADER  # the node that those are at
         self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
         self.sequence = PartitionSequence()
+        self.lone: LoneBatch | None = None  # made by the first batch that travels alone
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.name} leader={self.leader} waiting={len(self.waiting)} on_wire={self.on_wire}>"

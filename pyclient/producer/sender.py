@@ -324,12 +324,12 @@ class Sender:
         return [self._give_up(batch, error) for batch in batches]
 
     def _expire(self, now: float) -> list[Settlement]:
-        expired = []
+        expired: list[ProducerBatch] = []
         for batch in self.accumulator.incomplete:
             if batch.deadline > now:
                 break
             expired.append(batch)
-        return [self._give_up(batch, self._too_late(batch)) for batch in expired]
+        return [self._give_up(batch, self._too_late(batch)) for batch in expired] if expired else []
 
     def _too_late(self, batch: ProducerBatch) -> KafkaError:
         queue = batch.queue

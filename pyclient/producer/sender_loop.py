@@ -17,8 +17,9 @@ from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.config import ProducerConfig
+from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.outcome import NO_RECORD_ERRORS, PartitionAnswer
-from pyclient.producer.partition_queue import NO_LEADER
+from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
 from pyclient.producer.sender import ProduceWork, Sender, Settlement
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import (
@@ -140,7 +141,7 @@ class SenderLoop:
                 works = []
                 while (work := sender.drain(node, now)) is not None:
                     works.append(work)
-                    if not sender.accumulator.ready_queues(node):
+                    if not sender.accumulator.has_ready_at(node):
                         break
                 if works:
                     requests.append((connection, works))
@@ -245,7 +246,7 @@ class SenderLoop:
 
     def _send(self, connection: Connection, work: ProduceWork) -> None:
         try:
-            request = self._request(work)
+            sealed = [batch.seal(self._compression, self._level) for batch in work.batches]
         except Exception as error:
             logger.exception("a batch could not be sealed")
             self._lost(work, ClientError(f"the batch could not be sealed: {error!r}"), written=False)
@@ -254,32 +255,56 @@ class SenderLoop:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
             return
         if self._config.acks == 0:
-            self._send_unanswered(connection, request, work)
+            self._send_unanswered(connection, self._request(work, sealed), work)
             return
+        answered = partial(self._answered, work)
         try:
-            connection.tell(request, partial(self._answered, work))
+            version = connection.version_for(ProduceRequest)
+            if len(sealed) == 1:
+                lone = self._lone(work.batches[0].queue, version)
+                connection.tell_prepared(
+                    ProduceRequest, version, partial(lone.request, sealed[0]), lone.answer, answered
+                )
+            else:
+                connection.tell(self._request(work, sealed), answered)
         except KafkaError as error:  # no version in common: nothing was sent
             self._lost(work, error, written=False)
 
-    def _request(self, work: ProduceWork) -> ProduceRequest:
+    def _lone(self, queue: PartitionQueue, version: int) -> LoneBatch:
+        lone = queue.lone
+        if lone is None or lone.version != version:
+            config = self._config
+            lone = queue.lone = LoneBatch(
+                queue.topic.name, queue.partition, version,
+                client_id=config.client_id, acks=config.acks, timeout_ms=config.request_timeout_ms,
+            )  # fmt: skip
+        return lone
+
+    def _request(self, work: ProduceWork, sealed: list[memoryview]) -> ProduceRequest:
         config = self._config
         topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in work.batches:
-            sealed = batch.seal(self._compression, self._level)
+        for batch, records in zip(work.batches, sealed, strict=True):
             queue = batch.queue
-            topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=sealed))
+            topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=records))
         return ProduceRequest(
             acks=config.acks,
             timeout_ms=config.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
 
-    def _answered(self, work: ProduceWork, response: ProduceResponse | None, error: BaseException | None) -> None:
+    def _answered(
+        self, work: ProduceWork, response: ProduceResponse | PartitionAnswer | None, error: BaseException | None
+    ) -> None:
         if response is not None:
-            answers = answers_by_partition(response)
+            throttle_ms = 0
+            if isinstance(response, PartitionAnswer):
+                queue = work.batches[0].queue
+                answers = {(queue.topic.name, queue.partition): response}
+            else:
+                answers, throttle_ms = answers_by_partition(response), response.throttle_time_ms
             now = self._clock.monotonic()
             with self._lock:
-                settlements = self.sender.answered(work, answers, response.throttle_time_ms, now)
+                settlements = self.sender.answered(work, answers, throttle_ms, now)
                 more = self.sender.has_more_to_do
             self._tell_delivered(settlements)
             if more:  # a look that finds nothing takes as long as to send a record

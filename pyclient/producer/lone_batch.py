@@ -1,0 +1,88 @@
+"""A Produce request with one batch, and the plain answer to it: made and read without going through the whole message.
+
+Between two such requests to a partition only the correlation id, the batch and its length differ; between two answers
+that report no error only the correlation id, the offset and two more numbers. At linger 0 a record often travels
+alone, and then the general way costs as much time as everything else that the sender does for it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+from pyclient.producer.outcome import PartitionAnswer
+from pyclient.protocol.fields import Part
+from pyclient.protocol.framing import encode_request, encode_response
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from pyclient.varint import encode_uvarint
+
+_HEAD: Final = Struct(">ihhi")  # frame length, key, version, correlation id
+_INT32: Final = Struct(">i")
+_OFFSET_AND_TIME: Final = Struct(">qq")
+_MARK: Final = b"?"
+_MARKED_OFFSET: Final = 0x5A5A5A5A5A5A5A5A
+_LOG_START_SINCE: Final = 5
+
+
+class LoneBatch:
+    """The requests and plain answers of one partition in one version of Produce.
+
+    Both are cut out of what the codec makes of a sample, so that there is one description of the messages.
+    """
+
+    __slots__ = ("_answer", "_behind_numbers", "_compact", "_numbers", "_prefix", "_tail", "name", "version")
+
+    def __init__(
+        self, topic: str, partition: int, version: int, *, client_id: str | None, acks: int, timeout_ms: int
+    ) -> None:
+        self.name = (topic, partition)
+        self.version = version
+        self._compact = version >= (ProduceRequest.flexible or 0)
+        head, mark, *tail = encode_request(_request(topic, partition, acks, timeout_ms), version, 0, client_id)
+        assert mark is _MARK
+        self._prefix = _joined([head])[_HEAD.size : -1 if self._compact else -_INT32.size]
+        self._tail = _joined(tail)
+        self._answer = _joined(encode_response(_response(topic, partition), version, 0))[4:]
+        self._numbers = self._answer.index(_OFFSET_AND_TIME.pack(_MARKED_OFFSET, -1))
+        self._behind_numbers = self._numbers + _OFFSET_AND_TIME.size + (8 if version >= _LOG_START_SINCE else 0)
+
+    def __repr__(self) -> str:
+        return f"<LoneBatch {self.name[0]}-{self.name[1]} v{self.version}>"
+
+    def request(self, batch: memoryview, correlation_id: int) -> list[Part]:
+        """The frame, its length included: what `framing.encode_request` makes of the same request."""
+        size = len(batch)
+        length = encode_uvarint(size + 1) if self._compact else _INT32.pack(size)
+        prefix, tail = self._prefix, self._tail
+        whole = _HEAD.size - 4 + len(prefix) + len(length) + size + len(tail)
+        return [_HEAD.pack(whole, ProduceRequest.api_key, self.version, correlation_id) + prefix + length, batch, tail]
+
+    def answer(self, frame: memoryview) -> PartitionAnswer | None:
+        """What a response says, if it says nothing but that the batch was written; None: read it as a whole."""
+        sample, numbers, behind = self._answer, self._numbers, self._behind_numbers
+        if len(frame) != len(sample) or frame[4:numbers] != sample[4:numbers] or frame[behind:] != sample[behind:]:
+            return None
+        return PartitionAnswer(0, *_OFFSET_AND_TIME.unpack_from(frame, numbers))
+
+
+def _joined(parts: list[Any]) -> bytes:
+    return b"".join(parts)
+
+
+def _request(topic: str, partition: int, acks: int, timeout_ms: int) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=_MARK)
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def _response(topic: str, partition: int) -> Any:
+    data = PartitionProduceResponse(index=partition, error_code=0, base_offset=_MARKED_OFFSET)
+    return ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[data])])
