@@ -1,0 +1,155 @@
+"""A group member in any order of answers, refusals, polls and time: what the state machines of both protocols share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pyclient import errors
+from pyclient.consumer.group import Member, State
+from pyclient.consumer.group_events import (
+    Action,
+    Adopt,
+    Adopted,
+    CoordinatorFound,
+    CoordinatorLost,
+    Event,
+    FindCoordinator,
+    Lose,
+    LossNoted,
+    Polled,
+    Refused,
+    Released,
+    Revoke,
+    Subscribed,
+    Ticked,
+)
+from pyclient.types import TopicPartition
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """A member, its requests that are under way, and a polling thread that may lag behind.
+
+    Whatever happens, the thread never owns what the member has lost without knowing it, commits are refused exactly
+    then, every state but the resting ones has something to wait for, and in the end the member is stable again.
+    """
+
+    refusals: ClassVar[tuple[type[errors.KafkaError], ...]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.member = self.make()
+        self.requests: list[Any] = []
+        self.thread: list[Any] = []
+        self.held: set[TopicPartition] = set()
+        self.step(Subscribed(("a",)))
+
+    def make(self) -> Member:
+        """The member."""
+        raise NotImplementedError
+
+    def answer_as_wished(self, request: Any) -> None:
+        """The coordinator's answer on the way to the end."""
+        raise NotImplementedError
+
+    def is_at_its_end(self) -> bool:
+        """Whether everything is as it should be in the end."""
+        return self.member.state is State.STABLE
+
+    def begin(self, action: Action) -> None:
+        """A request goes out."""
+        self.requests.append(action)
+
+    @property
+    def losing(self) -> bool:
+        """Whether the thread still has to learn of a loss."""
+        return any(isinstance(task, Lose) for task in self.thread)
+
+    def step(self, event: Event) -> None:
+        for action in self.member.step(event, self.now):
+            if isinstance(action, (Revoke, Adopt, Lose)):
+                if isinstance(action, Lose):
+                    self.thread = [task for task in self.thread if isinstance(task, Lose)]
+                self.thread.append(action)
+            else:
+                self.begin(action)
+
+    def take(self, data: st.DataObject) -> Any:
+        return self.requests.pop(data.draw(st.integers(0, len(self.requests) - 1)))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def a_request_is_refused(self, data: st.DataObject) -> None:
+        request, error = self.take(data), data.draw(st.sampled_from(self.refusals))
+        if isinstance(request, FindCoordinator) and error is not errors.GroupAuthorizationFailed:
+            self.requests.append(request)  # its driver tries on
+        else:
+            self.step(Refused(request.attempt, error("no")))
+
+    @precondition(lambda self: self.thread)
+    @rule()
+    def the_thread_does_its_next_task(self) -> None:
+        match self.thread.pop(0):
+            case Revoke(partitions):
+                self.held -= set(partitions)
+                self.step(Released())
+            case Adopt(number, assigned, added, revoked):
+                assert not set(added) & self.held
+                assert set(revoked) <= self.held
+                self.held = set(assigned)
+                self.step(Adopted(number))
+            case Lose():
+                self.held = set()
+                self.step(LossNoted())
+
+    @rule()
+    def poll(self) -> None:
+        self.step(Polled())
+
+    @rule(seconds=st.sampled_from([0.05, 0.2, 3.0, 5.0, 301.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.tick()
+
+    def tick(self) -> None:
+        due = self.member.deadline()
+        if due is not None and due <= self.now:
+            self.step(Ticked())
+
+    @rule()
+    def the_coordinator_moves(self) -> None:
+        self.step(CoordinatorLost())
+
+    @invariant()
+    def commits_are_refused_exactly_while_the_thread_holds_what_is_lost(self) -> None:
+        if self.losing:
+            with pytest.raises(errors.CommitFailed):
+                self.member.commit_identity()
+        elif not self.thread:
+            assert self.held == set(self.member.owned)
+
+    @invariant()
+    def there_is_always_something_to_wait_for(self) -> None:
+        if self.member.state not in (State.FAILED, State.OVERDUE):
+            assert self.member.deadline() is not None or self.requests
+
+    def teardown(self) -> None:
+        for _ in range(200):
+            if self.is_at_its_end() and not self.thread and not self.requests:
+                break
+            self.now += 0.5
+            self.step(Polled())
+            while self.thread:
+                self.the_thread_does_its_next_task()
+            for request in list(self.requests):
+                self.requests.remove(request)
+                if isinstance(request, FindCoordinator):
+                    self.step(CoordinatorFound(1))
+                else:
+                    self.answer_as_wished(request)
+            self.tick()
+        assert self.is_at_its_end()

@@ -1,0 +1,100 @@
+"""A member in the consumer protocol (KIP-848) under a script, its actions in words; topic a has id 1, b id 2, ..."""
+
+from __future__ import annotations
+
+import uuid
+
+from pyclient import errors
+from pyclient.consumer.group import MemberOptions, State
+from pyclient.consumer.group_consumer import ConsumerMember
+from pyclient.consumer.group_events import (
+    Action,
+    ConsumerHeartbeatAnswered,
+    CoordinatorFound,
+    IdPartitions,
+    Refused,
+    ResolveTopics,
+    SendConsumerHeartbeat,
+    SendLeave,
+    Subscribed,
+    TopicsResolved,
+)
+from tests.consumer.member_script import MemberScript, show_in_any_protocol
+
+INTERVAL = 5.0
+
+
+def topic_id(name: str) -> uuid.UUID:
+    return uuid.UUID(int=ord(name) - ord("a") + 1)
+
+
+def topic_name(topic: uuid.UUID) -> str:
+    return chr(topic.int - 1 + ord("a"))
+
+
+def ids(names: str) -> IdPartitions:
+    """`ids("a0 b1")`: partition 0 of topic a, and 1 of b, by their topics' ids."""
+    return tuple((topic_id(name[0]), int(name[1:])) for name in names.split())
+
+
+def show_ids(partitions: IdPartitions) -> str:
+    return " ".join(f"{topic_name(topic)}{number}" for topic, number in partitions) or "nothing"
+
+
+def show(action: Action) -> str:
+    match action:
+        case SendConsumerHeartbeat():
+            said = [f"node {action.node}", f"epoch {action.epoch}"]
+            said += ["everything"] if action.complete else []
+            said += [f"topics {','.join(action.topics)}"] if action.topics is not None else []
+            said += [f"pattern {action.pattern!r}"] if action.pattern is not None else []
+            said += [f"owning {show_ids(action.owned)}"] if action.owned is not None else []
+            return f"heartbeat: {', '.join(said)}"
+        case ResolveTopics():
+            return f"resolve {' '.join(topic_name(topic) for topic in action.topic_ids)}"
+        case SendLeave():
+            return f"leave: {action.reason}"
+        case _:
+            return show_in_any_protocol(action)
+
+
+JOIN = "heartbeat: node 1, epoch 0, everything, topics a, owning nothing"
+
+
+class Script(MemberScript):
+    """A member; answers refer to the last request of their kind."""
+
+    def __init__(self, *, instance_id: str | None = None) -> None:
+        super().__init__()
+        options = MemberOptions("g", INTERVAL, 300.0, lambda failures: 0.1 * 2**failures, instance_id)
+        self.member = ConsumerMember(options, "m")
+
+    def show(self, action: Action) -> str:
+        return show(action)
+
+    def told(self, epoch: int, partitions: str | None = None) -> list[str]:
+        """The coordinator answers the heartbeat; with `partitions` it assigns them."""
+        assigned = None if partitions is None else ids(partitions)
+        return self.step(ConsumerHeartbeatAnswered(self.last[SendConsumerHeartbeat].attempt, epoch, INTERVAL, assigned))
+
+    def resolved(self, names: str) -> list[str]:
+        found = {topic_id(name): name for name in names.split()}
+        return self.step(TopicsResolved(self.last[ResolveTopics].attempt, found))
+
+    def refused(self, error: type[errors.KafkaError], request: type = SendConsumerHeartbeat) -> list[str]:
+        return self.step(Refused(self.last[request].attempt, error("refused")))
+
+    def joining(self) -> Script:
+        self.step(Subscribed(("a",)))
+        self.step(CoordinatorFound(1))
+        assert self.member.state is State.JOINING
+        return self
+
+    def stable(self, partitions: str = "a0 a1") -> Script:
+        self.joining()
+        self.told(1, partitions)
+        self.resolved("a b")
+        self.adopted()
+        self.told(1)
+        assert self.member.state is State.STABLE
+        return self

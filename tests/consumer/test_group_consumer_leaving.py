@@ -1,0 +1,131 @@
+"""A member in the consumer protocol (KIP-848) is given up, fenced, or leaves, as transcripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyclient import errors
+from pyclient.consumer.group import State
+from pyclient.consumer.group_events import (
+    Adopt,
+    Adopted,
+    ConsumerHeartbeatAnswered,
+    Departing,
+    LossNoted,
+    Polled,
+    Refused,
+    SendConsumerHeartbeat,
+    Subscribed,
+    Ticked,
+    TopicsResolved,
+)
+from tests.consumer.consumer_script import INTERVAL, JOIN, Script, ids
+
+# ---- lost
+
+
+@pytest.mark.parametrize("error", [errors.FencedMemberEpoch, errors.UnknownMemberId])
+def test_a_member_given_up_by_its_coordinator_loses_everything_and_joins_again_under_its_id(
+    error: type[errors.KafkaError],
+) -> None:
+    script = Script().stable("a0")
+    script.tick()
+    assert script.refused(error) == ["LOSE a0"]
+    assert script.tick() == [JOIN]
+    script.told(9, "a1")
+    with pytest.raises(errors.CommitFailed, match="member epoch 9"):
+        script.member.commit_identity()  # the user may still be at work on what is lost
+    script.step(LossNoted())
+    assert script.member.commit_identity() == (9, "m")
+
+
+def test_what_was_lost_before_it_was_taken_over_is_not_taken_over() -> None:
+    script = Script().joining()
+    script.told(1, "a0")
+    script.resolved("a")
+    stale = script.last[Adopt].number
+    script.tick()
+    assert script.refused(errors.FencedMemberEpoch) == ["LOSE nothing"]
+    assert script.step(Adopted(stale)) == []
+    assert script.member.owned == ()
+
+
+def test_a_member_that_polls_too_late_leaves_says_so_and_joins_at_the_next_poll() -> None:
+    script = Script().stable("a0")
+    script.now = 300.0
+    assert script.step(Ticked()) == [
+        "leave: max_poll_interval_ms passed without a poll",
+        "LOSE a0",
+        "FAIL PollIntervalExceeded",
+    ]
+    with pytest.raises(errors.CommitFailed, match="poll overdue"):
+        script.member.commit_identity()
+    assert script.member.deadline() is None
+    script.step(LossNoted())
+    assert script.step(Polled(), after=5.0) == [JOIN]
+
+
+def test_a_join_that_is_answered_too_late_for_the_polling_thread_is_left_again() -> None:
+    script = Script().joining()
+    script.now = 300.0
+    assert script.told(1, "a0") == [
+        "leave: max_poll_interval_ms passed without a poll",
+        "FAIL PollIntervalExceeded",
+    ]
+
+
+def test_a_poll_that_is_overdue_while_giving_up_partitions_leaves_too() -> None:
+    script = Script().stable("a0 a1")
+    script.tick()
+    script.told(1, "a0")
+    script.now = 300.0
+    assert script.step(Ticked())[1:] == ["LOSE a0 a1", "FAIL PollIntervalExceeded"]
+    assert script.adopted() == []
+
+
+# ---- fenced
+
+
+def test_a_second_consumer_of_the_same_instance_id_fences_this_one_for_good() -> None:
+    script = Script(instance_id="i").stable("a0")
+    script.tick()
+    assert script.refused(errors.FencedInstanceId) == ["LOSE a0", "FAIL FencedInstanceId"]
+    assert script.member.state is State.FENCED
+    assert script.step(Polled(), after=1000.0) == []
+    assert script.step(Subscribed(("b",))) == []
+    assert script.member.deadline() is None
+
+
+# ---- leaving
+
+
+def test_leaving_says_goodbye_and_another_subscription_joins_again() -> None:
+    script = Script().stable("a0")
+    assert script.step(Departing("the consumer was closed")) == ["leave: the consumer was closed"]
+    assert script.member.state is State.IDLE
+    assert script.member.deadline() is None
+    assert script.step(Subscribed(("a",))) == [JOIN]
+
+
+def test_leaving_while_joining_says_goodbye_because_the_join_may_arrive() -> None:
+    script = Script().joining()
+    attempt = script.last[SendConsumerHeartbeat].attempt
+    assert script.step(Departing("closed")) == ["leave: closed"]
+    assert script.step(ConsumerHeartbeatAnswered(attempt, 1, INTERVAL, ids("a0"))) == []
+    assert script.member.state is State.IDLE
+
+
+def test_a_member_that_never_got_anywhere_leaves_without_a_word() -> None:
+    script = Script()
+    script.step(Subscribed(("a",)))
+    assert script.step(Departing("closed")) == []
+
+
+def test_answers_to_earlier_requests_are_ignored() -> None:
+    script = Script().stable("a0")
+    stale = script.last[SendConsumerHeartbeat].attempt
+    script.tick()
+    assert script.step(ConsumerHeartbeatAnswered(stale, 9, INTERVAL, ids("a5"))) == []
+    assert script.step(Refused(stale, errors.FencedMemberEpoch("late"))) == []
+    assert script.step(TopicsResolved(stale, {})) == []
+    assert script.member.generation == 1
