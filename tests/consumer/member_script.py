@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+from pyclient.consumer.group import Member
 from pyclient.consumer.group_events import Action, Adopt, Adopted, Event, Fail, FindCoordinator, Lose, Ticked
 from pyclient.types import TopicPartition
 
@@ -24,12 +25,6 @@ def show_in_any_protocol(action: Action) -> str:
             return f"FAIL {type(action.error).__name__}"
         case _:
             raise AssertionError(f"{action!r} does not belong to this protocol")
-
-
-class Member(Protocol):
-    def step(self, event: Event, now: float) -> list[Action]: ...
-
-    def deadline(self) -> float | None: ...
 
 
 class MemberScript:
