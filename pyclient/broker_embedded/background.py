@@ -1,8 +1,9 @@
-"""Long work beside requests: its steps run on the loop with pauses between them, what would block on another thread."""
+"""Long work beside requests: slices of it run on the loop with pauses between them, what would block on a thread."""
 
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+_SLICE: Final = 0.0005
+"""Seconds after which no further step follows at once. Steps are short; a slow machine does fewer of them in a row."""
 _PAUSE: Final = 0.001
-"""Seconds between two steps, about as long as a step takes: half of the loop's time is left for requests at least."""
+"""Seconds between two slices: more than half of the loop's time is left for requests."""
 
 
 class Background:
@@ -55,8 +58,11 @@ class Background:
             del self._running[name]
             steps.close()
             return
+        end = time.perf_counter() + _SLICE
         try:
             step = steps.send(answer) if failure is None else steps.throw(failure)
+            while step is None and time.perf_counter() < end:
+                step = steps.send(None)
         except StopIteration:
             del self._running[name]
         except Exception:  # whatever it is, others go on

@@ -105,7 +105,7 @@ class Upkeep:
                 connection.close()
 
     def _close_unfinished(self, seconds: float) -> None:
-        """Close who stopped inside a request, or sends it in drops. Kafka gives the first the time of idle connections."""
+        """Close who stopped inside a request (Kafka gives those the time of idle ones) or sends it in drops."""
         if self._node.paused:
             return
         now = self._node.loop.time()

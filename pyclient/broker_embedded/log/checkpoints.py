@@ -35,18 +35,17 @@ class CorruptCheckpoint(ValueError):
 
 def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset checkpoint file."""
-    return _render(map(offset_line, offsets.items()))
+    return render_head(len(offsets)) + render_lines(offsets.items())
 
 
-def offset_line(item: tuple[TopicPartition, int]) -> str:
-    """One line of it."""
-    at, offset = item
-    return f"{at.topic} {at.partition} {offset}"
+def render_head(count: int) -> bytes:
+    """What an offset checkpoint file of so many partitions begins with."""
+    return f"{_VERSION}\n{count}\n".encode()
 
 
-def render_lines(lines: list[str]) -> bytes:
-    """The file of lines that were rendered before."""
-    return _render(lines)
+def render_lines(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
+    """Some lines of it."""
+    return "".join(f"{at.topic} {at.partition} {offset}\n" for at, offset in offsets).encode()
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:

@@ -26,7 +26,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 _METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
 _DELETED: Final = "-delete"
 _LONGEST_NAME: Final = 255
-_AT_ONCE: Final = 500  # logs that are noted before a pause
+_AT_ONCE: Final = 250  # logs that are noted before a pause
 _SYNCED_ONE_BY_ONE: Final = 100  # of more logs the whole filesystem is synced at once: 2 ms a log were spent on it
 
 
@@ -232,10 +232,11 @@ class LogDirectory:
         recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS)
         starts = self._checkpoint(checkpoints.LOG_STARTS)
         high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS)
-        for count, (at, opened) in enumerate(list(self._logs.items())):
+        for count, at in enumerate(list(self._logs)):
             if count % _AT_ONCE == _AT_ONCE - 1:
                 yield None
-            if self._logs.get(at) is not opened:  # its topic was deleted meanwhile
+            opened = self._logs.get(at)
+            if opened is None:  # its topic was deleted meanwhile
                 continue
             recovery_points[at] = opened.recovery_point
             high_watermarks[at] = opened.high_watermark
@@ -259,13 +260,17 @@ class LogDirectory:
             yield from self._write_checkpoint(checkpoints.CLEANER_OFFSETS)
 
     def _write_checkpoint(self, name: str) -> Steps[None]:
-        items = list(self._offsets[name].items())
-        lines: list[str] = []
-        for first in range(0, len(items), _AT_ONCE):
-            lines += map(checkpoints.offset_line, items[first : first + _AT_ONCE])
-            if len(items) > _AT_ONCE:
+        offsets = self._offsets[name]
+        all_of_them = list(offsets)
+        count, parts = 0, [b""]
+        for first in range(0, len(all_of_them), _AT_ONCE):
+            items = [(at, offsets[at]) for at in all_of_them[first : first + _AT_ONCE] if at in offsets]
+            parts.append(checkpoints.render_lines(items))
+            count += len(items)
+            if len(all_of_them) > _AT_ONCE:
                 yield None
-        content = checkpoints.render_lines(lines)
+        parts[0] = checkpoints.render_head(count)
+        content = b"".join(parts)
         yield Blocking(lambda: self._fs.replace(self._path(name), content))
 
     def close(self, clean: bool = True) -> None:

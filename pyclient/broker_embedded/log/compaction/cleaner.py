@@ -25,6 +25,7 @@ from pyclient.records import BatchHeader, check_crc, read_header
 log = logging.getLogger("pyclient.broker_embedded")
 
 _READ_BYTES: Final = 1 << 20
+_WRITE_BYTES: Final = 1 << 18
 _BATCH_COST: Final = 16  # what a batch costs beside its records, in records
 _BYTES_A_ROW: Final = 512  # that are read, summed up and copied in the time of one record
 
@@ -74,6 +75,7 @@ class CleaningRound:
         )
         for group in groups:
             after += yield from self._clean_group(group, transactions)
+        yield from self._offsets.give_back()
         return Cleaned(end, before, after)
 
     # What is the last offset of each key
@@ -207,7 +209,7 @@ def _needed(segment: Segment, position: int, rest: bytes) -> int:
 
 
 class _Output:
-    """The segment under construction (`.cleaned` files), written a megabyte at a time."""
+    """The segment under construction (`.cleaned` files), written in large pieces."""
 
     def __init__(self, fs: FileSystem, owner: StoredLog, base_offset: int) -> None:
         self._fs = fs
@@ -228,7 +230,7 @@ class _Output:
     def add(self, kept: KeptBatch) -> Steps[None]:
         self._pending.append(kept)
         self._bytes += kept.header.size
-        if self._bytes >= _READ_BYTES:
+        if self._bytes >= _WRITE_BYTES:
             yield from self._write()
 
     def _write(self) -> Steps[None]:

@@ -148,7 +148,7 @@ class BatchFilter:
         records = b"".join(pieces)
         count, horizon = sum(keep), self._horizon if starts_horizon else None
 
-        def seal() -> bytes:
+        def seal() -> bytearray:
             return sealed(
                 opened, records, codec=header.codec, count=count, max_timestamp=max_timestamp, horizon=horizon
             )

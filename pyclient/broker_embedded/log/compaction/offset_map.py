@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
@@ -11,6 +12,7 @@ KEY_BYTES: Final = 210
 """What one key costs in memory at most (bytes; measured: 129 to 209, by how full its table is)."""
 
 _TABLES: Final = 4096  # a table that grows is copied at once: a single one of 40,000 keys took 7 ms
+_FREED: Final = 1000  # keys
 _SHIFT: Final = 40  # other bits of the hash than those that a table goes by
 
 
@@ -46,6 +48,15 @@ class OffsetMap:
         """The last offset of a key, -1 if none was taken in."""
         known = fingerprint(key)
         return self._tables[hash(known) >> _SHIFT & _TABLES - 1].get(known, -1)
+
+    def give_back(self) -> Iterator[None]:
+        """Forgets all, in steps: freeing 40,000 keys at once takes 5 ms."""
+        gone = 0
+        while self._tables:
+            gone += len(self._tables.pop()) + 1
+            if gone > _FREED:
+                gone = 0
+                yield None
 
     def __len__(self) -> int:
         return self._count

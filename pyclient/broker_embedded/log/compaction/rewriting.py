@@ -23,7 +23,7 @@ from pyclient.records.crc import crc32c
 from pyclient.records.payload import open_batch
 from pyclient.records.varints import read_varint
 
-ROWS_AT_ONCE: Final = 500
+ROWS_AT_ONCE: Final = 100
 """Records that are decoded in one go; more of them would hold up a loop for too long."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -137,7 +137,7 @@ def rebased(records: bytes, old_base: int, new_base: int) -> bytes:
 
 def sealed(
     header: BatchHeader, records: bytes, *, codec: Compression, count: int, max_timestamp: int, horizon: int | None
-) -> bytes:
+) -> bytearray:
     """A batch of `count` plain records under the offsets and sequences of the unpacked batch `header`.
 
     `horizon` (epoch ms) is when its tombstones, or its marker, may go; the records' times are told from it then.
@@ -149,7 +149,7 @@ def sealed(
     return _packed(header, attributes, base_timestamp, max_timestamp, count, stored)
 
 
-def emptied(header: BatchHeader) -> bytes:
+def emptied(header: BatchHeader) -> bytearray:
     """The header alone: it keeps offsets, and the sequence and epoch of its producer."""
     attributes = header.attributes & ~_CODEC & ~_DELETE_HORIZON
     return _packed(header, attributes, _NO_TIMESTAMP, header.max_timestamp, 0, b"")
@@ -157,14 +157,13 @@ def emptied(header: BatchHeader) -> bytes:
 
 def _packed(
     header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, records: bytes
-) -> bytes:
-    size = HEADER_SIZE + len(records)
-    batch = bytearray(size)
+) -> bytearray:
+    batch = bytearray(HEADER_SIZE)
+    batch += records
     _HEADER.pack_into(
-        batch, 0, header.base_offset, size - _LENGTH_END, header.leader_epoch, 2, 0, attributes,
+        batch, 0, header.base_offset, len(batch) - _LENGTH_END, header.leader_epoch, 2, 0, attributes,
         header.last_offset_delta, base_timestamp, max_timestamp,
         header.producer_id, header.producer_epoch, header.base_sequence, count,
     )  # fmt: skip
-    batch[HEADER_SIZE:] = records
     struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))
-    return bytes(batch)
+    return batch
