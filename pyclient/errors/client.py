@@ -23,6 +23,7 @@ __all__ = [
     "MalformedMessage",
     "NoOffsetForPartition",
     "NotAssigned",
+    "PartitionerError",
     "PoisonRecord",
     "PollIntervalExceeded",
     "ProtocolError",
@@ -46,6 +47,10 @@ class ForkError(ClientError, RuntimeError):
 
 class SerializationError(ClientError, ValueError):
     """A key or value could not be turned into bytes, or bytes into a value."""
+
+
+class PartitionerError(ClientError, ValueError):
+    """The partitioner that a producer was given raised, or chose what is no partition of the topic."""
 
 
 class ConnectionFailed(ClientError, ConnectionError):

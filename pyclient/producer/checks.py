@@ -36,6 +36,14 @@ def check_partition(partition: Any) -> None:
         raise ValueError(f"a partition is a number from 0, not {partition!r}")
 
 
+def whole_number(number: Any) -> int | None:
+    """A whole number of any kind (numpy's too) as an int; None for anything else."""
+    try:
+        return None if isinstance(number, bool) else index(number)
+    except TypeError:
+        return None
+
+
 def check_timestamp(timestamp_ms: Any) -> int:
     """The timestamp as an int; `SerializationError` for what cannot be milliseconds since the epoch."""
     try:
@@ -68,6 +76,18 @@ def serialized(serializer: Serializer | None, data: Any, option: str, topic: str
     if serializer is None or data is None:
         return data
     try:
-        return serializer(data)
+        made = serializer(data)
     except Exception as error:  # the user's own code may raise anything
         raise SerializationError(f"{option} failed for topic {topic!r}: {error!r}") from error
+    if type(made) is not bytes and made is not None:
+        _check_bytes_like(made, option, topic)
+    return made
+
+
+def _check_bytes_like(made: Any, option: str, topic: str) -> None:
+    try:
+        memoryview(made)
+    except TypeError as error:
+        raise SerializationError(
+            f"{option} gave {type(made).__name__} for topic {topic!r}: it has to give bytes, or None"
+        ) from error

@@ -18,13 +18,14 @@ from pyclient.errors import (
     KafkaError,
     KafkaTimeout,
     MessageTooLarge,
+    PartitionerError,
     UnknownTopicOrPartition,
 )
 from pyclient.net.connect import Connector
 from pyclient.producer.accumulator import RecordAccumulator
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackRunner
-from pyclient.producer.checks import check_partition, serialized
+from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
 from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
@@ -222,12 +223,19 @@ class ProducerCore:
         )
 
     def ask_partitioner(self, topic: str, key: Any, count: int) -> int:
-        """What the user's partitioner says; `ValueError` if it is no partition of the topic."""
-        assert self.config.partitioner is not None
-        partition = self.config.partitioner(topic, key, count)
-        check_partition(partition)
-        if partition >= count:
-            raise ValueError(f"the partitioner chose {partition} for topic {topic!r}, which has {count} partitions")
+        """What the user's partitioner says; `PartitionerError` if it fails, or names no partition of the topic."""
+        partitioner = self.config.partitioner
+        assert partitioner is not None
+        try:
+            chosen = partitioner(topic, key, count)
+        except Exception as error:  # the user's own code may raise anything
+            raise PartitionerError(f"the partitioner {partitioner!r} failed for topic {topic!r}: {error!r}") from error
+        partition = whole_number(chosen)
+        if partition is None or not 0 <= partition < count:
+            raise PartitionerError(
+                f"the partitioner {partitioner!r} chose {chosen!r} for topic {topic!r}, which has {count} partitions, "
+                "numbered from 0"
+            )
         return partition
 
     def check_open(self) -> None:

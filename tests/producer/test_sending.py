@@ -106,9 +106,46 @@ def test_a_partitioner_of_ones_own_decides(make, topic, log):
     face.flush()
     assert {p: [r.key for r in records] for p, records in log().items()} == {0: [b"", b"ccc"], 1: [b"a"], 2: [b"bb"]}
     assert asked[0] == (topic, b"", 3)
-    face = make(partitioner=lambda name, key, count: 99)
-    with pytest.raises(ValueError, match="chose 99 for topic"):
+
+
+@pytest.mark.parametrize("chosen", [99, -1, "1", 1.0, None, True])
+def test_a_partitioner_that_chooses_no_partition_is_named(make, topic, chosen):
+    def mine(name, key, count):
+        return chosen
+
+    with pytest.raises(errors.PartitionerError, match=rf"mine.* chose {chosen!r} for topic '{topic}', which has 3"):
+        make(partitioner=mine).send(topic, b"")
+
+
+def test_a_partitioner_that_raises_is_named_with_what_it_raised(make, topic, log):
+    def mine(name, key, count):
+        raise ZeroDivisionError("oh")
+
+    face = make(partitioner=mine)
+    with pytest.raises(errors.PartitionerError, match=rf"mine.* failed for topic '{topic}': ZeroDivision") as caught:
         face.send(topic, b"")
+    assert isinstance(caught.value, ValueError) and isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(errors.PartitionerError, match=r"mine.* failed for topic"):
+        face.send_many(topic, [b"a", b"b"])
+    face.send(topic, b"x", partition=1)  # nobody is asked
+    face.flush()
+    assert [record.value for record in log()[1]] == [b"x"]
+
+
+def test_a_partitioner_may_choose_with_any_kind_of_whole_number(make, topic):
+    class Number:
+        def __index__(self):
+            return 2
+
+    face = make(partitioner=lambda name, key, count: Number())
+    assert face.result(face.send(topic, b"")).partition == 2
+
+
+@pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
+def test_a_serializer_that_gives_no_bytes_is_named(make, topic, option):
+    face = make(**{option: lambda data: "a str"})
+    with pytest.raises(errors.SerializationError, match=f"{option} gave str for topic '{topic}': it has to give bytes"):
+        face.send(topic, b"v", key=b"k")
 
 
 def test_keys_may_be_ignored(make, topic, log):
@@ -289,15 +326,15 @@ def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, 
 def test_only_topics_in_use_are_asked_about(make, topic):
     face = make()
     face.result(face.send(topic, b""))
-    assert face.core.cluster._topics == {topic}
+    assert face.core.cluster.topics == {topic}
     with pytest.raises(errors.UnknownTopicOrPartition):
         face.send(f"{topic}-other", b"", partition=99)
-    assert face.core.cluster._topics == {topic}
+    assert face.core.cluster.topics == {topic}
     face.core.accumulator.topics[topic].last_used = -10_000
     face.core.loop._idle_check_at = 0
     face.core.loop.wake()
     face.result(face.send(f"{topic}-new", b""))
-    assert face.core.cluster._topics == {f"{topic}-new"}
+    assert face.core.cluster.topics == {f"{topic}-new"}
     assert face.result(face.send(topic, b"")).topic == topic
 
 
