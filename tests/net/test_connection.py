@@ -1,17 +1,13 @@
+"""One connection: pipelining, versions, timeouts, throttling, and who is told of its end."""
+
 import asyncio
-import socket
 import struct
 import weakref
 
 import pytest
-import uvloop
 
-from pyclient.clock import SYSTEM_CLOCK
-from pyclient.config import ClientConfig
-from pyclient.errors import ConnectionFailed, KafkaTimeout, MalformedMessage, TruncatedMessage, UnsupportedVersion
-from pyclient.net.connection import Connection
-from pyclient.net.memory import memory_pipe
-from pyclient.protocol import codec, framing
+from pyclient.errors import ConnectionFailed, KafkaTimeout, MalformedMessage, UnsupportedVersion
+from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -20,34 +16,10 @@ from pyclient.protocol.messages.api_versions import (
 )
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pyclient.protocol.messages.produce import ProduceRequest
-from tests.net.scripted import CLOSE, RANGES, SILENCE, ScriptedBroker
-
-METADATA = MetadataResponse(
-    brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)], cluster_id="c", controller_id=1, topics=[]
-)
-ALL_TOPICS = MetadataRequest(topics=None)
-HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request):
-    def run(scenario):
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(scenario, 30))
-
-    return run
-
-
-def config(address, **options):
-    return ClientConfig(bootstrap_servers=(address,), **options)
-
-
-async def connect(broker, **options):
-    return await Connection.open(
-        "127.0.0.1", broker.port, config=config(broker.address, **options), clock=SYSTEM_CLOCK, node_id=7
-    )
+from tests.net.connections import ALL_TOPICS, HEARTBEAT, METADATA, connect
+from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 
 
 def test_requests_are_pipelined_and_answers_find_their_requests(run):
@@ -276,88 +248,6 @@ def test_closing_tells_who_waits(run):
     run(scenario())
 
 
-def hostile(make):
-    """A broker whose answer to Metadata is the raw bytes that `make(correlation_id)` gives."""
-    return ScriptedBroker({MetadataRequest: lambda message, version, cid: make(cid)})
-
-
-def framed(body):
-    return struct.pack(">i", len(body)) + body
-
-
-GOOD_BODY = b"\0" + codec.encode(METADATA, 13)
-
-
-@pytest.mark.parametrize(
-    ("make", "kind", "says"),
-    [
-        (lambda cid: b"\xff\xff\xff\xff", ConnectionFailed, "a frame of -1 bytes was announced"),
-        (lambda cid: b"\x7f\xff\xff\xff", ConnectionFailed, "more than the 100000000 bytes allowed"),
-        (lambda cid: b"\x15\x03\x03\x00\x02\x02\x28", ConnectionFailed, "set security_protocol='SSL'"),
-        (lambda cid: b"HTTP/1.1 400 Bad Request\r\n", ConnectionFailed, "the port speaks HTTP"),
-        (lambda cid: framed(b""), ConnectionFailed, "response header ends early"),
-        (lambda cid: framed(b"abc"), ConnectionFailed, "response header ends early"),
-        (lambda cid: framed(struct.pack(">i", cid + 1) + GOOD_BODY), ConnectionFailed, "the next one is 2"),
-        (lambda cid: framed(struct.pack(">i", -1) + GOOD_BODY), ConnectionFailed, "correlation id -1"),
-        (lambda cid: framed(struct.pack(">i", cid) + GOOD_BODY[:-3]), TruncatedMessage, "MetadataResponse v13"),
-        (lambda cid: framed(struct.pack(">i", cid) + GOOD_BODY + b"!"), MalformedMessage, "MetadataResponse v13"),
-        (lambda cid: framed(struct.pack(">i", cid) + b"\xff" * 20), MalformedMessage, "Metadata v13 makes no sense"),
-    ],
-)
-def test_an_answer_that_makes_no_sense_ends_this_connection_with_a_clear_error(run, make, kind, says):
-    async def scenario():
-        broker = hostile(make)
-        connection = await connect(broker)
-        other = await connect(broker)
-        also_waiting = connection.submit(ALL_TOPICS)
-        also_waiting_too = connection.submit(HEARTBEAT)
-        with pytest.raises(kind, match=says) as error:
-            await also_waiting
-        assert str(error.value).startswith(f"{broker.address} (node 7): ")
-        with pytest.raises(ConnectionFailed, match=says):
-            await also_waiting_too
-        assert connection.closed
-        assert not other.closed
-        await other.close()
-        broker.stop()
-
-    run(scenario())
-
-
-def test_every_cut_of_an_answer_ends_the_connection_with_an_error(run):
-    whole = framed(struct.pack(">i", 2) + GOOD_BODY)
-
-    async def scenario():
-        for end in range(len(whole)):
-            broker = ScriptedBroker()
-
-            def cut(message, version, cid, broker=broker, end=end):
-                broker.streams[0].send([whole[:end]])
-                return CLOSE
-
-            broker.answers[MetadataRequest] = cut
-            connection = await connect(broker)
-            with pytest.raises(ConnectionFailed):
-                await connection.request(ALL_TOPICS)
-            broker.stop()
-
-    run(scenario())
-
-
-def test_an_answer_nobody_asked_for_ends_the_connection(run):
-    async def scenario():
-        broker = hostile(lambda cid: framed(struct.pack(">i", cid) + GOOD_BODY) * 2)
-        connection = await connect(broker)
-        ended = asyncio.get_running_loop().create_future()
-        connection.on_closed.append(ended.set_result)
-        assert (await connection.request(ALL_TOPICS)).cluster_id == "c"
-        await ended
-        assert "no request waits for one" in str(connection.cause)
-        broker.stop()
-
-    run(scenario())
-
-
 @pytest.mark.parametrize("throttle_ms", [-1, 0, 300, 2**31 - 1])
 def test_a_throttled_client_keeps_silent_as_long_as_it_was_asked_but_not_for_ever(run, throttle_ms):
     async def scenario():
@@ -392,76 +282,6 @@ def test_a_request_without_response_is_sent_and_does_not_disturb_the_order(run):
     run(scenario())
 
 
-# -- connecting
-
-
-def failing(run, scenario, *says):
-    async def wrapped():
-        with pytest.raises(ConnectionFailed) as error:
-            await scenario()
-        return str(error.value)
-
-    text = run(wrapped())
-    for piece in says:
-        assert piece in text
-    return text
-
-
-def test_a_name_that_does_not_exist_is_told_apart(run):
-    async def scenario():
-        await Connection.open("no-such-host.invalid", 9092, config=config("x:1"), clock=SYSTEM_CLOCK)
-
-    failing(run, scenario, "no-such-host.invalid:9092: DNS does not know the name")
-
-
-def test_a_name_that_cannot_be_one_is_told_apart(run):
-    async def scenario():
-        await Connection.open("a" * 64 + ".invalid", 9092, config=config("x:1"), clock=SYSTEM_CLOCK)
-
-    failing(run, scenario, "DNS does not know the name")
-
-
-def test_a_closed_port_is_told_apart_for_every_address_of_the_name(run):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-    async def by_number():
-        await Connection.open("127.0.0.1", port, config=config("x:1"), clock=SYSTEM_CLOCK)
-
-    async def by_name():
-        await Connection.open("localhost", port, config=config("x:1"), clock=SYSTEM_CLOCK)
-
-    failing(run, by_number, f"127.0.0.1:{port}: connection refused: nothing listens there")
-    failing(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
-
-
-def test_an_address_that_hangs_does_not_hold_up_the_next(run, monkeypatch):
-    async def scenario():
-        broker = ScriptedBroker()
-        full = socket.create_server(("127.0.0.1", 0), backlog=0)
-        fillers = [filled(full) for _ in range(3)]
-
-        async def both(host, port, timeout):
-            return [(socket.AF_INET, full.getsockname()), (socket.AF_INET, ("127.0.0.1", port))]
-
-        monkeypatch.setattr("pyclient.net.connect.resolve", both)
-        connection = await Connection.open("two-addresses", broker.port, config=config("x:1"), clock=SYSTEM_CLOCK)
-        await connection.close()
-        for each in (*fillers, full):
-            each.close()
-        broker.stop()
-
-    run(scenario())
-
-
-def filled(server):
-    """Takes a place in a server's queue; when it is full, the kernel leaves connections unanswered."""
-    filler = socket.socket()
-    filler.setblocking(False)
-    filler.connect_ex(server.getsockname())
-    return filler
-
-
 def test_what_was_sent_can_be_waited_for(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: MetadataResponse(brokers=[], topics=[], throttle_time_ms=30)})
@@ -476,107 +296,5 @@ def test_what_was_sent_can_be_waited_for(run):
         with pytest.raises(ConnectionFailed):
             await connection.drain()
         broker.stop()
-
-    run(scenario())
-
-
-def test_a_port_that_takes_connections_and_says_nothing_is_told_apart(run):
-    async def scenario():
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            await Connection.open(
-                "127.0.0.1",
-                server.getsockname()[1],
-                config=config("x:1", socket_connection_setup_timeout_ms=50),
-                clock=SYSTEM_CLOCK,
-            )
-
-    failing(run, scenario, "does not answer ApiVersions", "may not be a Kafka broker", "security_protocol='SSL'")
-
-
-def test_a_connection_that_takes_too_long_is_told_apart(run):
-    async def scenario():
-        server = socket.create_server(("127.0.0.1", 0), backlog=0)
-        fillers = [filled(server) for _ in range(3)]
-        try:
-            await Connection.open(
-                "127.0.0.1",
-                server.getsockname()[1],
-                config=config("x:1", socket_connection_setup_timeout_ms=50),
-                clock=SYSTEM_CLOCK,
-            )
-        finally:
-            for filler in fillers:
-                filler.close()
-            server.close()
-
-    failing(run, scenario, "no connection within 0.05 s")
-
-
-@pytest.mark.parametrize(
-    ("reply", "says"),
-    [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the port speaks HTTP, it is not a Kafka broker"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "the port speaks TLS; set security_protocol='SSL'"),
-        (b"", "the connection ended before ApiVersions was answered"),
-        (b"SSH-2.0-OpenSSH_9\r\n", "the port speaks SSH"),
-        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "the answer to ApiVersions makes no sense"),
-    ],
-)
-def test_a_port_that_is_no_kafka_broker_is_told_apart(run, reply, says):
-    async def scenario():
-        async def serve(reader, writer):
-            await reader.read(1)
-            writer.write(reply)
-            await writer.drain()
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        try:
-            await Connection.open("127.0.0.1", port, config=config("x:1"), clock=SYSTEM_CLOCK)
-        finally:
-            server.close()
-            await server.wait_closed()
-
-    failing(run, scenario, "127.0.0.1:", says)
-
-
-def test_a_broker_that_refuses_with_an_error_code_is_told_apart(run):
-    async def scenario():
-        broker = ScriptedBroker({ApiVersionsRequest: ApiVersionsResponse(error_code=58, api_keys=[])})
-        try:
-            await connect(broker)
-        finally:
-            broker.stop()
-
-    failing(run, scenario, "ApiVersions was refused", "SaslAuthenticationFailed")
-
-
-def test_a_connection_over_a_memory_pipe_is_the_same(run):
-    async def scenario():
-        near, far = memory_pipe(asyncio.get_running_loop())
-
-        def answer(frame):
-            header = framing.decode_request_header(frame)
-            response = METADATA
-            if header.api_key == 18:
-                apis = [ApiVersion(api_key=key, min_version=0, max_version=100) for key in RANGES]
-                response = ApiVersionsResponse(error_code=0, api_keys=apis)
-            far.send(framing.encode_response(response, header.api_version, header.correlation_id))
-
-        far.on_frame = answer
-
-        async def connector(host, port, on_frame, on_closed):
-            near.on_closed = on_closed
-            near.on_frame = on_frame
-            return near
-
-        connection = await Connection.open("anywhere", 1, config=config("x:1"), clock=SYSTEM_CLOCK, connector=connector)
-        assert (await connection.request(ALL_TOPICS)).controller_id == 1
-        ended = asyncio.get_running_loop().create_future()
-        connection.on_closed.append(ended.set_result)
-        far.close()
-        await ended
-        assert connection.closed
 
     run(scenario())

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import uvloop
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import ClientConfig
@@ -21,15 +20,6 @@ from tests.net.scripted import ScriptedBroker
 
 TLS = Path(__file__).parent / "tls"
 METADATA = MetadataResponse(brokers=[], cluster_id="c" * 30_000, topics=[])
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request):
-    def run(scenario):
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(scenario, 30))
-
-    return run
 
 
 def server_context(name="broker.pem", *, client_certificate=False, newest=None):
