@@ -5,31 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
 from pyclient.cluster.coordinators import Coordinators
+from pyclient.cluster.keeper import PATIENCE, MetadataKeeper
 from pyclient.cluster.link import Link
 from pyclient.cluster.links import Links
-from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node, TopicInfo, snapshot
-from pyclient.cluster.refresh import RefreshGate
+from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node, TopicInfo
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.config import ClientConfig
-from pyclient.errors import ClosedError, ConnectionFailed, KafkaError, KafkaTimeout, NotController, for_code, from_code
+from pyclient.errors import ConnectionFailed, NotController
 from pyclient.net.connect import Connector
 from pyclient.net.connection import Connection
 from pyclient.net.hedge import first_success
 from pyclient.protocol.fields import Request, Response
-from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 1.0  # seconds before another node is asked as well
 _TIDY_SECONDS: Final = 10.0
 
 
@@ -61,31 +58,30 @@ class ClusterClient:
         allow_auto_topic_creation: bool = True,
     ) -> None:
         self.config = config
-        self.metadata: ClusterMetadata = EMPTY
-        self.listeners: list[Callable[[ClusterMetadata], None]] = []
         self._clock = clock
-        self._rng = rng or random.Random()
-        self._auto_create = allow_auto_topic_creation
-        self._topics: set[str] | None = set()
+        rng = rng or random.Random()
         self._links = Links(
             config,
             clock=clock,
-            rng=self._rng,
+            rng=rng,
             connector=connector,
             on_failed=lambda address: self.request_refresh(),
             on_lost=self._on_lost,
         )
-        self._refusals: dict[str, str] = {}  # by address, why it gave no metadata when it was asked last
         retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._gate = RefreshGate(retry, config.metadata_max_age_ms / 1000, clock, self._rng)
-        self._refreshing = RetryPolicy(retry, self._rng)
-        self._on_controller = RetryPolicy(retry, self._rng, before_retry=self._distrust)
-        self._coordinators = Coordinators(self, RetryPolicy(retry, self._rng))
-        self._generation = 0  # of the metadata: grows with each answer
-        self._distrusted = 0
+        self._keeper = MetadataKeeper(
+            self._links,
+            retry,
+            max_age=config.metadata_max_age_ms / 1000,
+            clock=clock,
+            rng=rng,
+            allow_auto_topic_creation=allow_auto_topic_creation,
+        )
+        self._on_controller = RetryPolicy(retry, rng, before_retry=self._distrust)
+        self._coordinators = Coordinators(self, RetryPolicy(retry, rng))
+        self._distrusted = 0  # the last generation of metadata whose controller was none
         self.outlives_tasks = False  # whoever sets this calls close() even when the loop ends and cancels all tasks
         self._tasks: list[asyncio.Task[None]] = []
-        self._updated: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Begins to look for the cluster. It does not raise when nobody answers: it keeps trying until `close`."""
@@ -98,150 +94,44 @@ class ClusterClient:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._links.close()
-        if self._updated is not None and not self._updated.done():
-            self._updated.set_exception(ClosedError("the client was closed"))
-            self._updated.exception()  # whether or not somebody waits
+        self._keeper.close()
 
     # -- metadata
 
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """The newest picture of the cluster; `EMPTY` before the first."""
+        return self._keeper.metadata
+
+    @property
+    def listeners(self) -> list[Callable[[ClusterMetadata], None]]:
+        """Who is called with new metadata, on the loop."""
+        return self._keeper.listeners
+
+    @property
+    def topics(self) -> Collection[str] | None:
+        """What metadata are asked for; None: all there is."""
+        return self._keeper.topics
+
     def add_topics(self, names: Iterable[str]) -> None:
         """Asks for these topics, too; the next answer, fetched at once, has those that are new."""
-        if self._topics is not None and not self._topics.issuperset(new := set(names)):
-            self._topics |= new
-            self._gate.request_at_once()
+        self._keeper.add_topics(names)
 
     def set_topics(self, names: Iterable[str] | None) -> None:
         """Asks for these topics and no others; None asks for all there are."""
-        wanted = None if names is None else set(names)
-        if wanted != self._topics:
-            grows = wanted is None or self._topics is None or not wanted <= self._topics
-            self._topics = wanted
-            if grows:
-                self._gate.request_at_once()
+        self._keeper.set_topics(names)
 
     def request_refresh(self) -> None:
         """Asks for new metadata soon: calls are joined, and kept apart by `retry_backoff_ms` and more."""
-        self._gate.request()
+        self._keeper.request()
 
     async def wait_metadata(self, predicate: Callable[[ClusterMetadata], bool], timeout: float) -> ClusterMetadata:
-        """The first snapshot that fulfils the predicate, refreshing until then.
-
-        `KafkaTimeout` after `timeout` seconds says what failed at each address; `ClosedError` if the client is closed.
-        """
-        try:
-            async with asyncio.timeout(timeout) as limit:
-                return await self._wait_metadata(predicate)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            failures = self.describe_failures()
-            reason = f"; last failures: {failures}" if failures else ""
-            raise KafkaTimeout(f"no metadata that would do within {round(timeout, 2):g} s{reason}") from None
+        """The first snapshot that fulfils the predicate; see `MetadataKeeper.wait`."""
+        return await self._keeper.wait(predicate, timeout)
 
     async def topic_partitions(self, topic: str, timeout: float) -> TopicInfo:
-        """A topic with its partitions, once it has any.
-
-        Raises what the broker says of the topic if waiting cannot help (`InvalidTopic`, `TopicAuthorizationFailed`),
-        and `KafkaTimeout` after `timeout` seconds.
-        """
-        self.add_topics([topic])
-
-        def decided(metadata: ClusterMetadata) -> bool:
-            info = metadata.topics.get(topic)
-            return info is not None and (bool(info.partitions) or not _may_recover(info))
-
-        try:
-            metadata = await self.wait_metadata(decided, timeout)
-        except KafkaTimeout as error:
-            known = self.metadata.topics.get(topic)
-            state = "is not known to the cluster yet"
-            if known is not None and known.error_code:
-                state = f"is not available ({from_code(known.error_code, for_code(known.error_code).__name__)})"
-            raise KafkaTimeout(f"topic {topic!r} {state}: {error}") from None
-        info = metadata.topics[topic]
-        if not info.partitions:
-            raise from_code(info.error_code, f"topic {topic!r}: the broker refused to tell its partitions")
-        return info
-
-    async def _wait_metadata(self, predicate: Callable[[ClusterMetadata], bool]) -> ClusterMetadata:
-        while not predicate(self.metadata):
-            if self._links.closed:
-                raise ClosedError("the client is closed")
-            self.request_refresh()
-            if self._updated is None or self._updated.done():
-                self._updated = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._updated)
-        return self.metadata
-
-    async def _keep_fresh(self) -> None:
-        try:
-            while True:
-                try:
-                    await self._refreshing.call(self._refresh, timeout=None, what="Metadata")
-                except Exception:
-                    log.exception("refreshing the metadata failed in a way it should not")
-                    self._gate.failed()
-                await self._gate.wait_until_due()
-        finally:
-            if not self.outlives_tasks:
-                self._links.close()  # also when the loop ends before anybody has called close()
-
-    async def _refresh(self) -> None:
-        self._gate.begin()
-        topics = None
-        if self._topics is not None:
-            topics = [MetadataRequestTopic(name=name) for name in sorted(self._topics)]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
-
-        def asking(link: Link) -> Callable[[], Any]:
-            return lambda: self._ask_metadata(link, request)
-
-        response = await first_success(map(asking, self._links.candidates()), _PATIENCE)
-        self._take(response)
-
-    async def _ask_metadata(self, link: Link, request: MetadataRequest) -> MetadataResponse:
-        address = link.node.address
-        try:
-            connection = await link.connection()
-            response = await connection.request(request)
-            if response.error_code:
-                raise from_code(response.error_code, f"{address}: Metadata was refused")
-            if not snapshot(EMPTY, response, 0.0).nodes:
-                raise ConnectionFailed(f"{address}: its metadata names no broker that could be connected to")
-        except KafkaError as error:
-            self._refusals[address] = str(error)
-            if isinstance(error, ConnectionFailed):
-                raise
-            raise ConnectionFailed(str(error)) from error  # another node, or another time
-        self._refusals.pop(address, None)
-        return response
-
-    def _take(self, response: MetadataResponse) -> None:
-        self.metadata = snapshot(self.metadata, response, self._clock.monotonic())
-        self._generation += 1
-        self._gate.end()
-        self._links.fit(self.metadata)
-        for address in self._refusals.keys() - self._links.addresses():
-            del self._refusals[address]
-        for listener in self.listeners:
-            try:
-                listener(self.metadata)
-            except Exception:
-                log.exception("a metadata listener failed")
-        if self._updated is not None and not self._updated.done():
-            self._updated.set_result(None)
-        if self._waits_for_topics():
-            self.request_refresh()
-
-    def _waits_for_topics(self) -> bool:
-        """Whether a topic that is asked for is not there yet, or has a partition that nobody leads."""
-        known = [self.metadata.topics.get(name) for name in self._topics or ()]
-        return any(
-            info is None
-            or (not info.partitions and _may_recover(info))
-            or any(partition.leader < 0 for partition in info.partitions)
-            for info in known
-        )
+        """A topic with its partitions, once it has any; see `MetadataKeeper.topic_partitions`."""
+        return await self._keeper.topic_partitions(topic, timeout)
 
     # -- nodes and connections
 
@@ -274,7 +164,7 @@ class ClusterClient:
         ready = links[0].ready
         if ready is not None:
             return ready
-        return await first_success([link.connection for link in links], _PATIENCE)
+        return await first_success([link.connection for link in links], PATIENCE)
 
     async def request(self, message: Request[R], *, node_id: int | None = None, timeout: float | None = None) -> R:
         """Sends one request, to any node or to this one, and gives its response. Errors as `Connection.request`."""
@@ -288,8 +178,8 @@ class ClusterClient:
         """
 
         async def attempt() -> R:
-            metadata = await self._wait_metadata(
-                lambda metadata: metadata.controller_id >= 0 and self._generation > self._distrusted
+            metadata = await self._keeper.wait_for_ever(
+                lambda metadata: metadata.controller_id >= 0 and self._keeper.generation > self._distrusted
             )
             connection = await self.connection(metadata.controller_id)
             version = connection.version_for(type(message), maximum)
@@ -323,11 +213,11 @@ class ClusterClient:
     @property
     def last_failures(self) -> Mapping[str, str]:
         """Address -> why the last attempt to use it failed; addresses that work are not in it."""
-        return MappingProxyType({**self._refusals, **self._links.failures})
+        return self._keeper.last_failures
 
     def describe_failures(self) -> str:
         """The last failure of each address in one line; empty if there is none."""
-        return "; ".join(self.last_failures.values())
+        return self._keeper.describe_failures()
 
     def name_of(self, node_id: int) -> str:
         """A node for people: "node 1 (host:port)"."""
@@ -364,6 +254,13 @@ class ClusterClient:
         self._coordinators.forget_node(connection.node_id)
         self.request_refresh()
 
+    async def _keep_fresh(self) -> None:
+        try:
+            await self._keeper.keep_fresh()
+        finally:
+            if not self.outlives_tasks:
+                self._links.close()  # also when the loop ends before anybody has called close()
+
     async def _keep_tidy(self) -> None:
         idle = self.config.connections_max_idle_ms / 1000
         while idle >= 0:
@@ -372,11 +269,7 @@ class ClusterClient:
 
     def _distrust(self, error: BaseException) -> None:
         """Nothing is asked of the controller again before newer metadata has named it."""
-        self._distrusted = self._generation
-
-
-def _may_recover(info: TopicInfo) -> bool:
-    return info.error_code == 0 or for_code(info.error_code).retriable
+        self._distrusted = self._keeper.generation
 
 
 def _error_codes(response: Response) -> Iterator[int]:

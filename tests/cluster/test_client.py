@@ -170,7 +170,7 @@ def test_listeners_hear_every_snapshot_and_one_that_fails_hurts_nobody(caplog):
         cluster_of(only)
         client = ClusterClient(config(only.address))
         heard = []
-        client.listeners += [lambda snapshot: 1 / 0, heard.append]
+        client.listeners.extend([lambda snapshot: 1 / 0, heard.append])
         await client.start()
         found = await client.wait_metadata(has_nodes, 30)
         assert heard == [found]
@@ -206,7 +206,8 @@ def test_topics_are_waited_for_and_refusals_are_raised_at_once():
 
 
 def test_a_node_that_hangs_costs_a_moment_and_not_a_timeout(monkeypatch):
-    monkeypatch.setattr("pyclient.cluster.client._PATIENCE", 0.02)
+    for module in ("client", "keeper"):
+        monkeypatch.setattr(f"pyclient.cluster.{module}.PATIENCE", 0.02)
 
     async def scenario():
         hung, alive = ScriptedBroker({MetadataRequest: SILENCE}), ScriptedBroker()
