@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import threading
 from collections import deque
@@ -13,20 +12,21 @@ from typing import Any, Final
 
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
-from pyclient.cluster.metadata import EMPTY, ClusterMetadata
+from pyclient.cluster.metadata import EMPTY
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.coordinator import ThreadTask
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetch_plan import high_bytes, low_bytes
 from pyclient.consumer.fetcher import Fetcher
-from pyclient.consumer.group_events import Adopt, Subscribed
+from pyclient.consumer.group_events import Subscribed
 from pyclient.consumer.group_side import GroupSide
 from pyclient.consumer.list_offsets import OffsetFinder
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.offsets import PositionFinder
+from pyclient.consumer.state import health_of, numbers_of
 from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
-from pyclient.consumer.topic_watch import TopicWatch, describe_refusal
+from pyclient.consumer.topics_side import TopicsSide
 from pyclient.consumer.waiting import Waiting
 from pyclient.errors import (
     ClosedError,
@@ -34,13 +34,9 @@ from pyclient.errors import (
     KafkaError,
     KafkaTimeout,
     NotAssigned,
-    for_code,
-    from_code,
 )
 from pyclient.net.connect import Connector
 from pyclient.types import OffsetAndMetadata, TopicPartition
-
-log = logging.getLogger("pyclient.consumer")
 
 _MANY_ERRORS: Final = 16
 
@@ -68,70 +64,80 @@ class ConsumerCore:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.ended = False
         self.subscription = SubscriptionState(looks_up_committed=config.group_id is not None)
-        self.buffer = FetchBuffer(
-            self.subscription,
-            low_bytes=low_bytes(config),
-            high_bytes=high_bytes(config),
-            check_crcs=config.check_crcs,
-        )
-        self.cluster = ClusterClient(
-            config,
-            clock=clock,
-            rng=rng,
-            connector=connector,
-            allow_auto_topic_creation=config.allow_auto_create_topics,
-        )
-        self.topic_watch = TopicWatch(may_be_created=config.allow_auto_create_topics)
-        self.waiting = Waiting(self._describe_failures)
+        self.buffer = _buffer(config, self.subscription)
+        self.cluster = _cluster(config, clock, rng, connector)
+        self.waiting = Waiting(lambda: self.topics.describe_failures())
         self.metrics = ConsumerMetrics()
         self.finder = OffsetFinder(self.cluster, config, clock=clock, rng=rng)
-        self.group = GroupSide(
+        self.group = self._make_group(rng)
+        self.coordinator, self.committer = self.group.coordinator, self.group.committer
+        self.desk, self.rebalances = self.group.desk, self.group.rebalances
+        self.topics = self._make_topics()
+        self.fetcher = self._make_fetcher(rng)
+        self.positions_found = self._make_position_finder()
+        self._notify = notify
+        self._before_start: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._errors: deque[KafkaError] = deque()
+        self._fatal: KafkaError | None = None
+
+    def _make_group(self, rng: Rng) -> GroupSide:
+        return GroupSide(
             self.cluster,
-            config,
+            self.config,
             self.subscription,
             self.lock,
-            clock=clock,
+            clock=self.clock,
             rng=rng,
             call=self.call,
             on_task=self._on_task,
             on_error=self._on_error,
             on_assignment=self.assignment_changed,
         )
-        self.coordinator, self.committer = self.group.coordinator, self.group.committer
-        self.desk, self.rebalances = self.group.desk, self.group.rebalances
-        self.fetcher = Fetcher(
+
+    def _make_topics(self) -> TopicsSide:
+        return TopicsSide(
+            self.cluster,
+            self.config,
+            self.subscription,
+            self.group,
+            self.lock,
+            clock=self.clock,
+            on_task=self._on_task,
+            on_change=self._changed,
+        )
+
+    def _make_fetcher(self, rng: Rng) -> Fetcher:
+        return Fetcher(
             self.cluster,
             self.subscription,
             self.buffer,
             self.lock,
-            config,
-            clock=clock,
+            self.config,
+            clock=self.clock,
             rng=rng,
             on_records=self._notify_all,
             on_trouble=self._changed,
             metrics=self.metrics,
         )
-        self.positions_found = PositionFinder(
+
+    def _make_position_finder(self) -> PositionFinder:
+        return PositionFinder(
             self.cluster,
             self.subscription,
             self.lock,
-            config,
+            self.config,
             self.finder,
-            clock=clock,
+            clock=self.clock,
             look_up_committed=lambda partitions: self.committer.committed(partitions, self.api_timeout),
             on_change=self._changed,
         )
-        self._notify = notify
-        self._before_start: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        self._errors: deque[KafkaError] = deque()
-        self._fatal: KafkaError | None = None
 
     # ---- life, on the loop
 
     async def start(self) -> None:
         """Begins to look for the cluster, and for what was subscribed before."""
         self.loop = asyncio.get_running_loop()
-        self.cluster.listeners.append(self._on_metadata)
+        self.cluster.listeners.append(self.topics.note)
         await self.cluster.start()
         self.positions_found.start()
         for function, arguments in self._before_start:
@@ -200,66 +206,6 @@ class ConsumerCore:
         self.rebalances.add(task)
         self._notify()
 
-    # ---- metadata
-
-    def _on_metadata(self, metadata: ClusterMetadata) -> None:
-        internal_too = not self.config.exclude_internal_topics
-        names = [
-            info.name for info in metadata.topics.values() if info.partitions and (internal_too or not info.internal)
-        ]
-        with self.lock:
-            self._note_leaders(metadata)
-            matched = self.subscription.match(names)
-        if self.coordinator is None:
-            self._assign_everything(metadata)
-        else:
-            self.group.note_metadata(metadata, matched=matched)
-        self._watch_topics(metadata)
-        self._changed(self._topic_errors(metadata))
-
-    def _note_leaders(self, metadata: ClusterMetadata) -> None:
-        for partition in self.subscription.assignment():
-            info = metadata.partition(*partition)
-            if info is not None:
-                topic_id = metadata.topics[partition.topic].topic_id
-                self.subscription.note_leader(partition, info.leader_epoch, topic_id)
-
-    def _topic_errors(self, metadata: ClusterMetadata) -> list[KafkaError]:
-        """What waiting cannot help: topics that may not be read, or cannot exist."""
-        wanted = {*self.subscription.topics, *(partition.topic for partition in self.subscription.assignment())}
-        infos = [metadata.topics[topic] for topic in wanted if topic in metadata.topics]
-        return [
-            from_code(info.error_code, describe_refusal(info))
-            for info in infos
-            if info.error_code and not for_code(info.error_code).retriable
-        ]
-
-    def _watch_topics(self, metadata: ClusterMetadata) -> None:
-        """Topics that are not there are no error, but said once: the name may be mistyped."""
-        assigned = self.subscription.assignment()
-        wanted = dict.fromkeys([*self.subscription.topics, *(topic for topic, _ in assigned)])
-        pattern = self.subscription.pattern.pattern if self.subscription.pattern is not None else None
-        for text in self.topic_watch.look(metadata, wanted, assigned, self.clock.monotonic(), pattern=pattern):
-            log.warning("%s", text)
-
-    def _describe_failures(self) -> str:
-        return "; ".join(filter(None, [*self.topic_watch.problems.values(), self.cluster.describe_failures()]))
-
-    def _assign_everything(self, metadata: ClusterMetadata) -> None:
-        """Without a group, a subscription means every partition of its topics."""
-        if self.subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
-            return
-        wanted = [
-            TopicPartition(topic, number)
-            for topic in self.subscription.topics
-            for number in range(metadata.partition_count(topic) or 0)
-        ]
-        held = self.rebalances.expected()
-        added = tuple(partition for partition in wanted if partition not in held)
-        revoked = tuple(partition for partition in held if partition not in wanted)
-        if added or revoked:
-            self._on_task(Adopt(0, tuple(wanted), added, revoked))
-
     # ---- subscription, in the polling thread
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern) -> None:
@@ -271,7 +217,7 @@ class ConsumerCore:
                 self.subscription.subscribe_pattern(topics)
             else:
                 self.subscription.subscribe(topics)
-        self.call(self._follow)
+        self.call(self.topics.follow)
         if isinstance(topics, SubscriptionPattern):
             self.group.feed(Subscribed((), topics.pattern))
         elif self.subscription.mode is Mode.TOPICS:
@@ -293,24 +239,14 @@ class ConsumerCore:
         """What is not assigned any more is freed; the loop follows."""
         with self.lock:
             self.buffer.drop_void()
-            self._note_leaders(self.cluster.metadata)
-        self.call(self._follow)
+            self.topics.note_leaders(self.cluster.metadata)
+        self.call(self.topics.follow)
 
     def moved(self) -> None:
         """After a seek, pause or resume: what became void is freed, and fetching goes on."""
         with self.lock:
             self.buffer.drop_void()
         self.call(self._wake_workers)
-
-    def _follow(self) -> None:
-        """Asks the cluster about the topics that matter now."""
-        subscription = self.subscription
-        if subscription.mode is Mode.PATTERN:
-            self.cluster.set_topics(None)
-        else:
-            self.cluster.set_topics({*subscription.topics, *(topic for topic, _ in subscription.assignment())})
-        if self.cluster.metadata is not EMPTY:
-            self._on_metadata(self.cluster.metadata)
 
     # ---- polling, in the polling thread
 
@@ -380,47 +316,18 @@ class ConsumerCore:
 
     def numbers(self) -> dict[str, Any]:
         """See `Consumer.metrics`."""
-        with self.lock:
-            committed = self.config.read_committed
-            lag = {state.topic_partition: state.lag(read_committed=committed) for state in self.subscription}
-            buffered = sum(state.buffered for state in self.subscription)
-        known = {str(partition): each for partition, each in lag.items() if each is not None}
-        return {
-            **self.metrics.snapshot(self.clock.monotonic()),
-            "buffered_bytes": buffered,
-            "fetched_bytes_by_node": dict(self.metrics.bytes_by_node),
-            "lag": known,
-            "lag_max": max(known.values(), default=0),
-            **self.group.metrics(),
-        }
+        return numbers_of(self)
 
     def health(self) -> dict[str, Any]:
         """See `Consumer.health`."""
-        cluster = self.cluster.health()
-        workers = {
-            "group": self.coordinator,
-            "fetch": self.fetcher,
-            "positions": self.positions_found,
-            "commit": self.committer,
-        }
-        errors = {name: worker.last_error for name, worker in workers.items() if worker is not None}
-        with self.lock:
-            return {
-                "state": "closed" if self.ended else "open",
-                "cluster_id": cluster.cluster_id,
-                "nodes": list(cluster.nodes),
-                "connected_nodes": list(cluster.connected),
-                "last_failures": dict(cluster.last_failures),
-                **self.group.health(),
-                "subscription": sorted(self.subscription.topics),
-                "topic_errors": dict(self.topic_watch.problems),
-                "assignment": sorted(map(str, self.subscription.assignment())),
-                "lag": {
-                    str(state.topic_partition): state.lag(read_committed=self.config.read_committed)
-                    for state in self.subscription
-                },
-                "buffered_bytes": sum(state.buffered for state in self.subscription),
-                "last_errors": {
-                    name: f"{type(error).__name__}: {error}" for name, error in errors.items() if error is not None
-                },
-            }
+        return health_of(self)
+
+
+def _buffer(config: ConsumerConfig, subscription: SubscriptionState) -> FetchBuffer:
+    low, high = low_bytes(config), high_bytes(config)
+    return FetchBuffer(subscription, low_bytes=low, high_bytes=high, check_crcs=config.check_crcs)
+
+
+def _cluster(config: ConsumerConfig, clock: Clock, rng: Rng, connector: Connector | None) -> ClusterClient:
+    create = config.allow_auto_create_topics
+    return ClusterClient(config, clock=clock, rng=rng, connector=connector, allow_auto_topic_creation=create)

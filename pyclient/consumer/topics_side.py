@@ -1,0 +1,127 @@
+"""The topics' side of a consumer: which ones the cluster is asked about, and what its answers mean."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from pyclient.clock import Clock
+from pyclient.cluster.client import ClusterClient
+from pyclient.cluster.metadata import EMPTY, ClusterMetadata
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.coordinator import ThreadTask
+from pyclient.consumer.group_events import Adopt
+from pyclient.consumer.group_side import GroupSide
+from pyclient.consumer.subscription import Mode, SubscriptionState
+from pyclient.consumer.topic_watch import TopicWatch, describe_refusal
+from pyclient.errors import KafkaError, for_code, from_code
+from pyclient.types import TopicPartition
+
+log = logging.getLogger("pyclient.consumer")
+
+
+class TopicsSide:
+    """Follows the metadata of what is subscribed and assigned; all of it runs on the loop.
+
+    Without a group it hands partitions out itself, by `on_task`. `on_change` is called after new metadata, with the
+    errors that the user has to know.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        group: GroupSide,
+        lock: threading.Lock,
+        *,
+        clock: Clock,
+        on_task: Callable[[ThreadTask], None],
+        on_change: Callable[[Iterable[KafkaError]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._subscription = subscription
+        self._group = group
+        self._lock = lock
+        self._clock = clock
+        self._on_task = on_task
+        self._on_change = on_change
+        self._watch = TopicWatch(may_be_created=config.allow_auto_create_topics)
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong with topics and partitions that are wanted, by their names."""
+        return self._watch.problems
+
+    def follow(self) -> None:
+        """Asks the cluster about the topics that matter now."""
+        subscription = self._subscription
+        if subscription.mode is Mode.PATTERN:
+            self._cluster.set_topics(None)
+        else:
+            self._cluster.set_topics({*subscription.topics, *(topic for topic, _ in subscription.assignment())})
+        if self._cluster.metadata is not EMPTY:
+            self.note(self._cluster.metadata)
+
+    def note(self, metadata: ClusterMetadata) -> None:
+        """New metadata came."""
+        internal_too = not self._config.exclude_internal_topics
+        names = [
+            info.name for info in metadata.topics.values() if info.partitions and (internal_too or not info.internal)
+        ]
+        with self._lock:
+            self.note_leaders(metadata)
+            matched = self._subscription.match(names)
+        if self._group.coordinator is None:
+            self._assign_everything(metadata)
+        else:
+            self._group.note_metadata(metadata, matched=matched)
+        self._watch_topics(metadata)
+        self._on_change(self._topic_errors(metadata))
+
+    def note_leaders(self, metadata: ClusterMetadata) -> None:
+        """Which leaders the assigned partitions have; the caller holds the lock."""
+        for partition in self._subscription.assignment():
+            info = metadata.partition(*partition)
+            if info is not None:
+                topic_id = metadata.topics[partition.topic].topic_id
+                self._subscription.note_leader(partition, info.leader_epoch, topic_id)
+
+    def _topic_errors(self, metadata: ClusterMetadata) -> list[KafkaError]:
+        """What waiting cannot help: topics that may not be read, or cannot exist."""
+        wanted = {*self._subscription.topics, *(partition.topic for partition in self._subscription.assignment())}
+        infos = [metadata.topics[topic] for topic in wanted if topic in metadata.topics]
+        return [
+            from_code(info.error_code, describe_refusal(info))
+            for info in infos
+            if info.error_code and not for_code(info.error_code).retriable
+        ]
+
+    def _watch_topics(self, metadata: ClusterMetadata) -> None:
+        """Topics that are not there are no error, but said once: the name may be mistyped."""
+        assigned = self._subscription.assignment()
+        wanted = dict.fromkeys([*self._subscription.topics, *(topic for topic, _ in assigned)])
+        pattern = self._subscription.pattern.pattern if self._subscription.pattern is not None else None
+        for text in self._watch.look(metadata, wanted, assigned, self._clock.monotonic(), pattern=pattern):
+            log.warning("%s", text)
+
+    def describe_failures(self) -> str:
+        """What keeps the consumer from its topics, for an error's text; empty if nothing does."""
+        return "; ".join(filter(None, [*self._watch.problems.values(), self._cluster.describe_failures()]))
+
+    def _assign_everything(self, metadata: ClusterMetadata) -> None:
+        """Without a group, a subscription means every partition of its topics."""
+        if self._subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
+            return
+        wanted = [
+            TopicPartition(topic, number)
+            for topic in self._subscription.topics
+            for number in range(metadata.partition_count(topic) or 0)
+        ]
+        held = self._group.rebalances.expected()
+        added = tuple(partition for partition in wanted if partition not in held)
+        revoked = tuple(partition for partition in held if partition not in wanted)
+        if added or revoked:
+            self._on_task(Adopt(0, tuple(wanted), added, revoked))
