@@ -16,14 +16,16 @@ from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
 from pyclient.producer.async_ending import all_done, finish, finish_in_background, until_the_loop_ends
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
+from pyclient.producer.bulk import BulkAppend
 from pyclient.producer.callbacks import LoopCallbacks
 from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
+from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
+from pyclient.producer.lanes import lanes_of
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.rows import SentRows, records_of
 from pyclient.producer.tables import opened
@@ -203,8 +205,7 @@ class AsyncProducer(RecordAppender):
             return sent.future()
         rows = columns_of(core, topic, given)
         queues = await self._learn(topic, given.highest_partition, deadline)
-        choose = chooser(core, topic, queues.count, given.keys is not None)
-        bulk = BulkAppend(core, topic, lanes_of(rows, given, choose), len(rows))
+        bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows))
         try:
             waiter = await self._until(bulk.advance, deadline)
             if waiter is not None:

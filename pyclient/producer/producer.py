@@ -14,13 +14,15 @@ from pyclient.config import resolve
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.bulk import BulkAppend, chooser, columns_of, lanes_of, pairs
+from pyclient.producer.bulk import BulkAppend
 from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
+from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.delivery import DeliveryFuture
 from pyclient.producer.engine import Engine
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
+from pyclient.producer.lanes import lanes_of
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.rows import SentRows, records_of
 from pyclient.producer.tables import opened
@@ -142,7 +144,8 @@ class Producer(RecordSender[DeliveryFuture]):
         `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any timestamp, or epoch ms)
         and `partition` are sent, `topic`, `offset`, `leader_epoch` and `timestamp_type` ignored; others are a
         `ValueError`. Waits and raises like `send`; once some records are accepted, others that are refused (too large,
-        not bytes, no memory in time) are failures of the future and not an error of the call.
+        not bytes, no memory in time) are failures of the future and not an error of the call. Rows that
+        go to one partition keep their order.
         """
         self._check_process()
         check_topic(topic)
@@ -158,8 +161,7 @@ class Producer(RecordSender[DeliveryFuture]):
             return sent.future()
         rows = columns_of(core, topic, given)
         queues = self._learn(topic, given.highest_partition, deadline)
-        choose = chooser(core, topic, queues.count, given.keys is not None)
-        bulk = BulkAppend(core, topic, lanes_of(rows, given, choose), len(rows), engine.keep_pace)
+        bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows), engine.keep_pace)
         try:
             waiter = engine.until(bulk.advance, deadline)
             if waiter is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import KafkaError
 from pyclient.producer.batch_future import BatchFuture, Span
-from pyclient.producer.bulk import plain_headers, times_of
+from pyclient.producer.column_arguments import plain_headers, times_of
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
 from pyclient.producer.interceptors import ProducerRecord, as_pairs
 from pyclient.producer.tables import Given, is_arrow

@@ -99,3 +99,33 @@ def test_a_broker_that_is_silent_does_not_hold_up_columns_that_fit_the_memory(ma
     network.release()
     face.result(outcome)
     assert outcome.offsets == list(range(1, 301))
+
+
+@pytest.mark.parametrize("columns", ["lists", "Arrow"])
+def test_rows_with_and_without_keys_keep_their_order_in_each_of_many_partitions(make, topic, log, columns):
+    pa = pytest.importorskip("pyarrow")
+    face = make(batch_size=700)
+    keys = [b"key %d" % (number % 40) if number % 3 else None for number in range(2000)]
+    values = [b"%04d" % number for number in range(2000)]
+    arguments = (values, keys) if columns == "lists" else (pa.array(values), pa.array(keys))
+    outcome = face.send_many(topic, *arguments)
+    face.result(outcome)
+    found = log()
+    for partition, records in found.items():
+        assert [record.value for record in records] == sorted(record.value for record in records)
+        assert all(partition_for_key(record.key, 3) == partition for record in records if record.key is not None)
+    assert sum(len(records) for records in found.values()) == 2000
+    assert all(any(record.key is None for record in records) for records in found.values())  # it went round
+    for number, (partition, offset) in enumerate(zip(outcome.partitions, outcome.offsets, strict=True)):
+        assert found[partition][offset].value == values[number]
+
+
+def test_a_wrong_row_without_a_key_is_refused_and_the_others_keep_their_order(make, topic, log):
+    face = make(batch_size=300)
+    keys = [None, b"a", None, b"b", None, b"c"] * 50
+    values = [b"%03d" % number if number % 10 else number for number in range(300)]
+    outcome = face.send_many(topic, values, keys)
+    face.exception(outcome)
+    assert sorted(outcome.failures) == list(range(0, 300, 10))
+    for records in log().values():
+        assert [record.value for record in records] == sorted(record.value for record in records)

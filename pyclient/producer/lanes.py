@@ -1,0 +1,103 @@
+"""Which rows of a `send_many` go to which partition, in the caller's order."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pyclient.producer.columns import WRONG_ROW, BinaryColumns, Column, ListColumns
+from pyclient.producer.core import ProducerCore
+from pyclient.producer.partition_queue import TopicQueues
+from pyclient.producer.tables import Given
+from pyclient.records import rows_by_partition
+
+Rows = ListColumns | BinaryColumns
+Choose = Callable[[Any], int]
+
+
+class Lane:
+    """The rows of a call that go to one partition (None: the sticky one); `positions` are their places in the call."""
+
+    __slots__ = ("count", "next", "partition", "positions", "rows")
+
+    def __init__(self, partition: int | None, rows: Column, positions: Sequence[int]) -> None:
+        self.partition = partition
+        self.rows = rows
+        self.positions = positions
+        self.count = rows.count
+        self.next = 0
+
+
+def lanes_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows) -> Iterator[Lane]:
+    """The rows by partition; those that go to one keep their order, also with and without keys.
+
+    A lane may depend on what became of those before it: the next is asked for when one is done.
+    """
+    if given.rows is not None:
+        return _lanes(rows, given.rows)
+    if given.partition is not None:
+        return iter([Lane(given.partition, rows, range(rows.count))])
+    if core.config.partitioner is not None:
+        return _lanes(rows, _ask_for_each(rows, lambda key: core.ask_partitioner(queues.name, key, queues.count)))
+    column = None if core.config.partitioner_ignore_keys else rows.key_column()
+    if column is None:
+        return iter([Lane(None, rows, range(rows.count))])
+    if queues.count == 1:
+        return iter([Lane(0, rows, range(rows.count))])
+    by_partition = rows_by_partition(column, queues.count)
+    keyless = by_partition.pop(-1, None)
+    if keyless is None:
+        return _lanes(rows, by_partition)
+    if not by_partition:
+        return iter([Lane(None, rows, range(rows.count))])
+    return _with_and_without_keys(rows, keyless, by_partition, queues, core.accumulator.batch_size)
+
+
+def _lanes(rows: Rows, by_partition: Mapping[int, memoryview]) -> Iterator[Lane]:
+    if len(by_partition) == 1:
+        yield Lane(next(iter(by_partition)), rows, range(rows.count))
+        return
+    for partition, positions in by_partition.items():
+        yield Lane(partition, rows.take(positions), positions)
+
+
+def _with_and_without_keys(
+    rows: Rows, keyless: memoryview, keyed: Mapping[int, memoryview], queues: TopicQueues, batch_size: int
+) -> Iterator[Lane]:
+    """About a batch of rows without keys at a time, together with the rows whose keys belong to their partition.
+
+    Where the sticky partition goes is known only when it goes there, so rows with keys wait for those without.
+    """
+    done = dict.fromkeys(keyed, 0)
+    at = 0
+    while at < len(keyless):
+        partition = queues.sticky.partition
+        stop = min(len(keyless), at + _rows_in(rows, keyless[at], batch_size))
+        positions = keyless[at:stop]
+        at = stop
+        own = keyed.get(partition)
+        if own is not None:
+            first, done[partition] = done[partition], bisect_left(own, positions[-1], done[partition])
+            positions = memoryview(array("i", sorted([*own[first : done[partition]], *positions])))
+        yield Lane(partition, rows.take(positions), positions)
+    for partition, own in keyed.items():
+        left = own[done[partition] :]
+        if len(left):
+            yield Lane(partition, rows.take(left), left)
+
+
+def _rows_in(rows: Rows, number: int, size: int) -> int:
+    """How many rows like this one so many bytes hold."""
+    try:
+        return max(1, size // rows.bound(number))
+    except WRONG_ROW:  # it will be refused when its turn comes
+        return 1
+
+
+def _ask_for_each(rows: Rows, choose: Choose) -> dict[int, memoryview]:
+    found: dict[int, array[int]] = {}
+    for position, key in enumerate(rows.keys() or [None] * rows.count):
+        found.setdefault(choose(key), array("i")).append(position)
+    return {chosen: memoryview(positions) for chosen, positions in found.items()}
