@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pyclient import errors
 from pyclient.broker_embedded.controller import config_changes
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.settings import SettingType
 
+R = TypeVar("R")
+
 OTHER_KINDS: Final = {8: "broker loggers"}
 
 
@@ -36,26 +38,22 @@ class Resource(NamedTuple):
     default_of: Callable[[str], str | None]
 
 
-class Outcome(NamedTuple):
-    """What became of one resource's change; code 0 is success."""
-
-    code: int
-    message: str | None
-    kind: int
-    name: str
-
-
 def alter(
     node: BrokerNode,
     asked: Iterable[tuple[int, str, Callable[[Resource], Changes]]],
+    answer: Callable[..., R],
     *,
     validate_only: bool,
-) -> list[Outcome]:
-    """Change the resources (type, name, what is to change), each by itself; one that comes twice is an error."""
+) -> list[R]:
+    """Change the resources (type, name, what is to change), each by itself; one that comes twice is an error.
+
+    `answer` is the class of a resource's part in the response.
+    """
     wanted = list(asked)
     keys = [(kind, name) for kind, name, _plan in wanted]
-    outcomes = []
+    answers = []
     for kind, name, plan in wanted:
+        code, text = 0, None
         try:
             if keys.count((kind, name)) > 1:
                 raise errors.InvalidRequest("a resource may be in a request once")
@@ -64,11 +62,10 @@ def alter(
             _check(node, resource, changes)
             if not validate_only:
                 node.controller.alter_configs(kind, name, changes)
-        except Exception as error:
-            outcomes.append(Outcome(code_of(error, f"changing options of {name!r}"), message_of(error), kind, name))
-        else:
-            outcomes.append(Outcome(0, None, kind, name))
-    return outcomes
+        except Exception as error:  # whatever it is, it becomes this answer
+            code, text = code_of(error, f"changing options of {name!r}"), message_of(error)
+        answers.append(answer(error_code=code, error_message=text, resource_type=kind, resource_name=name))
+    return answers
 
 
 def _find(node: BrokerNode, kind: int, name: str) -> Resource:

@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Answer every resource."""
     asked = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
-    outcomes = alter(context.node, asked, validate_only=request.validate_only)
-    return AlterConfigsResponse(
-        throttle_time_ms=0,
-        responses=[
-            AlterConfigsResourceResponse(error_code=code, error_message=text, resource_type=kind, resource_name=name)
-            for code, text, kind, name in outcomes
-        ],
-    )
+    answers = alter(context.node, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    return AlterConfigsResponse(throttle_time_ms=0, responses=answers)
 
 
 def _plan(wanted: AlterConfigsResource) -> Callable[[Resource], Changes]:
