@@ -78,8 +78,5 @@ def produce(producer: Producer) -> Produce:
 @pytest.fixture(params=["sync", "async"])
 def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
     """Makes consumers of one face; a test that takes it runs over both."""
-    faces = Faces(request.param, cluster.bootstrap_servers)
-    try:
+    with Faces(request.param, cluster.bootstrap_servers) as faces:
         yield faces
-    finally:
-        faces.close()

@@ -108,6 +108,12 @@ class Faces:
         if self._thread is not None:
             self._thread.stop(5)
 
+    def __enter__(self) -> Faces:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
 
 class Diary(RebalanceListener):
     """Writes down what it is told: `+0 1` assigned, `-0` revoked, `!0` lost."""

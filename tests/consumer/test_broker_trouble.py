@@ -23,11 +23,8 @@ def own_cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(params=["sync", "async"])
 def consumers(request: pytest.FixtureRequest, own_cluster: EmbeddedCluster) -> Iterator[Faces]:
-    faces = Faces(request.param, own_cluster.bootstrap_servers)
-    try:
+    with Faces(request.param, own_cluster.bootstrap_servers) as faces:
         yield faces
-    finally:
-        faces.close()
 
 
 def make_topic(cluster: EmbeddedCluster, *batches: list[bytes]) -> str:

@@ -15,11 +15,8 @@ __all__ = ["group"]
 
 @pytest.fixture(params=["sync", "async"])
 def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    faces = Faces(request.param, cluster.bootstrap_servers, "consumer")
-    try:
+    with Faces(request.param, cluster.bootstrap_servers, "consumer") as faces:
         yield faces
-    finally:
-        faces.close()
 
 
 class TestOnThisBroker(ConsumerProtocol):

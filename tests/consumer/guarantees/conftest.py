@@ -27,8 +27,5 @@ def consumers(request: pytest.FixtureRequest, cluster: Any) -> Iterator[Faces]:
     """Makes consumers of one face that rebalance in one way; a test that takes it runs over all of them."""
     face, _, way = request.param.partition("-")
     protocol, options = WAYS[way]
-    faces = Faces(face, cluster.bootstrap_servers, protocol, **options)
-    try:
+    with Faces(face, cluster.bootstrap_servers, protocol, **options) as faces:
         yield faces
-    finally:
-        faces.close()

@@ -20,11 +20,8 @@ CRC_AT, CHECKED_AT, FIRST_LENGTH_AT = 17, 21, 61
 
 @pytest.fixture(params=["sync", "async"])
 def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    faces = Faces(request.param, cluster.bootstrap_servers)
-    try:
+    with Faces(request.param, cluster.bootstrap_servers) as faces:
         yield faces
-    finally:
-        faces.close()
 
 
 @pytest.fixture

@@ -21,11 +21,8 @@ POLICIES = {"earliest": FIRST, "latest": END, "by_duration:PT90M": 7, "by_durati
 
 @pytest.fixture(params=["sync", "async"])
 def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    faces = Faces(request.param, cluster.bootstrap_servers)
-    try:
+    with Faces(request.param, cluster.bootstrap_servers) as faces:
         yield faces
-    finally:
-        faces.close()
 
 
 @pytest.fixture(scope="module")
