@@ -306,5 +306,5 @@ def _close_all() -> None:
     for cluster in list(_live):
         try:
             cluster.close()
-        except Exception:
+        except Exception:  # the others are still to be closed
             log.exception("closing %r at interpreter exit failed", cluster)

@@ -78,7 +78,7 @@ class Upkeep:
             self._timers[name] = self._node.schedule(delay(), run)
             try:
                 work()
-            except Exception:
+            except Exception:  # one failure must not end the upkeep
                 log.exception("%s failed; it is tried again in %g s", name, delay())
 
         self._timers[name] = self._node.schedule(delay(), run)

@@ -226,7 +226,7 @@ def _stop_all() -> None:
         try:
             if thread.running and thread.at_exit is not None:
                 thread.at_exit()
-        except Exception:
+        except Exception:  # the others are still to be closed
             log.exception("closing %s at interpreter exit failed", thread.name)
         finally:
             thread.stop(_EXIT_SECONDS)

@@ -95,7 +95,7 @@ class ControlServer:
                     pass
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
             pass  # the other side is gone, silent, or the node ends
-        except Exception:
+        except Exception:  # a bug ends this connection, not the server
             log.exception("a control connection failed")
         finally:
             self._tasks.discard(task)
@@ -120,7 +120,7 @@ class ControlServer:
     async def _answer(self, request: HttpRequest) -> tuple[HTTPStatus, Any]:
         try:
             return HTTPStatus.OK, await self._controls.handle(request.method, request.path, request.values)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it becomes this answer
             for kind, status in _STATUS:
                 if isinstance(error, kind):
                     return status, _problem(error)

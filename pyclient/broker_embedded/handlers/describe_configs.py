@@ -49,7 +49,7 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Describe
                 for entry in _entries(context.node, resource)
                 if not resource.configuration_keys or entry.name in resource.configuration_keys
             ]
-        except Exception as error:
+        except Exception as error:  # whatever it is, it becomes this answer
             results.append(_failed(resource, error))
         else:
             results.append(
