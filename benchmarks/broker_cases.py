@@ -16,6 +16,9 @@ from benchmarks.side_by_side import measure
 from pyclient.records import read_header
 
 KIB, MIB = 1 << 10, 1 << 20
+_WINDOWS, _WINDOW = 9, 192 * MIB
+"""How often the case growth compares, and with how many bytes."""
+_FINDS = 1000
 
 
 class Figure(NamedTuple):
@@ -156,66 +159,76 @@ def compaction(node: Node, options: Options) -> dict[str, Figure]:
     return found
 
 
-def bare_writes(seconds: float) -> float:
-    """MB/s of a loop that writes 128 KiB to a file, as the log's share is of."""
-    data = load.batch(128 * KIB)
+def bare_writes(data: bytes, amount: int) -> float:
+    """MB/s of a loop that writes `amount` bytes to a file, `data` over and over: what the log's share is of."""
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder, Path(folder, "log").open("wb", 0) as file:
         written, started = 0, time.perf_counter()
-        while time.perf_counter() < started + seconds:
+        while written < amount:
             written += file.write(data)
         return written / 1e6 / (time.perf_counter() - started)
 
 
 def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
-    """What appending and finding cost in a log of 100 MB and in a large one, in turns.
+    """What appending to a large log costs, and finding a batch in it, beside a log of 100 MB; windows in turns.
 
-    In turns, because memory that a guest touches for the first time costs more than any log: a small log that is
-    measured before the large one was filled looks better than one measured beside it.
+    A window appends as many bytes to one log as to the other, in batches that make the broker's own work count. Ratios
+    are taken window by window, of neighbours in time: a guest's memory and processor are faster in one minute than in
+    the next. Memory that is touched for the first time is the system's time, which is not counted.
     """
-    cpu: dict[str, list[float]] = {}
-    rates: dict[str, list[float]] = {}
-    seek: dict[str, list[float]] = {}
-    batch = load.batch(128 * KIB)
+    batch = load.batch(16 * KIB)
+    step = read_header(batch, 0).count
+    small, large = "log of 100 MB", f"log of {gigabytes:g} GB"
+    cpu: dict[str, list[float]] = {small: [], large: []}
+    rates: dict[str, list[float]] = {small: [], large: []}
+    seek: dict[str, list[float]] = {small: [], large: []}
+    bare: list[float] = []
 
-    def append(name: str, topic: str) -> float:
+    def append(topic: str, amount: int) -> load.Load:
         request = load.produce_request(topic, batch)
+        count = amount // len(batch)
         with load.Wire(node) as wire:
-            done = load.measured(node, lambda: (len(request) * wire.pipeline(request, 1.5, load.check_produced), []))
-        cpu.setdefault(name, []).append(done.cpu.user / (done.amount / 1e9))
-        rates.setdefault(name, []).append(done.rate / 1e6)
-        return done.amount
+            return load.measured(node, lambda: (len(request) * wire.repeat(request, count, load.check_produced), []))
 
-    def find(name: str, topic: str, size: float) -> None:
-        end = int(size / 128 / KIB) * read_header(batch, 0).count
+    def find(topic: str, size: int) -> float:
+        end = size // len(batch) * step
+        times = []
         with load.Wire(node) as wire:
-            for n in range(1000):
+            for n in range(_FINDS):
                 wanted = load.fetch_request(topic, 1, offset=n * 7919 * 131 % end)
                 started = time.perf_counter()
                 wire.socket.sendall(wanted)
                 wire.answer()
-                if n >= 200:
-                    seek.setdefault(name, []).append(time.perf_counter() - started)
+                times.append(time.perf_counter() - started)
+        return median(times)
 
-    small, large = "log of 100 MB", f"log of {gigabytes:g} GB"
+    def window(names: list[tuple[str, str, int]]) -> None:
+        for name, topic, _size in names:
+            done = append(topic, _WINDOW)
+            cpu[name].append(done.cpu.user / (done.amount / 1e9))
+            rates[name].append(done.rate / 1e6)
+        bare.append(bare_writes(batch, _WINDOW))
+        for name, topic, size in names:
+            seek[name].append(find(topic, size))
+
     with node.topic("growth", retention_bytes="-1") as topic:
-        written = 0.0
-        with load.Wire(node) as wire:
-            request = load.produce_request(topic, batch)
-            while written < gigabytes * 1e9:
-                written += wire.pipeline(request, 0.5, load.check_produced) * len(request)
-        for _ in range(3):
-            with node.topic("small", retention_bytes="-1") as other:
-                load.fill(node, other, 100 * MIB, 128 * KIB)  # batches of one size: finding one sends all of it
-                append(small, other)
-                written += append(large, topic)
-                find(large, topic, written)  # neither just after its own appends
-                find(small, other, 100e6)
+        size = int(gigabytes * 1e9)
+        append(topic, size)
+        for number in range(1 + _WINDOWS):
+            with node.topic(f"small-{number}", retention_bytes="-1") as other:
+                append(other, 100 * MIB)
+                both = [(small, other, 100 * MIB), (large, topic, size)]
+                window(both if number % 2 else both[::-1])
+    for values in (*cpu.values(), *rates.values(), *seek.values(), bare):
+        del values[0]  # the first one warms up
     found = {f"{name}: user CPU": Figure(median(values), "s/GB") for name, values in cpu.items()}
     found |= {f"{name}: appends": Figure(median(values), "MB/s") for name, values in rates.items()}
     found |= {f"{name}: finding a batch": Figure(median(values) * 1e6, "us") for name, values in seek.items()}
-    for name, values_of in (("user CPU", cpu), ("finding a batch", seek)):
-        found[f"{name}, large / small log"] = Figure(median(values_of[large]) / median(values_of[small]), "", goal=1.1)
-    found["share of a bare write loop"] = Figure(median(rates[small]) / bare_writes(1.0), "")
+    for what, of in (("user CPU", cpu), ("finding a batch", seek)):
+        ratios = [high / low for low, high in zip(of[small], of[large], strict=True)]
+        found[f"{what}, large / small log"] = Figure(median(ratios), "", goal=1.1)
+    for name, values in rates.items():
+        shares = [rate / written for rate, written in zip(values, bare, strict=True)]
+        found[f"{name}: share of a bare write loop"] = Figure(median(shares), "")
     return found
 
 

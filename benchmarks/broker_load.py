@@ -93,11 +93,17 @@ class Wire:
 
     def pipeline(self, request: bytes, seconds: float, check: Callable[[bytes], None]) -> int:
         """Keeps `IN_FLIGHT` of one request under way for so long; how many were answered."""
-        sent = answered = 0
         end = time.perf_counter() + seconds
+        return self._while(lambda _sent: time.perf_counter() < end, request, check)
+
+    def repeat(self, request: bytes, count: int, check: Callable[[bytes], None]) -> int:
+        """The same for so many requests."""
+        return self._while(lambda sent: sent < count, request, check)
+
+    def _while(self, going_on: Callable[[int], bool], request: bytes, check: Callable[[bytes], None]) -> int:
+        sent = answered = 0
         while True:
-            going_on = time.perf_counter() < end
-            while going_on and sent - answered < IN_FLIGHT:
+            while sent - answered < IN_FLIGHT and going_on(sent):
                 self.socket.sendall(request)
                 sent += 1
             if sent == answered:
