@@ -1,0 +1,144 @@
+"""A client's connections: made again, shared, closed."""
+
+import asyncio
+import socket
+
+import pytest
+
+from pyclient.cluster.client import ClusterClient
+from pyclient.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectionFailed,
+)
+from pyclient.protocol.messages.heartbeat import HeartbeatRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.cluster.clients import cluster_of, has_nodes, started
+from tests.cluster.scripts import config, run
+from tests.net.scripted import ScriptedBroker
+
+
+def test_a_lost_connection_is_made_again_and_the_metadata_refreshed():
+    async def scenario():
+        only = ScriptedBroker()
+        cluster_of(only)
+        client = await started(only.address)
+        await client.wait_metadata(has_nodes, 30)
+        lost = await client.connection(1)
+        before = only.count(MetadataRequest)
+        only.drop()
+        await only.until(lambda: only.count(MetadataRequest) > before)
+        assert lost.closed
+        assert await client.connection(1) is not lost
+        await client.close()
+        only.stop()
+
+    run(scenario())
+
+
+def test_a_connection_is_had_without_waiting_once_it_is_there():
+    async def scenario():
+        one, two = ScriptedBroker(), ScriptedBroker()
+        cluster_of(one, two)
+        client = await started(one.address)
+        await client.wait_metadata(has_nodes, 30)
+        assert client.try_connection(2) is None
+        await two.until(lambda: two.accepted)
+        assert client.try_connection(2) in (None, await client.connection(2))
+        assert client.try_connection(2) is await client.connection(2)
+        assert client.try_connection(99) is None
+        with pytest.raises(ConnectionFailed, match=r"node 99 is not in the cluster, which has \[1, 2\]"):
+            await client.connection(99)
+        assert two.accepted == 1
+        await client.close()
+        one.stop()
+        two.stop()
+
+    run(scenario())
+
+
+def test_many_who_want_a_connection_share_one_attempt_and_its_failure():
+    async def scenario():
+        one, two = ScriptedBroker(), ScriptedBroker()
+        cluster_of(one, two)
+        client = await started(one.address)
+        await client.wait_metadata(has_nodes, 30)
+        connections = await asyncio.gather(*[client.connection(2) for _ in range(10)])
+        assert len(set(connections)) == 1
+        assert two.accepted == 1
+        ended = asyncio.get_running_loop().create_future()
+        connections[0].on_closed.append(ended.set_result)
+        two.stop()
+        await ended
+        failures = await asyncio.gather(*[client.connection(2) for _ in range(10)], return_exceptions=True)
+        assert {type(failure) for failure in failures} == {ConnectionFailed}
+        assert two.address in client.last_failures
+        await client.close()
+        one.stop()
+
+    run(scenario())
+
+
+def test_a_connection_that_nobody_uses_is_closed_and_not_missed(monkeypatch):
+    monkeypatch.setattr("pyclient.cluster.client._TIDY_SECONDS", 0.01)
+
+    async def scenario():
+        only = ScriptedBroker()
+        cluster_of(only)
+        client = await started(only.address, connections_max_idle_ms=30)
+        await client.wait_metadata(has_nodes, 30)
+        connection = await client.connection(1)
+        while not connection.closed:  # noqa: ASYNC110  # nobody is told of it: that is the point
+            await asyncio.sleep(0.005)
+        assert str(connection.cause) == "it was idle"
+        assert client.health().connected == ()
+        assert only.count(MetadataRequest) == 1
+        assert (await client.connection(1)).closed is False
+        await client.close()
+        only.stop()
+
+    run(scenario())
+
+
+def test_closing_ends_every_wait():
+    async def scenario():
+        only = ScriptedBroker()
+        cluster_of(only)
+        client = await started(only.address)
+        await client.wait_metadata(has_nodes, 30)
+        waits = [
+            asyncio.ensure_future(client.wait_metadata(lambda snapshot: False, 30)),
+            asyncio.ensure_future(client.topic_partitions("never", 10)),
+            asyncio.ensure_future(client.request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))),
+        ]
+        await only.until(lambda: only.count(HeartbeatRequest))
+        await client.close()
+        outcomes = await asyncio.gather(*waits, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ClosedError, ClosedError, ConnectionFailed]
+        with pytest.raises(ClosedError):
+            await client.wait_metadata(lambda snapshot: False, 30)
+        with pytest.raises(ConnectionFailed, match="the client is closed"):
+            await client.connection(1)
+        only.stop()
+
+    run(scenario())
+
+
+def test_closing_while_connecting_leaves_nothing_behind():
+    async def scenario():
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            mute.setblocking(False)
+            client = await started(f"127.0.0.1:{mute.getsockname()[1]}")
+            waiting = asyncio.ensure_future(client.any_connection())
+            peer, _ = await asyncio.get_running_loop().sock_accept(mute)
+            await client.close()
+            peer.close()
+            with pytest.raises(ConnectionFailed, match="closed"):
+                await waiting
+
+    run(scenario())
+
+
+def test_tls_files_that_cannot_be_read_are_an_error_of_the_constructor():
+    with pytest.raises(ConfigError, match="ssl_cafile='/no/such/file'"):
+        ClusterClient(config("x:1", security_protocol="SSL", ssl_cafile="/no/such/file"))

@@ -1,0 +1,85 @@
+"""A sender without a network: what it drains is named, and answered by hand."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from pyclient import errors
+from pyclient.backoff import Backoff
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.producer.accumulator import RecordAccumulator
+from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.sender import Sender
+
+NOT_LEADER = errors.NotLeaderOrFollower.code
+OUT_OF_ORDER = errors.OutOfOrderSequenceNumber.code
+
+
+class Bench:
+    """A sender with one topic; `b0` is a batch of partition 0 and so on. Requests go out as lists of batch names."""
+
+    def __init__(self, leaders=(1,), **options):
+        self.now = 100.0
+        desk = DeliveryDesk(None, None, SYSTEM_CLOCK)
+        self.accumulator = RecordAccumulator(
+            desk, random.Random(1), batch_size=1000, buffer_memory=100_000, linger=0.0, delivery_timeout=60.0
+        )
+        given = {
+            "idempotent": True, "max_in_flight": 5, "max_request_size": 10_000, "retries": 1000,
+            "backoff": Backoff(1.0, 1.0, jitter=0.0), "delivery_timeout_ms": 60_000,
+        } | options  # fmt: skip
+        self.sender = Sender(self.accumulator, random.Random(1), **given)
+        self.sender.identity.obtained(7, 0)
+        self.lead(*leaders)
+        self.works = {}
+        self.names = {}
+
+    def lead(self, *leaders):
+        self.topic = self.accumulator.update_topic("t", uuid.UUID(int=1), leaders, self.now)
+
+    def batch(self, name, *values, partition=0):
+        """A closed batch of these values; its futures."""
+        queue = self.topic.queues[partition]
+        batch = self.accumulator.open_batch(queue, self.accumulator.pool.try_acquire(1000), self.now)
+        futures = [queue.append(5, None, value, None) for value in values or (b"v",)]
+        self.accumulator.close_open(queue)
+        self.names[batch] = name
+        return futures
+
+    def drain(self, node=1, seconds=0.0):
+        """The requests that go out now."""
+        self.now += seconds
+        for settlement in self.sender.begin(self.now):
+            settlement.tell()
+        sent = []
+        while (work := self.sender.drain(node, self.now)) is not None:
+            names = [self.names.get(batch, "part") for batch in work.batches]
+            self.works[names[0]] = work
+            sent.append(names)
+        return sent
+
+    def answer(self, name, code=0, base_offset=0, throttle_ms=0, **more):
+        work = self.works.pop(name)
+        answers = {
+            ("t", batch.queue.partition): PartitionAnswer(code, base_offset if not code else -1, **more)
+            for batch in work.batches
+        }
+        for settlement in self.sender.answered(work, answers, throttle_ms, self.now):
+            settlement.tell()
+
+    def lose(self, name, written=True):
+        error = errors.ConnectionFailed("the connection broke")
+        for settlement in self.sender.lost(self.works.pop(name), error, written=written, now=self.now):
+            settlement.tell()
+
+    def numbers(self, name):
+        batch = next(batch for batch in self.names if self.names[batch] == name)
+        return batch.producer_epoch, batch.base_sequence
+
+    def warm(self):
+        """One batch confirmed, so that more than one may be on the wire."""
+        self.batch("warm")
+        assert self.drain() == [["warm"]]
+        self.answer("warm")
