@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NoKafka", "RealKafka", "why_not"]
 
-START_TIMEOUT: Final = 150.0
+START_TIMEOUT: Final = 240.0
 STOP_TIMEOUT: Final = 60.0
 _JVM: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 
