@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -118,6 +117,8 @@ def render(value: Value) -> str | None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`" (did you mean ...?)"` for a misspelt name, or nothing."""
+    from difflib import get_close_matches  # only an error needs it
+
     close = get_close_matches(name, list(known), n=1, cutoff=0.7)
     return f" (did you mean {close[0]}?)" if close else ""
 
