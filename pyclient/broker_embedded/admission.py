@@ -1,7 +1,7 @@
-"""Which connections are served, and when: limits of their number (KIP-402) and of how many are made a second (KIP-612).
+"""Which connections are served, and when: limits of their number (KIP-402) and of their rate (KIP-612).
 
-At a limit of the whole broker nobody is accepted until there is room; who comes meanwhile waits in the backlog. A client
-above its address's limit is turned away: at once above the number, after the time of throttling above the rate.
+At a limit of the whole broker nobody is accepted until there is room; who comes meanwhile waits in the backlog. Who is
+above the limit of an address is turned away: at once above the number, after the time of throttling above the rate.
 """
 
 from __future__ import annotations

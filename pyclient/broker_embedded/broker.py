@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.admission import Admission
 from pyclient.broker_embedded.answer_cache import AnswerCache
-from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE
+from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE, REQUESTS
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
@@ -21,6 +21,7 @@ from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
+from pyclient.broker_embedded.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
 from pyclient.broker_embedded.quotas import ByteQuotas
@@ -86,6 +87,12 @@ class BrokerNode:
         }
         self.produce_quotas = ByteQuotas(PRODUCE, self.image.client_quotas, **windows)
         self.fetch_quotas = ByteQuotas(FETCH, self.image.client_quotas, **windows)
+        self.request_quotas = ByteQuotas(REQUESTS, self.image.client_quotas, **windows)
+        self.mutation_quotas = MutationQuotas(
+            self.image.client_quotas,
+            windows=config.integer("controller.quota.window.num"),
+            seconds=config.integer("controller.quota.window.size.seconds"),
+        )
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
         self.addresses: Counter[str] = Counter()  # how many connections each has

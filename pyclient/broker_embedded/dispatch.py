@@ -13,6 +13,7 @@ from pyclient.protocol.versions import API_KEYS
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.protocol.fields import Request, Response
 
@@ -116,6 +117,17 @@ class RequestContext:
         self.version = version
         self.client_id = client_id or ""
         self.connection = connection
+
+    def mutation_quota(self, *, strict: bool) -> MutationQuota:
+        """What this request may make and delete (KIP-599)."""
+        node = self.node
+        return node.mutation_quotas.of_request(self.client_id, node.clock.monotonic(), strict=strict)
+
+    def throttle(self, seconds: float) -> int:
+        """Leave the client alone for so long (KIP-219); the milliseconds to tell it."""
+        if seconds > 0:
+            self.connection.mute(seconds)
+        return round(seconds * 1000)
 
     @property
     def client_host(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 from inspect import iscoroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
@@ -14,6 +15,7 @@ from pyclient.broker_embedded.answer_cache import METADATA
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
 from pyclient.net.stream import FrameStream
 from pyclient.protocol import framing
+from pyclient.protocol.parts import fields_of
 
 if TYPE_CHECKING:
     import socket
@@ -113,6 +115,10 @@ def address_of(sock: socket.socket) -> str:
         return "a peer that is gone"
 
 
+def _tells_of_throttling(response: type[Response], version: int) -> bool:
+    return any(each.name == "throttle_time_ms" and each.present_in(version) for each in fields_of(response))
+
+
 class BrokerConnection:
     """One client. The next request is read when the last one is answered, so responses keep the order of requests."""
 
@@ -128,6 +134,7 @@ class BrokerConnection:
         self.address = address_of(sock)
         self._waiting: asyncio.Future[Any] | None = None
         self._muted: Timer | None = None
+        self._spent = 0.0  # seconds that the handler of the present request took, where somebody has a quota
         self._unfinished: tuple[int, float] | None = None  # bytes of a request, since when
         self.stream = FrameStream(
             node.loop,
@@ -149,7 +156,7 @@ class BrokerConnection:
         self.stream.close()
 
     def stalled(self, now: float, seconds: float) -> bool:
-        """Whether a request that has begun has not come on by 1 KiB a second for so long, as far as former calls saw it.
+        """Whether a request that has begun has come on by less than 1 KiB a second for so long, seen by former calls.
 
         A client that sends a byte now and then would hold its connection for ever.
         """
@@ -167,8 +174,13 @@ class BrokerConnection:
         return size - seen[0] < _LEAST_PROGRESS * seconds
 
     def mute(self, seconds: float) -> None:
-        """Read nothing for so long: the client is above its quota (KIP-219). What is answered meanwhile is sent."""
+        """Read nothing for so long: the client is above its quota (KIP-219). What is answered meanwhile is sent.
+
+        Of several quotas that of the longest time holds.
+        """
         if self._muted is not None:
+            if self._muted.due >= self.node.loop.time() + seconds:
+                return
             self._muted.cancel()
         self._muted = self.node.schedule(seconds, self._unmute)
         self.stream.pause_reading()
@@ -182,7 +194,8 @@ class BrokerConnection:
     def _on_frame(self, frame: memoryview) -> None:
         node = self.node
         self.last_active = node.loop.time()
-        cache = node.answer_cache if node.interceptor is None else None
+        began = perf_counter() if node.image.client_quotas else 0.0
+        cache = node.answer_cache if node.interceptor is None and not began else None
         if cache is not None and (known := cache.answer(frame)) is not None:
             self.stream.send([known])
             return
@@ -208,6 +221,8 @@ class BrokerConnection:
         except Exception as error:
             self._fail(error, route, header, request)
             return
+        if began:
+            self._spent = perf_counter() - began
         if type(answer) is route.response:
             parts = self._send(answer, route, header, request)
             if parts is not None and cache is not None and header.api_key == METADATA:
@@ -219,6 +234,8 @@ class BrokerConnection:
         self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any] | None
     ) -> list[Part] | None:
         """Send an answer; its parts, None when it could not be encoded."""
+        if self._spent:
+            self._charge(answer, route, header)
         try:
             parts = framing.encode_response(answer, header.api_version, header.correlation_id)
         except Exception as error:
@@ -226,6 +243,23 @@ class BrokerConnection:
             return None
         self.stream.send(parts)  # a closed stream takes them, too, and releases the files they hold
         return parts
+
+    def _charge(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
+        """Count the time that a handler took, and leave a client alone that is above its quota of it (KIP-124).
+
+        What a request waits for is nobody's time, and the wait is no longer than a window, as in Kafka.
+        """
+        spent, self._spent = self._spent, 0.0
+        node = self.node
+        client_id = header.client_id or ""
+        seconds = node.request_quotas.charge(client_id, spent * 100, node.clock.monotonic())
+        seconds = min(seconds, node.config.integer("quota.window.size.seconds"))
+        if seconds <= 0:
+            return
+        self.mute(seconds)
+        if _tells_of_throttling(route.response, header.api_version):
+            told: Any = answer
+            told.throttle_time_ms = max(told.throttle_time_ms, round(seconds * 1000))
 
     def _refuse(self, header: framing.RequestHeader) -> None:
         """An API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""

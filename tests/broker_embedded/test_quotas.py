@@ -1,7 +1,8 @@
-"""Quotas of bytes a second: how they are counted, and what a client above its quota is told and made to wait."""
+"""Quotas of bytes, of time and of mutations: how they are counted, and what a client above its quota is told and made to wait."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -9,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.broker_embedded.controller.client_quotas import PRODUCE
+from pyclient.broker_embedded.controller.client_quotas import MUTATIONS, PRODUCE
+from pyclient.broker_embedded.mutation_quotas import MutationQuotas, TokenBucket
 from pyclient.broker_embedded.quotas import ByteQuotas, Meter
+from pyclient.errors import ThrottlingQuotaExceeded
 from pyclient.protocol.messages import alter_client_quotas as alter
+from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 
 WINDOWS, SECONDS = 11, 1.0
@@ -77,7 +83,7 @@ def quota(client: Any, broker: Any) -> Any:
         assert client.call(request, 1).entries[0].error_code == 0
 
     yield change
-    for key in ("producer_byte_rate", "consumer_byte_rate"):
+    for key in ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"):
         change(key, None)
 
 
@@ -133,6 +139,126 @@ def test_a_parked_fetch_is_held_to_the_quota_too(
     assert len(response.responses[0].partitions[0].records) > 10_000  # more than it may have: it would never get on
     again = connect(broker).call(fetch_request(topic, {0: 0}), 11)
     assert (again.throttle_time_ms > 0, again.responses) == (True, [])
+
+
+def test_a_client_above_its_share_of_the_broker_s_time_is_left_alone(broker: Any, connect: Any, quota: Any) -> None:
+    quota("request_percentage", 1e-6)
+    busy, node = connect(broker), broker._runner.node
+    told = [busy.call(MetadataRequest(topics=[]), 9).throttle_time_ms for _ in range(2)]
+    assert told == [1000, 1000]  # a window, as in Kafka
+    assert busy.call(MetadataRequest(topics=[]), 1).controller_id == 1  # a version that cannot tell
+    assert [each for each in node.connections.values() if each._muted is not None]
+    broker.advance_time(1)
+    assert busy.call(MetadataRequest(topics=[]), 3).throttle_time_ms == 1000
+    quota("request_percentage", 100.0)
+    broker.advance_time(60)
+    assert busy.call(MetadataRequest(topics=[]), 9).throttle_time_ms == 0
+
+
+def test_a_request_that_waits_costs_no_time_of_the_broker(
+    broker: Any, connect: Any, client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, quota: Any
+) -> None:
+    from pyclient.protocol.messages.fetch import FetchRequest
+
+    quota("request_percentage", 50.0)
+    reader, node = connect(broker), broker._runner.node
+    reader.send(fetch_request(topic, {0: 0}, max_wait_ms=600_000), 11)
+    while len(node.purgatory) == 0:
+        client.call(MetadataRequest(topics=[]), 1)
+    broker.advance_time(300)
+    produce(client, topic, batch(b"x"))
+    assert reader.receive(FetchRequest, 11)[0].throttle_time_ms == 0
+
+
+def test_of_two_quotas_that_of_the_longer_time_holds(broker: Any, connect: Any) -> None:
+    connect(broker).call(MetadataRequest(topics=[]), 1)
+
+    async def mute() -> tuple[bool, bool]:
+        connection = next(iter(broker._runner.node.connections.values()))
+        connection.mute(600)
+        longest = connection._muted
+        connection.mute(1)
+        kept = connection._muted is longest
+        connection.mute(700)
+        replaced = connection._muted is not longest
+        connection._muted.cancel()
+        connection._unmute()
+        return kept, replaced
+
+    assert asyncio.run_coroutine_threadsafe(mute(), broker._runner.node.loop).result(30) == (True, True)
+
+
+def test_tokens_come_at_the_rate_and_are_owed_when_there_are_too_few() -> None:
+    bucket = TokenBucket(11.0)
+    bucket.take(12, 1.0, 100.0)
+    assert bucket.wait(1.0, 100.0) == pytest.approx(1)
+    assert bucket.wait(1.0, 100.5) == pytest.approx(0.5)
+    assert bucket.wait(1.0, 1000.0) == 0
+    bucket.take(11, 1.0, 1000.0)  # no more than eleven were saved up
+    assert bucket.wait(1.0, 1000.0) == 0
+    bucket.take(2, 1.0, 1000.0)
+    assert bucket.wait(1.0, 1000.0) == pytest.approx(2)
+
+
+def test_a_strict_request_is_refused_what_another_has_to_wait_for() -> None:
+    quotas = MutationQuotas({(("client-id", None),): {MUTATIONS: 2.0}}, windows=11, seconds=1.0)
+    first = quotas.of_request("a", 0.0, strict=True)
+    first.charge(30)
+    assert first.wait == 0
+    with pytest.raises(ThrottlingQuotaExceeded):
+        first.charge(1)
+    assert first.wait == pytest.approx(4)
+    other = quotas.of_request("a", 1.0, strict=False)
+    other.charge(2)
+    assert other.wait == pytest.approx(4)
+    quotas.of_request("b", 1.0, strict=True).charge(22)  # everybody has a bucket of his own
+    free = MutationQuotas({}, windows=11, seconds=1.0).of_request("a", 0.0, strict=True)
+    free.charge(10**9)
+    assert free.wait == 0
+    for number in range(10_001):
+        quotas.of_request(f"c{number}", 1.0, strict=True)
+    assert "10000 clients" in repr(quotas)
+
+
+def test_topics_and_partitions_are_made_and_deleted_within_the_quota(broker: Any, connect: Any, quota: Any) -> None:
+    """The steps and their codes are those of a Kafka 4.3.1."""
+    quota("controller_mutation_rate", 1.0)
+    client, names = connect(broker), [f"mutated-{n}-{uuid.uuid4().hex}" for n in range(6)]
+    refused = ThrottlingQuotaExceeded.code
+
+    def create(*wanted: str, version: int, validate_only: bool = False) -> tuple[list[int], bool]:
+        topics = [
+            CreatableTopic(name=name, num_partitions=4, replication_factor=1, assignments=[], configs=[])
+            for name in wanted
+        ]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
+        response = client.call(request, version)
+        return told([each.error_code for each in response.topics], response.throttle_time_ms)
+
+    def grow(name: str, count: int, version: int) -> tuple[list[int], bool]:
+        topics = [CreatePartitionsTopic(name=name, count=count, assignments=None)]
+        response = client.call(CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=False), version)
+        return told([each.error_code for each in response.results], response.throttle_time_ms)
+
+    def delete(name: str, version: int) -> tuple[list[int], bool]:
+        response = client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1), version)
+        return told([each.error_code for each in response.responses], response.throttle_time_ms)
+
+    def told(codes: list[int], throttle_ms: int) -> tuple[list[int], bool]:
+        broker.advance_time(throttle_ms / 1000)  # until nothing is owed
+        return codes, throttle_ms > 0
+
+    assert create(names[0], names[1], version=6, validate_only=True) == ([0, 0], False)
+    assert create(names[0], names[1], version=6) == ([0, refused], True)
+    assert create(names[2], names[3], version=7) == ([0, refused], True)
+    assert create(names[4], version=5) == ([0], True)
+    assert create(names[5], version=5) == ([0], True)
+    assert delete(names[0], 5) == ([0], False)
+    assert delete("nowhere", 5) == ([3], False)
+    assert delete(names[2], 5) == ([refused], True)
+    assert grow(names[4], 6, 2) == ([0], True)
+    assert grow(names[4], 7, 3) == ([0], False)
+    assert grow(names[4], 8, 3) == ([refused], True)
 
 
 def test_quotas_of_others_do_not_matter(client: Any, topic: str, produce: Any, batch: Any) -> None:

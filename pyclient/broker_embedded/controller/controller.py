@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 PRODUCER_ID_BLOCK: Final = 1000
 
 
+def _for_free(_partitions: int) -> None:
+    """What the broker makes itself counts for nobody's quota."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic that was made, or would be with `validate_only` (then `topic_id` is zero)."""
@@ -127,33 +131,50 @@ class Controller:
             if made.bytes[0] >> 2 != 62:
                 return made
 
-    def create_topic(self, plan: TopicPlan, *, validate_only: bool = False) -> NewTopic:
-        """Make a topic. Raises the `BrokerError` that says why it cannot be made."""
+    def create_topic(
+        self, plan: TopicPlan, *, validate_only: bool = False, charge: Callable[[int], None] = _for_free
+    ) -> NewTopic:
+        """Make a topic. Raises the `BrokerError` that says why it cannot be made.
+
+        `charge` is told how many partitions that makes (or would make) when nothing else is in the way, and may refuse.
+        """
         topics.check_new_name(self._image, plan.name)
         defaults = Defaults(self._config.integer("num.partitions"), self._config.integer("default.replication.factor"))
         replicas = topics.replicas_of(plan, self.brokers, defaults)
         configs = topics.check_configs(plan.configs)
+        charge(len(replicas))
         if validate_only:
             return NewTopic(plan.name, ZERO_UUID, len(replicas), len(replicas[0]))
         topic_id = self.new_id()
         self._log.append(topics.records_for_new_topic(plan.name, topic_id, replicas, configs, self._directory_id))
         return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
 
-    def delete_topic(self, topic: TopicImage) -> None:
-        """Remove a topic and everything in it. Raises `TopicDeletionDisabled`."""
+    def delete_topic(self, topic: TopicImage, *, charge: Callable[[int], None] = _for_free) -> None:
+        """Remove a topic and everything in it. Raises `TopicDeletionDisabled`; for `charge` see `create_topic`."""
         if not self._config.boolean("delete.topic.enable"):
             raise errors.TopicDeletionDisabled("topics cannot be deleted here: delete.topic.enable is false")
+        charge(len(topic.partitions))
         self._log.append([topics.record_for_removal(topic)])
         self._on_topic_removed(topic)
 
     def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool = False,
+        charge: Callable[[int], None] = _for_free,
     ) -> None:
-        """Bring a topic to `count` partitions. Raises the `BrokerError` that says why not."""
+        """Bring a topic to `count` partitions. Raises the `BrokerError` that says why not.
+
+        For `charge` see `create_topic`.
+        """
         topic = self._image.topics.get(name)
         if topic is None:
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
         replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
+        charge(len(replicas))
         if not validate_only:
             first = len(topic.partitions)
             self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, self._directory_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
@@ -17,18 +17,22 @@ from pyclient.protocol.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.mutation_quotas import MutationQuota
+
+_STRICT: Final = 3  # from here on a client above its quota is refused (KIP-599)
 
 
 @handles(CreatePartitionsRequest, versions=(0, 3))
 def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
+    quota = context.mutation_quota(strict=context.version >= _STRICT)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
-            _create(topic, context, validate_only=request.validate_only)
+            _create(topic, context, quota, validate_only=request.validate_only)
         except Exception as error:  # whatever it is, it becomes this answer
             code = code_of(error, f"adding partitions to {topic.name}")
             results.append(
@@ -36,11 +40,15 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreateP
             )
         else:
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=0))
-    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+    return CreatePartitionsResponse(throttle_time_ms=context.throttle(quota.wait), results=results)
 
 
-def _create(topic: CreatePartitionsTopic, context: RequestContext, *, validate_only: bool) -> None:
+def _create(
+    topic: CreatePartitionsTopic, context: RequestContext, quota: MutationQuota, *, validate_only: bool
+) -> None:
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]
-    context.node.controller.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+    context.node.controller.create_partitions(
+        topic.name, topic.count, assignments, validate_only=validate_only, charge=quota.charge
+    )

@@ -7,7 +7,7 @@ twice is one error. v5+ tell the numbers and the options of the new topic, v7 it
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.topics import MOST_PARTITIONS, TopicPlan
@@ -24,6 +24,9 @@ from pyclient.protocol.messages.create_topics import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.mutation_quotas import MutationQuota
+
+_STRICT: Final = 6  # from here on a client above its quota is refused (KIP-599)
 
 
 @handles(CreateTopicsRequest, versions=(2, 7))
@@ -32,6 +35,7 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopic
     times = Counter(topic.name for topic in request.topics)
     topics = []
     partitions = 0
+    quota = context.mutation_quota(strict=context.version >= _STRICT)
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
@@ -39,19 +43,21 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopic
             partitions += max(len(topic.assignments), topic.num_partitions, 1)
             if partitions > MOST_PARTITIONS:
                 raise errors.PolicyViolation(f"one request may ask for {MOST_PARTITIONS} partitions")
-            topics.append(_create(topic, context.node, validate_only=request.validate_only))
+            topics.append(_create(topic, context.node, quota, validate_only=request.validate_only))
         except Exception as error:  # whatever it is, it becomes this answer
             topics.append(_failed(topic.name, error))
-    return CreateTopicsResponse(topics=topics)
+    return CreateTopicsResponse(throttle_time_ms=context.throttle(quota.wait), topics=topics)
 
 
-def _create(topic: CreatableTopic, node: BrokerNode, *, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    topic: CreatableTopic, node: BrokerNode, quota: MutationQuota, *, validate_only: bool
+) -> CreatableTopicResult:
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise errors.InvalidReplicaAssignment(f"the assignment of topic {topic.name!r} has a partition twice")
     configs = {config.name: config.value for config in topic.configs}
     plan = TopicPlan(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
-    made = node.controller.create_topic(plan, validate_only=validate_only)
+    made = node.controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
     given = {name: value for name, value in configs.items() if value is not None}
     return CreatableTopicResult(
         name=topic.name,

@@ -6,7 +6,7 @@ A topic that a request has twice is one error, and stays. Before v3 a broker wit
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.mutation_quotas import MutationQuota
+
+_STRICT: Final = 5  # from here on a client above its quota is refused (KIP-599)
 
 
 @handles(DeleteTopicsRequest, versions=(1, 6))
@@ -31,7 +34,9 @@ def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopic
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]
     times = Counter(_key(context.node, state) for state in wanted)
     once = {_key(context.node, state): state for state in reversed(wanted)}.values()
-    return DeleteTopicsResponse(responses=[_delete(state, context, times) for state in reversed(list(once))])
+    quota = context.mutation_quota(strict=context.version >= _STRICT)
+    responses = [_delete(state, context, times, quota) for state in reversed(list(once))]
+    return DeleteTopicsResponse(throttle_time_ms=context.throttle(quota.wait), responses=responses)
 
 
 def _by_name(name: str) -> DeleteTopicState:
@@ -46,13 +51,15 @@ def _key(node: BrokerNode, state: DeleteTopicState) -> object:
     return state.topic_id if topic is None else topic.name
 
 
-def _delete(state: DeleteTopicState, context: RequestContext, times: Counter[object]) -> DeletableTopicResult:
+def _delete(
+    state: DeleteTopicState, context: RequestContext, times: Counter[object], quota: MutationQuota
+) -> DeletableTopicResult:
     node = context.node
     try:
         if times[_key(node, state)] > 1:
             raise errors.InvalidRequest("the topic is in the request more than once")
         topic = _find(node, state)
-        node.controller.delete_topic(topic)
+        node.controller.delete_topic(topic, charge=quota.charge)
     except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"deletion of topic {state.name or state.topic_id}")
         if code == errors.TopicDeletionDisabled.code and context.version < 3:
