@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, read, values
+from consumer_faces import Faces, poll_until, read, values
 
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -104,11 +104,8 @@ def test_a_mistyped_topic_is_warned_of_and_read_once_it_is_there(
         consumer.assign([(topic, 0)])
     else:
         consumer.subscribe(topic)
-    for _ in range(100):
-        assert len(consumer.poll(0.1)) == 0  # goes on
-        if consumer.health()["topic_errors"]:
-            break
-    assert len(consumer.poll(0.3)) == 0
+    assert poll_until([consumer], lambda: consumer.health()["topic_errors"]) == []
+    assert len(consumer.poll(0.3)) == 0  # goes on
     assert list(consumer.health()["topic_errors"]) == [topic]
     with pytest.raises((errors.KafkaTimeout, errors.NotAssigned)) as caught:
         consumer.position((topic, 0), timeout=0.1)
@@ -129,6 +126,5 @@ def test_a_topic_that_may_not_be_read_is_raised_by_the_poll(
     with cluster.faults.fail("Metadata", errors.TopicAuthorizationFailed, times=None, topic=topic):
         consumer = consumers(topic)
         with pytest.raises(errors.TopicAuthorizationFailed, match=rf"'{topic}' may not be read: grant"):
-            for _ in range(100):
-                consumer.poll(0.1)
+            poll_until([consumer], lambda: False)
         assert "grant" in consumer.health()["topic_errors"][topic]
