@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
-import struct
 import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bare_fetch import MEBIBYTE, fetch_bare, fetch_warm
 from benchmarks.timed_work import Figures, run_one
 
 PER_CALL = 500
 WARM_UP = 4  # as much less is read before the clock runs
 ROWS = 100_000  # in a table at most
-MEBIBYTE = 1024 * 1024
-PARTITIONS = 6
 STALLED_BYTES = 16 * MEBIBYTE
 
 
@@ -87,47 +84,6 @@ def columns_pyclient(servers: str, topic: str, size: int, codec: str, count: int
             seen += table.num_rows
 
     return _warmed(read, count)
-
-
-def fetch_bare(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
-    """No client at all: one prebuilt Fetch request for each partition in turn, and its bytes into one buffer."""
-    host, _, port = servers.rpartition(":")
-    requests = [_fetch_request(topic, number) for number in range(PARTITIONS)]
-    buffer = memoryview(bytearray(4 * MEBIBYTE))
-    connection = socket.create_connection((host, int(port)))
-
-    def run() -> Figures:
-        total = 0
-        while total < count * size:
-            for request in requests:
-                connection.sendall(request)
-                have = 0
-                while have < 4:
-                    have += connection.recv_into(buffer[have:])
-                needed = 4 + int.from_bytes(buffer[:4], "big")
-                while have < needed:
-                    have += connection.recv_into(buffer[have:])
-                total += needed
-        return {"bytes": total}
-
-    return run
-
-
-def _framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-def _string(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
-
-
-def _fetch_request(topic: str, partition: int) -> bytes:
-    """Fetch version 4 of up to a MiB from offset 0."""
-    header = struct.pack(">hhih", 1, 4, 1, -1)
-    limits = struct.pack(">iiiib", -1, 500, 1, 50 * MEBIBYTE, 0)
-    return _framed(
-        header + limits + struct.pack(">i", 1) + _string(topic) + struct.pack(">iiqi", 1, partition, 0, MEBIBYTE)
-    )
 
 
 def stall_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
@@ -260,6 +216,7 @@ CLIENTS = {
     "pyclient, to_arrow": columns_pyclient,
     "pyclient, stalled": stall_pyclient,
     "bare socket": fetch_bare,
+    "bare socket, warm": fetch_warm,
     "confluent-kafka": consume_confluent,
     "confluent-kafka, poll": poll_confluent,
     "kafka-python": consume_kafka_python,

@@ -15,6 +15,7 @@ from pyclient.records import (
     RecordColumns,
     check_crc,
     control_type,
+    count_intact,
     decode_batch,
     decode_columns,
     iter_batches,
@@ -40,6 +41,11 @@ class FetchedBatch:
         self._checked = False
 
     @property
+    def checked(self) -> bool:
+        """Whether the checksum was found right before."""
+        return self._checked
+
+    @property
     def dense(self) -> bool:
         """Whether every offset of the batch has its record, so that offsets can be counted without decoding."""
         header = self.header
@@ -53,6 +59,10 @@ class FetchedBatch:
             check_crc(self.buffer, self.position, self.header, self.topic, self.partition)
         except CorruptRecord as error:
             raise self.corrupt(error) from error
+        self._checked = True
+
+    def note_intact(self) -> None:
+        """Its checksum is right: it need not be compared again."""
         self._checked = True
 
     def records(self) -> list[RawRecord]:
@@ -76,8 +86,11 @@ class FetchedBatch:
     def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
         """At most `limit` records with from_offset <= offset < to_offset; its `stop` says where to go on."""
         if self.dense:
-            start = max(from_offset, self.header.base_offset)
-            count = min(limit, to_offset - start)
+            first = self.header.base_offset
+            start = first if first > from_offset else from_offset
+            count = to_offset - start
+            if count > limit:
+                count = limit
             return BatchSlice(self, start, start + count, count)
         records = self.records()
         first = bisect_left(records, from_offset, key=_offset_of)
@@ -96,9 +109,19 @@ class FetchedBatch:
         return f"<FetchedBatch {self.topic}-{self.partition} {first}..{last}>"
 
 
-@dataclass(frozen=True, slots=True)
+def check_crcs(batches: Sequence[FetchedBatch]) -> None:
+    """Compares the checksums of many batches without the GIL, up to the first that is wrong: its own check tells."""
+    intact = count_intact([(batch.buffer, batch.position, batch.header) for batch in batches])
+    for batch in batches[:intact]:
+        batch.note_intact()
+
+
+@dataclass(slots=True)
 class BatchSlice:
-    """The `count` records of a batch with start <= offset < stop."""
+    """The `count` records of a batch with start <= offset < stop.
+
+    It never changes; declared frozen it takes twice as long to make.
+    """
 
     batch: FetchedBatch
     start: int
@@ -184,14 +207,16 @@ def parse_records(
     try:
         for position, header in iter_batches(data):
             batch = FetchedBatch(topic, partition, data, position, header)
-            if header.next_offset <= next_offset:
+            behind = header.base_offset + header.last_offset_delta + 1
+            if behind <= next_offset:
                 _refuse_going_back(batch, next_offset, bool(batches))
                 continue
             if header.count < 0:
                 raise batch.corrupt(CorruptRecord(f"a batch at offset {header.base_offset} has {header.count} records"))
-            if not ledger.covers(batch) and header.count > 0:
+            plain = not header.attributes and not ledger.upcoming  # nothing of a transaction
+            if (plain or not ledger.covers(batch)) and header.count > 0:
                 batches.append(batch)
-            next_offset, epoch = header.next_offset, header.leader_epoch
+            next_offset, epoch = behind, header.leader_epoch
     except CorruptRecord as error:
         message = f"{topic}-{partition}: fetched from offset {next_offset}: {error}"
         corrupt = error if isinstance(error, CorruptBatch) else None

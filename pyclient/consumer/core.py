@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import EMPTY
-from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.batches import BatchSlice, check_crcs
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.coordinator import ThreadTask
 from pyclient.consumer.fetch_buffer import FetchBuffer
@@ -275,6 +275,10 @@ class ConsumerCore:
             raise self._fatal
         if self._errors:
             raise self._errors.popleft()
+        with self.lock:
+            unchecked = self.buffer.unchecked(limit)
+        if unchecked:
+            check_crcs(unchecked)  # the loop goes on meanwhile: neither lock nor GIL is held
         with self.lock:
             error = self.subscription.first_error()
             slices = self.buffer.take(limit) if error is None else []

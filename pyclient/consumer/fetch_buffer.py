@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
+from typing import Final
 
 from pyclient.consumer.batches import BatchSlice, FetchedBatch, ParsedRecords
 from pyclient.consumer.subscription import AssignedPartition, SubscriptionState
 from pyclient.errors import CorruptBatch
+
+_WITHOUT_GIL_BYTES: Final = 512 * 1024
+"""Their checksums take 30 us; to get the GIL back may take as long, or much longer beside a busy thread."""
 
 
 class Frame:
@@ -79,6 +84,26 @@ class FetchBuffer:
     def held(self, node: int) -> int:
         """The bytes that answers from a node hold in memory."""
         return self._held.get(node, 0)
+
+    def unchecked(self, limit: int) -> list[FetchedBatch]:
+        """The batches that `take` would check, if they are so large together that it pays to do it without the GIL."""
+        found: list[FetchedBatch] = []
+        if not self._check_crcs:
+            return found
+        size = 0
+        for part in self._queue:
+            if limit <= 0:
+                break
+            if part.state.paused or not self._is_valid(part):
+                continue
+            for batch in islice(part.batches, part.index, None):
+                if limit <= 0:
+                    break
+                limit -= batch.header.count
+                if not batch.checked:
+                    found.append(batch)
+                    size += batch.header.size
+        return found if size >= _WITHOUT_GIL_BYTES else []
 
     def take(self, limit: int) -> list[BatchSlice]:
         """At most `limit` records, and moves the positions behind them.

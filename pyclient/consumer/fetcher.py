@@ -27,7 +27,9 @@ from pyclient.errors import (
     from_code,
 )
 from pyclient.net.connection import Connection
+from pyclient.net.receive_buffers import receive_buffers
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from pyclient.records import release_spare_memory
 from pyclient.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,24 @@ _BY_NAME = 12  # the last version that names topics
 _BY_ID = 17  # the newest version; it knows topics by their ids only
 _BESIDE_WAIT_MS = 20  # until the first lane, which is parked for longer, comes back and takes everything over
 _PURPOSES = ("fetch", "fetch beside")  # a fetch parks its connection until there is data
+_IDLE_SECONDS = 5.0  # without records, until memory that waits for more of them is given back
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
+
+
+class Idleness:
+    """What is kept to be quick while records come is not kept when none do; a parked fetch comes back to say so."""
+
+    def __init__(self) -> None:
+        self._records_at: float | None = None
+
+    def begins(self, size: int, now: float) -> bool:
+        """Whether an answer of `size` bytes of records at `now` ends a time with records: True once."""
+        if size:
+            self._records_at = now
+        elif self._records_at is not None and now - self._records_at > _IDLE_SECONDS:
+            self._records_at = None
+            return True
+        return False
 
 
 class _Lane:
@@ -94,6 +113,7 @@ class Fetcher:
         self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
         self._lanes: dict[int, tuple[_Lane, _Lane]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._idleness = Idleness()
 
     def wake(self) -> None:
         """Looks again at every node that may have something; on the event loop only."""
@@ -109,6 +129,7 @@ class Fetcher:
         """Ends all fetching."""
         for task in self._tasks:
             task.cancel()
+        _release_memory()
 
     def _sources(self) -> set[int]:
         """The nodes to fetch from; metadata is asked for if a partition has none."""
@@ -199,6 +220,8 @@ class Fetcher:
             outcome = await self._answered(lane, connection, plan, response)
             now = self._clock.monotonic()
             self._metrics.fetched(lane.node, outcome.size, now - begun, now)
+            if self._idleness.begins(outcome.size, now):
+                _release_memory()
         finally:
             lane.reserved = 0
             with self._lock:
@@ -283,3 +306,8 @@ class Fetcher:
                         )
                     self._reader.take(target, data, frame, now, outcome)
         return outcome
+
+
+def _release_memory() -> None:
+    receive_buffers().release()
+    release_spare_memory()

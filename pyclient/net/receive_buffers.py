@@ -6,7 +6,7 @@ import threading
 from typing import Final
 
 _ROUND_TO: Final = 256 * 1024
-_IDLE_BYTES: Final = 8 * 1024 * 1024
+_IDLE_BYTES: Final = 16 * 1024 * 1024
 
 
 class ReceiveBuffers:
@@ -39,6 +39,10 @@ class ReceiveBuffers:
         buffer = bytearray(-(-size // _ROUND_TO) * _ROUND_TO)
         self._buffers.append(buffer)
         return memoryview(buffer)
+
+    def release(self) -> None:
+        """Gives what is free back."""
+        self._buffers = [buffer for buffer in self._buffers if not _is_free(buffer)]
 
     def _trim(self, wanted: bytearray | None) -> None:
         left = self._idle_bytes

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from pyclient.errors import CorruptRecord
-from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, seal_batch
+from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, check_crc, seal_batch
 from pyclient.records.checks import as_bytes, header_pair, no_such_row, rows_outside
 from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED, Compression
@@ -29,9 +29,11 @@ cdef array.array INT32 = new_array("i")
 
 include "_speedups_wire.pxi"
 include "_speedups_record.pxi"
+include "_speedups_checking.pxi"
 include "_speedups_reading.pxi"
 include "_speedups_column_rows.pxi"
 include "_speedups_building.pxi"
+include "_speedups_column_memory.pxi"
 include "_speedups_column_reading.pxi"
 include "_speedups_hashing.pxi"
 include "_speedups_sending.pxi"

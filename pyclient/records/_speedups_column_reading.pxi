@@ -2,134 +2,10 @@
 
 cdef enum:
     MAX_COLUMN_DATA = 0x7FFFFFFF  # what 32-bit offsets reach
-    OUT_OF_MEMORY = 100  # beside the numbers of what is wrong with a record
-
-
-# Bytes that grow; others look at them, by way of `Memory`, once they do not.
-cdef struct Block:
-    char* data
-    int64_t used
-    int64_t capacity
-
-
-# A new page costs more than the records that fill it (measured: 60 ns for 100 bytes), so a few blocks are kept for the
-# next columns. The GIL guards them.
-cdef enum:
-    SPARE_BLOCKS = 16
-    SMALLEST_BLOCK = 64
-    LARGE_BLOCK = 4 * 1024 * 1024
-    SMALLEST_SPARE = 64 * 1024
-    FAR_TOO_LARGE = 32
-    MOST_SPARE_BYTES = 32 * 1024 * 1024
-
-cdef Block spare_blocks[SPARE_BLOCKS]
-cdef int spare_count = 0
-cdef int64_t spare_bytes = 0
-
-
-cdef int take_block(int64_t size, Block* block) noexcept with gil:
-    """An empty block of at least `size` bytes: the largest spare one that is not far too large, or a new one."""
-    global spare_count, spare_bytes
-    cdef int at, best = -1
-    for at in range(spare_count):
-        if size <= spare_blocks[at].capacity <= FAR_TOO_LARGE * size:
-            if best < 0 or spare_blocks[at].capacity > spare_blocks[best].capacity:
-                best = at
-    if best >= 0:
-        block[0] = spare_blocks[best]
-        spare_count -= 1
-        spare_blocks[best] = spare_blocks[spare_count]
-        spare_bytes -= block.capacity
-    else:
-        block.capacity = rounded(size)
-        block.data = <char*>malloc(block.capacity)
-    block.used = 0
-    return OUT_OF_MEMORY if block.data == NULL else 0
-
-
-cdef inline int64_t rounded(int64_t size) noexcept nogil:
-    """Large blocks come in few sizes, so that a spare one fits whatever comes next."""
-    cdef int64_t capacity = SMALLEST_SPARE
-    if size <= SMALLEST_SPARE:
-        return size
-    while capacity < size:
-        capacity *= 2
-    return capacity
-
-
-cdef void give_block(Block* block) noexcept with gil:
-    global spare_count, spare_bytes
-    if (
-        block.capacity >= SMALLEST_SPARE
-        and spare_count < SPARE_BLOCKS
-        and spare_bytes + block.capacity <= MOST_SPARE_BYTES
-    ):
-        spare_blocks[spare_count] = block[0]
-        spare_count += 1
-        spare_bytes += block.capacity
-    else:
-        free(block.data)
-    block.data = NULL
-
-
-cdef int grow(Block* block, int64_t extra) noexcept nogil:
-    """Room for `extra` bytes more, where there is none; not 0 when there is no memory.
-
-    Pages that nobody writes to cost nothing, so it grows in long steps: each is a copy.
-    """
-    cdef Block larger
-    cdef int factor = 4 if block.capacity < LARGE_BLOCK else 2
-    if take_block(max(block.used + extra, factor * block.capacity, SMALLEST_BLOCK), &larger):
-        return OUT_OF_MEMORY
-    larger.used = block.used
-    if block.data != NULL:
-        memcpy(larger.data, block.data, block.used)
-        give_block(block)
-    block[0] = larger
-    return 0
-
-
-cdef inline int reserve(Block* block, int64_t extra) noexcept nogil:
-    return 0 if extra <= block.capacity - block.used else grow(block, extra)
-
-
-cdef inline void push32(Block* block, int32_t value) noexcept nogil:
-    (<int32_t*>(block.data + block.used))[0] = value
-    block.used += 4
-
-
-cdef inline void push64(Block* block, int64_t value) noexcept nogil:
-    (<int64_t*>(block.data + block.used))[0] = value
-    block.used += 8
-
-
-cdef inline int32_t* as_int32(Block* block) noexcept nogil:
-    return <int32_t*>block.data
-
-
-@cython.final
-cdef class Memory:
-    """A block that is finished: a buffer for others."""
-
-    cdef Block block
-
-    def __dealloc__(self):
-        if self.block.data != NULL:
-            give_block(&self.block)
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        data = self.block.data if self.block.data != NULL else <char*>b""
-        PyBuffer_FillInfo(view, self, data, self.block.used, 1, flags)
-
-
-cdef object finish(Block* block):
-    cdef Memory memory = Memory()
-    memory.block = block[0]
-    block[0] = EMPTY_BLOCK
-    return memoryview(memory)
-
-
-cdef Block EMPTY_BLOCK  # zeros, as C has it
+    PLAIN_HEADER = 61  # bytes in front of a batch's records
+    SMALLEST_ROW = 7
+    CODEC = 0x07  # of a batch's attributes
+    LOG_APPEND = 0x08
 
 
 # A column of byte strings that grows. `offsets` has one entry more than there are rows.
@@ -139,11 +15,13 @@ cdef struct Strings:
     Block validity
     int64_t length
     int64_t nulls
+    bint large  # so many bytes that they go around the CPU's cache
 
 
 cdef int begin_strings(Strings* strings) noexcept nogil:
     strings.offsets = strings.data = strings.validity = EMPTY_BLOCK
     strings.length = strings.nulls = 0
+    strings.large = False
     if reserve(&strings.offsets, 4):
         return OUT_OF_MEMORY
     push32(&strings.offsets, 0)
@@ -163,7 +41,10 @@ cdef inline int add_string(Strings* strings, Field* field) noexcept nogil:
         if field.size > 0:
             if reserve(&strings.data, field.size):
                 return OUT_OF_MEMORY
-            memcpy(strings.data.data + strings.data.used, field.data, field.size)
+            if strings.large and field.size >= LONG_STRING:
+                copy_around_cache(strings.data.data + strings.data.used, <const char*>field.data, field.size)
+            else:
+                memcpy(strings.data.data + strings.data.used, field.data, field.size)
             strings.data.used += field.size
     push32(&strings.offsets, <int32_t>strings.data.used)
     strings.length += 1
@@ -212,6 +93,8 @@ cdef struct Batch:
     int64_t last_offset_delta
     int64_t timestamp
     int appended
+    int8_t kind  # of timestamp
+    int32_t partition
     int64_t from_offset
     int64_t to_offset
     int64_t number  # of the record that is looked at
@@ -249,19 +132,22 @@ cdef int reserve_rows(Columns* columns, int64_t rows, int64_t size) noexcept nog
     )
 
 
-cdef Py_ssize_t add_batches(Batch* batches, Py_ssize_t count, Columns* columns) noexcept nogil:
-    """Add batches until one cannot be added; says how many were. Of the bad one nothing is left."""
-    cdef int64_t before, rows = 0, size = 0
-    cdef int64_t key_nulls, value_nulls, header_nulls
+cdef int reserve_batches(Batch* batches, Py_ssize_t count, Columns* columns) noexcept nogil:
+    """Room for all of them at once, before the GIL is given up: to take a block needs it."""
+    cdef int64_t rows = 0, size = 0
     cdef Py_ssize_t number
-    cdef Batch* batch
     for number in range(count):
         rows += batches[number].count
         size += batches[number].end - batches[number].at
-    if count:
-        batches[0].problem = reserve_rows(columns, rows, size)
-        if batches[0].problem:
-            return 0
+    columns.values.large = size >= LARGE_TABLE
+    return reserve_rows(columns, rows, size) if count else 0
+
+
+cdef Py_ssize_t add_batches(Batch* batches, Py_ssize_t count, Columns* columns) noexcept nogil:
+    """Add batches until one cannot be added; says how many were. Of the bad one nothing is left."""
+    cdef int64_t before, key_nulls, value_nulls, header_nulls
+    cdef Py_ssize_t number
+    cdef Batch* batch
     for number in range(count):
         batch = batches + number
         before = columns.count
@@ -269,8 +155,10 @@ cdef Py_ssize_t add_batches(Batch* batches, Py_ssize_t count, Columns* columns) 
         batch.problem = read_rows(batch, columns)
         if batch.problem or batch.at != batch.end:
             cut(columns, before, key_nulls, value_nulls, header_nulls)
-            return number
+            count = number
+            break
         batch.rows = columns.count - before
+    end_of_copies()
     return count
 
 
@@ -413,6 +301,8 @@ cdef class ColumnsBuilder:
         self.check_alone()
         self.check_room(len(data))
         self.describe(payload, data, from_offset, to_offset, &batch)
+        if reserve_batches(&batch, 1, columns):
+            raise MemoryError
         self._busy = True
         with nogil:
             add_batches(&batch, 1, columns)
@@ -423,7 +313,7 @@ cdef class ColumnsBuilder:
             raise payload.bad_record(batch.number, batch.problem)
         if batch.at != batch.end:
             raise payload.bytes_behind(batch.end - batch.at)
-        self.name(payload, &batch)
+        self.name(topic, &batch)
         return batch.rows
 
     def add_many(self, pieces, max_size=MAX_DECOMPRESSED):
@@ -436,29 +326,36 @@ cdef class ColumnsBuilder:
         cdef Py_ssize_t number = 0, added = 0, count = len(pieces)
         cdef int64_t size = 0
         cdef Batch* batches
-        cdef list kept = []
+        cdef Batch* batch
+        cdef list kept = [], topics = []
         self.check_alone()
         batches = <Batch*>malloc(max(count, 1) * sizeof(Batch))
         if batches == NULL:
             raise MemoryError
         try:
             for buffer, position, header, topic, partition, from_offset, to_offset in pieces:
+                batch = batches + number
+                topics.append(topic)
                 try:
-                    payload = open_batch(buffer, position, header, topic, partition, max_size)
-                    data = memoryview(payload.data)
-                    size += len(data)
+                    view = self.describe_plain(buffer, position, header, partition, from_offset, to_offset, batch)
+                    if view is None:
+                        payload = open_batch(buffer, position, header, topic, partition, max_size)
+                        view = memoryview(payload.data)
+                        self.describe(payload, view, from_offset, to_offset, batch)
+                    size += batch.end - batch.at
                     self.check_room(size)
                 except (CorruptRecord, OverflowError):
                     break
-                kept.append((payload, data))
-                self.describe(payload, data, from_offset, to_offset, batches + number)
+                kept.append(view)
                 number += 1
+            if reserve_batches(batches, number, columns):
+                raise MemoryError
             self._busy = True
             with nogil:
                 added = add_batches(batches, number, columns)
             self._busy = False
             for number in range(added):
-                self.name(kept[number][0], batches + number)
+                self.name(topics[number], batches + number)
         finally:
             free(batches)
         return added
@@ -471,14 +368,44 @@ cdef class ColumnsBuilder:
         batch.last_offset_delta = payload.last_offset_delta
         batch.appended = payload.append_timestamp is not None
         batch.timestamp = payload.append_timestamp if batch.appended else payload.base_timestamp
+        batch.kind = payload.header.timestamp_type
+        batch.partition = payload.partition
         batch.from_offset = from_offset
         batch.to_offset = to_offset
 
-    cdef object name(self, payload, Batch* batch):
+    cdef object describe_plain(
+        self, buffer, int64_t position, header, int32_t partition, int64_t from_offset, int64_t to_offset, Batch* batch
+    ):
+        """The same without an object for the batch: of one that is not compressed, and right. The memory, or None."""
+        cdef int64_t attributes = header.attributes
+        cdef int64_t last = header.last_offset_delta
+        cdef int64_t base = header.base_offset
+        cdef int64_t count = header.count
+        cdef int64_t size = header.size
+        if header.magic != 2 or attributes & CODEC or position < 0 or size < PLAIN_HEADER:
+            return None
+        view = memoryview(buffer)
+        if position + size > len(view) or not 0 <= count <= (size - PLAIN_HEADER) // SMALLEST_ROW:
+            return None
+        if count - 1 > last or not 0 <= base <= INT64_MAX - max(last, 0):
+            return None
+        batch.at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + position + PLAIN_HEADER
+        batch.end = batch.at + size - PLAIN_HEADER
+        batch.count = count
+        batch.base_offset = base
+        batch.last_offset_delta = last
+        batch.appended = batch.kind = attributes & LOG_APPEND != 0
+        batch.timestamp = header.max_timestamp if batch.appended else header.base_timestamp
+        batch.partition = partition
+        batch.from_offset = from_offset
+        batch.to_offset = to_offset
+        return view
+
+    cdef object name(self, topic, Batch* batch):
         """Fill the columns that say where the batch's rows are from."""
         if batch.rows:
-            topic_id = self._topics.setdefault(payload.topic, len(self._topics))
-            fill_constants(&self._columns, batch.rows, topic_id, payload.partition, payload.header.timestamp_type)
+            topic_id = self._topics.setdefault(topic, len(self._topics))
+            fill_constants(&self._columns, batch.rows, topic_id, batch.partition, batch.kind)
 
     cdef object check_alone(self):
         if self._busy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, Literal
@@ -164,16 +164,14 @@ def _as_binary(pa: ModuleType, array: Any) -> Any:
 
 
 def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
-    count = part.count
-
-    kinds = schema().types
+    count, kinds = part.count, _kinds()
 
     def fixed(kind: Any, buffer: Buffer) -> Any:
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(buffer)])
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(buffer)], null_count=0)
 
-    topics = pa.DictionaryArray.from_arrays(fixed(pa.int32(), part.topic_ids), pa.array(part.topics, pa.string()))
+    ids = [None, pa.py_buffer(part.topic_ids)]
     columns = [
-        topics,
+        pa.DictionaryArray.from_buffers(kinds[0], count, ids, _names(part.topics), null_count=0),
         fixed(kinds[1], part.partitions),
         fixed(kinds[2], part.offsets),
         fixed(kinds[3], part.timestamps),
@@ -184,6 +182,20 @@ def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=schema())
 
 
+@cache
+def _kinds() -> list[Any]:
+    """The types of the schema; asking it for them makes them anew."""
+    kinds: list[Any] = schema().types
+    return kinds
+
+
+@lru_cache(16)
+def _names(topics: tuple[str, ...]) -> Any:
+    """Names of topics as an array; most tables have the same."""
+    pa = _pyarrow()
+    return pa.array(topics, pa.string())
+
+
 def _to_slice(pa: ModuleType, columns: RecordColumns, first: int, last: int) -> Any:
     return _to_batch(pa, columns).slice(first, last - first)
 
@@ -191,15 +203,27 @@ def _to_slice(pa: ModuleType, columns: RecordColumns, first: int, last: int) -> 
 def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:
     validity = None if column.validity is None else pa.py_buffer(column.validity)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    return pa.Array.from_buffers(kind, column.length, buffers, offset=column.start)
+    nulls = 0 if validity is None else -1  # to be counted
+    return pa.Array.from_buffers(kind, column.length, buffers, nulls, column.start)
 
 
 def _headers(pa: ModuleType, kind: Any, headers: HeaderColumns, count: int) -> Any:
+    pairs = _pairs(pa, kind, headers) if headers.names.length else _no_pairs()
+    return pa.ListArray.from_buffers(kind, count, [None, pa.py_buffer(headers.offsets)], 0, children=[pairs])
+
+
+def _pairs(pa: ModuleType, kind: Any, headers: HeaderColumns) -> Any:
     names, values = _binary(pa, pa.string(), headers.names), _binary(pa, pa.binary(), headers.values)
-    pairs = pa.StructArray.from_buffers(kind.value_type, len(names), [None], children=[names, values])
-    return pa.ListArray.from_buffers(kind, count, [None, pa.py_buffer(headers.offsets)], children=[pairs])
+    return pa.StructArray.from_buffers(kind.value_type, len(names), [None], children=[names, values])
 
 
+@cache
+def _no_pairs() -> Any:
+    """The headers of records that have none."""
+    return _pyarrow().array([], _kinds()[6].value_type)
+
+
+@cache
 def _pyarrow() -> ModuleType:
     try:
         import_module("pyarrow.compute")

@@ -18,12 +18,14 @@ if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
         RecordHandle,
         RecordSender,
         TopicLanes,
+        count_intact,
         decode_batch,
         decode_varint,
         encode_varint,
         murmur2,
         partition_for_key,
         record_size_bound,
+        release_spare_memory,
         rows_by_partition,
     )
 else:
@@ -40,12 +42,14 @@ else:
             RecordHandle,
             RecordSender,
             TopicLanes,
+            count_intact,
             decode_batch,
             decode_varint,
             encode_varint,
             murmur2,
             partition_for_key,
             record_size_bound,
+            release_spare_memory,
             rows_by_partition,
         )
     except ImportError as error:
@@ -72,12 +76,14 @@ else:
             RecordHandle,
             RecordSender,
             TopicLanes,
+            count_intact,
             decode_batch,
             decode_varint,
             encode_varint,
             murmur2,
             partition_for_key,
             record_size_bound,
+            release_spare_memory,
             rows_by_partition,
         )
 
@@ -93,11 +99,13 @@ __all__ = [
     "RecordHandle",
     "RecordSender",
     "TopicLanes",
+    "count_intact",
     "decode_batch",
     "decode_varint",
     "encode_varint",
     "murmur2",
     "partition_for_key",
     "record_size_bound",
+    "release_spare_memory",
     "rows_by_partition",
 ]

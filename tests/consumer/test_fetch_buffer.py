@@ -9,10 +9,11 @@ from consumer_samples import T0, T1, assigned, batch_of, compacted, marker, pars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.batches import BatchSlice, check_crcs
 from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
 from pyclient.consumer.subscription import AssignedPartition, SubscriptionState
 from pyclient.errors import CorruptBatch
+from pyclient.records import build_batch
 
 
 def buffer_of(subscription: SubscriptionState, **options: int) -> FetchBuffer:
@@ -216,3 +217,37 @@ def test_any_sequence_of_polls_gives_every_record_once_and_in_order(
     assert [state.position for state in states] == [state.fetch_offset for state in states]
     assert [state.buffered for state in states] == [0, 0]
     assert (buffer.held(1), buffer.held(-1)) == (0, 0)
+
+
+def large(first: int, count: int) -> bytes:
+    return build_batch([(None, bytes(70_000))] * count, timestamp_ms=1, base_offset=first, leader_epoch=0)
+
+
+def test_much_that_is_unchecked_is_told_once_and_in_the_order_of_taking() -> None:
+    subscription, (first, second) = assigned(T0, T1)
+    buffer = buffer_of(subscription)
+    answer(buffer, [(first, large(0, 4) + large(4, 4)), (second, large(0, 4) + large(4, 4))])
+    assert [batch.header.base_offset for batch in buffer.unchecked(12)] == [0, 4, 0]
+    assert buffer.unchecked(4) == []  # so few bytes are checked on the way
+    first.paused = True
+    told = buffer.unchecked(100)
+    assert [(batch.partition, batch.header.base_offset) for batch in told] == [(1, 0), (1, 4)]
+    check_crcs(told)
+    assert all(batch.checked for batch in told)
+    assert buffer.unchecked(100) == []
+    assert len(buffer.take(100)) == 2
+
+
+def test_a_batch_that_was_found_wrong_ahead_is_told_by_the_poll_that_comes_to_it() -> None:
+    subscription, (state,) = assigned(T0)
+    buffer = buffer_of(subscription)
+    data = bytearray(large(0, 4) + large(4, 4) + large(8, 4))
+    data[len(data) // 2] ^= 1
+    answer(buffer, [(state, bytes(data))])
+    told = buffer.unchecked(100)
+    check_crcs(told)
+    assert [batch.checked for batch in told] == [True, False, False]
+    assert [piece.stop for piece in buffer.take(100)] == [4]
+    with pytest.raises(CorruptBatch, match="offset 4"):
+        buffer.take(100)
+    assert state.position == 4

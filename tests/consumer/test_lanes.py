@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.fetch_buffer import FetchBuffer
-from pyclient.consumer.fetcher import Fetcher
+from pyclient.consumer.fetcher import Fetcher, Idleness
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.subscription import SubscriptionState
 from pyclient.protocol.messages.fetch import FetchResponse
@@ -83,3 +83,14 @@ def test_what_the_second_lane_gives_back_the_first_one_takes():
         await settle()
 
     asyncio.run(main())
+
+
+def test_memory_for_records_is_given_back_once_when_none_have_come_for_a_while() -> None:
+    idleness = Idleness()
+    assert not idleness.begins(0, 100.0)  # there never was any
+    assert not idleness.begins(1000, 101.0)
+    assert not idleness.begins(0, 105.0)
+    assert idleness.begins(0, 106.5)
+    assert not idleness.begins(0, 120.0)
+    assert not idleness.begins(10, 121.0)
+    assert idleness.begins(0, 127.0)

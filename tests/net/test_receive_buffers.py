@@ -37,6 +37,18 @@ def test_what_is_not_needed_is_kept_up_to_a_limit():
     assert 2_000_000 < kept <= 4_200_000
 
 
+def test_what_is_free_is_given_back_when_asked_to_and_what_is_in_use_stays():
+    buffers = ReceiveBuffers()
+    held = buffers.new(1_000_000)
+    buffers.new(2_000_000)
+    buffers.release()
+    assert buffers.spare(2_000_000) is None
+    held[:3] = b"abc"
+    del held
+    again = buffers.spare(1_000_000)
+    assert again is not None and bytes(again[:3]) == b"abc"
+
+
 def test_a_large_frame_is_received_into_memory_that_was_used_before():
     places = []
     assembler = FrameAssembler(100_000_000, lambda frame: places.append(id(frame.obj)))

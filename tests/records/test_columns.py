@@ -157,6 +157,31 @@ def test_a_corrupt_batch_adds_nothing(twin: Any) -> None:
     assert exact(builder.finish()) == exact(twin.columns(good, good))
 
 
+def test_a_table_larger_than_a_cpu_cache_holds_the_same(twins: tuple[Any, Any]) -> None:
+    rows: list[Any] = [(5, None, bytes([n % 251]) * (n * 37 % 1900), ()) for n in range(400)]
+    batch = twins[0].build(rows, base_offset=10)
+    broken = batch[:-1] + b"\xff"  # a header count that cannot be, behind 399 good rows
+    header = read_header(batch)
+    tables = []
+    for twin in twins:
+        builder = twin.ColumnsBuilder()
+        pieces = [(memoryview(batch), 0, header, "orders", part, 0, 2**62) for part in range(8)]
+        bad = (memoryview(broken), 0, header, "orders", 8, 0, 2**62)
+        assert builder.add_many([*pieces, bad, *pieces]) == 8
+        tables.append(builder.finish())
+    assert tables[0].count == 3200
+    assert exact(tables[0]) == exact(tables[1])
+
+
+def test_memory_that_is_kept_for_the_next_columns_can_be_given_back(twin: Any) -> None:
+    batch = twin.build([(5, None, bytes(1000), ())] * 200)
+    kept = twin.columns(batch)
+    twin.columns(batch)  # dropped at once
+    twin.module.release_spare_memory()
+    twin.module.release_spare_memory()
+    assert exact(twin.columns(batch)) == exact(kept)
+
+
 @pytest.mark.slow
 def test_a_column_past_two_gib_is_refused_and_stays_as_it_was(twins: tuple[Any, Any]) -> None:
     twin = twins[0]

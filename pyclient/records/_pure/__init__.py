@@ -6,7 +6,8 @@ It is also what type checkers read for both.
 from __future__ import annotations
 
 from pyclient.records._pure.building import BatchBuilder
-from pyclient.records._pure.column_reading import ColumnsBuilder
+from pyclient.records._pure.checking import count_intact
+from pyclient.records._pure.column_reading import ColumnsBuilder, release_spare_memory
 from pyclient.records._pure.encoding import record_size_bound
 from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
 from pyclient.records._pure.reading import RecordChain, decode_batch
@@ -28,11 +29,13 @@ __all__ = [
     "RecordHandle",
     "RecordSender",
     "TopicLanes",
+    "count_intact",
     "decode_batch",
     "decode_varint",
     "encode_varint",
     "murmur2",
     "partition_for_key",
     "record_size_bound",
+    "release_spare_memory",
     "rows_by_partition",
 ]

@@ -154,3 +154,7 @@ class ColumnsBuilder:
         )
         self._reset()
         return columns
+
+
+def release_spare_memory() -> None:
+    """Give the memory back that is kept for the next columns."""

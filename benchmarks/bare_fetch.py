@@ -1,0 +1,103 @@
+"""What a socket alone can fetch: no client, prebuilt requests, and the bytes of their answers into one buffer."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+from benchmarks.timed_work import Figures
+from pyclient.records import iter_batches
+
+MEBIBYTE = 1024 * 1024
+PARTITIONS = 6
+
+
+def fetch_bare(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
+    """Reads the topic from its beginning to its end, as every consumer does: a MiB of each partition in turn.
+
+    A MiB for a request is what it is quickest with. Where each of them begins is found before the clock runs.
+    """
+    bare = _Socket(servers)
+    requests = list(_all_of(bare, topic))
+
+    def run() -> Figures:
+        total = 0
+        while total < count * size:
+            for request in requests:
+                total += bare.answer(request)
+        return {"bytes": total}
+
+    return run
+
+
+def fetch_warm(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
+    """Reads the first MiB of each partition again and again: they stay in the CPU's cache, as no consumer's data do."""
+    bare = _Socket(servers)
+    requests = [_request(topic, number, 0) for number in range(PARTITIONS)]
+
+    def run() -> Figures:
+        total = 0
+        while total < count * size:
+            for request in requests:
+                total += bare.answer(request)
+        return {"bytes": total}
+
+    return run
+
+
+class _Socket:
+    """A connection and the buffer that its answers go to."""
+
+    def __init__(self, servers: str) -> None:
+        host, _, port = servers.rpartition(":")
+        self.buffer = memoryview(bytearray(4 * MEBIBYTE))
+        self._connection = socket.create_connection((host, int(port)))
+
+    def answer(self, request: bytes) -> int:
+        """Sends a request and receives its answer; says how large that is."""
+        connection, buffer = self._connection, self.buffer
+        connection.sendall(request)
+        have = 0
+        while have < 4:
+            have += connection.recv_into(buffer[have:])
+        needed = 4 + int.from_bytes(buffer[:4], "big")
+        while have < needed:
+            have += connection.recv_into(buffer[have:])
+        return needed
+
+
+def _all_of(bare: _Socket, topic: str) -> Iterator[bytes]:
+    """The requests that read the whole topic."""
+    offsets = dict.fromkeys(range(PARTITIONS), 0)
+    while offsets:
+        for partition, offset in list(offsets.items()):
+            request = _request(topic, partition, offset)
+            behind = _offset_behind(bare.buffer[: bare.answer(request)], topic)
+            if behind is None:
+                del offsets[partition]
+            else:
+                offsets[partition] = behind
+                yield request
+
+
+def _offset_behind(answer: memoryview, topic: str) -> int | None:
+    """Where to read on behind an answer of Fetch version 4 for one partition; None when it brought nothing."""
+    at = 4 + 4 + 4 + 4 + 2 + len(topic) + 4  # its length, correlation id, throttle time, one topic, one partition
+    _partition, error, _watermark, _stable, aborted, length = struct.unpack_from(">ihqqii", answer, at)
+    if error or aborted > 0:
+        raise RuntimeError(f"a fetch of {topic} was answered with error {error} and {aborted} aborted transactions")
+    at += struct.calcsize(">ihqqii")
+    behind = None
+    for _position, header in iter_batches(answer[at : at + length]):
+        behind = header.next_offset
+    return behind
+
+
+def _request(topic: str, partition: int, offset: int) -> bytes:
+    """Fetch version 4 of up to a MiB."""
+    name = topic.encode()
+    body = struct.pack(">hhih", 1, 4, 1, -1)
+    body += struct.pack(">iiiib", -1, 500, 1, 50 * MEBIBYTE, 0)
+    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiqi", 1, partition, offset, MEBIBYTE)
+    return struct.pack(">i", len(body)) + body
