@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Final, NamedTuple
 
 from pyclient.errors import SerializationError
@@ -39,13 +39,16 @@ class Given(NamedTuple):
 def opened(
     topic: str, values: Any, keys: Any = None, headers: Any = None, timestamps_ms: Any = None, partition: Any = None
 ) -> Given:
-    """The arguments of `send_many`, a table among them taken apart.
+    """The arguments of `send_many`, a table among them taken apart; an iterator is read to its end.
 
-    Raises `ValueError` for a table whose columns are not clear, `SerializationError` for one that cannot be read.
+    Raises `ValueError` for a table whose columns are not clear, `SerializationError` for one that cannot be read,
+    `TypeError` for an argument that is no column.
     """
     check_partition(partition)
+    keys = None if keys is None else _column("keys", keys)
+    headers = None if headers is None else _column("headers", headers)
     if not is_table(values):
-        return Given(values, keys, headers, timestamps_ms, partition)
+        return Given(_column("values", values), keys, headers, timestamps_ms, partition)
     arguments = {"keys": keys, "headers": headers, "timestamps_ms": timestamps_ms, "partition": partition}
     _check_names(topic, values.column_names, arguments)
     for name, argument in _TAKEN.items():
@@ -53,6 +56,18 @@ def opened(
             arguments[argument] = values.column(name)
     given = Given(values.column("value"), **arguments)
     return given if given.partition is None or isinstance(given.partition, int) else _by_partition(topic, given)
+
+
+def _column(name: str, given: Any) -> Any:
+    """Something with a length and one entry for each record."""
+    if isinstance(given, (list, tuple)) or is_arrow(given):
+        return given
+    if isinstance(given, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(given, Iterable):
+        raise TypeError(
+            f"{name}={given!r:.100} is not possible: send_many takes a list, another iterable or an Arrow array, with "
+            "one entry for each record; `send` takes a single one"
+        )
+    return given if isinstance(given, Sized) else list(given)
 
 
 def is_table(thing: Any) -> bool:

@@ -129,3 +129,34 @@ def test_a_wrong_row_without_a_key_is_refused_and_the_others_keep_their_order(ma
     assert sorted(outcome.failures) == list(range(0, 300, 10))
     for records in log().values():
         assert [record.value for record in records] == sorted(record.value for record in records)
+
+
+def test_columns_may_be_any_iterables(make, topic, log):
+    face = make()
+    outcome = face.send_many(
+        topic,
+        (b"%d" % number for number in range(5)),
+        keys=map(b"k%d".__mod__, range(5)),
+        headers=iter([[("a", b"1")]] * 5),
+        timestamps_ms=(1000 + number for number in range(5)),
+        partition=1,
+    )
+    face.result(outcome)
+    found = [(record.value, record.key, record.headers, record.timestamp_ms) for record in log()[1]]
+    assert found == [(b"%d" % n, b"k%d" % n, (("a", b"1"),), 1000 + n) for n in range(5)]
+
+
+@pytest.mark.parametrize("wrong", [5, b"one value", "text", {b"a": b"b"}])
+@pytest.mark.parametrize("name", ["values", "keys", "headers"])
+def test_an_argument_that_is_no_column_is_named(make, topic, log, name, wrong):
+    face = make()
+    arguments = {"values": [b"a"], name: wrong}
+    with pytest.raises(TypeError, match=f"{name}=.* is not possible"):
+        face.send_many(topic, **arguments)
+    face.flush()
+    assert not any(log().values())
+
+
+def test_values_must_be_given(make, topic):
+    with pytest.raises(TypeError, match="values=None is not possible"):
+        make().send_many(topic, None)
