@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +102,18 @@ def test_retention_of_many_logs_runs_in_steps_of_one_segment(bench: Any) -> None
     assert max(removed) == 1
     assert sum(removed) == logs * segments
     manager.close()
+
+
+def test_retention_leaves_a_log_alone_that_was_closed_between_two_steps(bench: Any) -> None:
+    bench.configure(retention_ms=1000)
+    log = bench.open()
+    for _ in range(3):
+        log.roll()
+        bench.append(log, b"old")
+    log = bench.reopen(log)
+    steps = log.retention_steps(bench.now + 100_000)
+    assert next(steps) == 0  # an index was read
+    log.close(clean=False)
+    shutil.rmtree(bench.directory)
+    assert sum(steps) == 0
+    assert not Path(bench.directory).exists()
