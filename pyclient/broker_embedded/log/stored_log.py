@@ -78,8 +78,8 @@ class StoredLog(LogState):
         for segment in list(self.segments):
             if segment.load():
                 yield 0
-        if self.closed:
-            return
+            if self.closed:
+                return
         facts = [self._facts(segment) for segment in self.segments]
         count = expired(
             facts, self.config, now_ms=now_ms, start_offset=self.start_offset, high_watermark=self.high_watermark
