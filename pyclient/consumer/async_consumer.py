@@ -25,7 +25,7 @@ from pyclient.consumer.arguments import (
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.face import ConsumerFace
+from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import calling
 from pyclient.consumer.rebalance import CommitNow, Step
@@ -283,8 +283,11 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes. After an exception auto-commit leaves out what the last poll returned: it may not be done."""
-        await self._close(30.0, after_error=error is not None)
+        """Closes; after an exception within 5 s, and auto-commit leaves out what the last poll returned."""
+        if error is None:
+            await self.close()
+        else:
+            await self._close(SECONDS_AFTER_ERROR, after_error=True)
 
     def __del__(self) -> None:
         core: ConsumerCore | None = getattr(self, "_core", None)

@@ -25,7 +25,7 @@ from pyclient.consumer.arguments import (
 from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.face import ConsumerFace
+from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import calling, refuse_coroutine
 from pyclient.consumer.rebalance import CommitNow, Step
@@ -332,11 +332,11 @@ class Consumer(ConsumerFace[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes. After an exception auto-commit leaves out what the last poll returned: it may not be done."""
+        """Closes; after an exception within 5 s, and auto-commit leaves out what the last poll returned."""
         if error is None:
             self.close()
         else:
-            self._close(30.0, lambda: self._core.positions(before_last_poll=True))
+            self._close(SECONDS_AFTER_ERROR, lambda: self._core.positions(before_last_poll=True))
 
     def __del__(self) -> None:
         thread: LoopThread | None = getattr(self, "_thread", None)

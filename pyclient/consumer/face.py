@@ -41,6 +41,9 @@ from pyclient.consumer.typevars import K, V
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, ForkError
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
+SECONDS_AFTER_ERROR: Final = 5.0
+"""How long the end of a `with` block may take after an exception, which nobody wants to wait long for."""
+
 _NOBODY: Final = object()
 
 

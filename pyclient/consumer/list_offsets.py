@@ -129,9 +129,8 @@ class OffsetFinder:
             f"{self._cluster.name_of(leader)} has not answered ListOffsets of {_names(mine)}"
             for leader, mine in search.asking.items()
         ]
-        if search.last is not None:
-            facts.append(f"the last failure was: {search.last}")
-        facts.append(self._cluster.describe_failures())
+        failures, last = self._cluster.describe_failures(), str(search.last or "")
+        facts += [failures] if last in failures else [f"the last failure was: {last}", failures]
         why = "; ".join(filter(None, facts))
         return KafkaTimeout(f"offsets of {_names(search.left)}: not found within {timeout:g} s: {why}")
 

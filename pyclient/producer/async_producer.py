@@ -23,6 +23,7 @@ from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import DeliveryFuture
+from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
@@ -130,6 +131,8 @@ class AsyncProducer(RecordAppender):
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
+        if partition is not None and type(partition) is not int:
+            partition = check_partition(partition)
         try:
             accepted: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
             if accepted is None:
@@ -168,7 +171,7 @@ class AsyncProducer(RecordAppender):
     ) -> DeliveryFuture:
         core = await self._started()
         check_topic(topic)
-        check_partition(partition)
+        partition = check_partition(partition)
         if core.loop.scheduled:
             await asyncio.sleep(0)  # full batches wait for a turn of the loop; records that never wait would keep it
 
@@ -304,8 +307,9 @@ class AsyncProducer(RecordAppender):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Closes; after an exception within 10 s, and records that are not delivered then fail and are logged."""
         try:
-            await self.close()
+            await self.close(None if error is None else EXIT_SECONDS)
         except DeliveryFailed as failed:
             if error is None:
                 raise

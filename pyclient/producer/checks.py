@@ -30,10 +30,12 @@ def check_topic(topic: Any) -> None:
         )
 
 
-def check_partition(partition: Any) -> None:
-    """`ValueError` for what cannot be a partition's number."""
-    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
+def check_partition(partition: Any) -> int | None:
+    """The partition as an int, None for none; `ValueError` for what cannot be a partition's number."""
+    number = whole_number(partition)
+    if partition is not None and (number is None or number < 0):
         raise ValueError(f"a partition is a number from 0, not {partition!r}")
+    return number
 
 
 def whole_number(number: Any) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -12,6 +12,7 @@ from pyclient.errors import SerializationError
 from pyclient.producer.checks import check_timestamp
 from pyclient.producer.columns import BinaryColumns, HeaderCells, ListColumns, Times
 from pyclient.producer.core import ProducerCore
+from pyclient.producer.interceptors import as_pairs
 from pyclient.producer.tables import Given, is_arrow
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def _plain(column: Any) -> Any:
 
 
 def pairs(headers: Any) -> Any:
-    """Headers as (name, value) pairs, from a mapping too."""
+    """Headers as (name, value) pairs, from a mapping or an iterator too, which can be gone through once only."""
     if type(headers) in (tuple, list):  # asking whether it is a mapping takes longer than to send the record
         return headers
-    return tuple(headers.items()) if isinstance(headers, Mapping) else headers
+    return None if headers is None else as_pairs(headers)

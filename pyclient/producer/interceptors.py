@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from pyclient.errors import SerializationError
 from pyclient.producer.delivery import Delivery, DeliveryFuture
 from pyclient.types import RecordMetadata
 
@@ -134,7 +135,10 @@ def _checked(returned: Any, record: ProducerRecord) -> ProducerRecord:
 
 
 def as_pairs(headers: Any) -> Pairs:
-    """Headers as a tuple of pairs, from a mapping too."""
+    """Headers as a tuple of pairs, from a mapping too; `SerializationError` for what is neither."""
     if headers is None:
         return ()
-    return tuple(headers.items() if hasattr(headers, "items") else headers)
+    try:
+        return tuple(headers.items() if hasattr(headers, "items") else headers)
+    except TypeError as error:
+        raise SerializationError(f"headers are a mapping or (name, value) pairs, not {headers!r}") from error

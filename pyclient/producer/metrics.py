@@ -23,6 +23,7 @@ class ProducerMetrics:
         self.batches_split = 0
         self.requests = 0
         self._latency = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+        self._longest = 0.0
         self._delivered = Rate()
 
     def delivered(self, records: int, size: int, latency: float, now: float) -> None:
@@ -31,6 +32,7 @@ class ProducerMetrics:
         self.bytes_delivered += size
         self.batches_delivered += 1
         self._latency[bisect_left(LATENCY_BOUNDS_MS, latency * 1000)] += 1
+        self._longest = max(self._longest, latency)
         self._delivered.add(now, records, size)
 
     def snapshot(self, now: float) -> dict[str, Any]:
@@ -52,15 +54,19 @@ class ProducerMetrics:
             "latency_ms": {
                 "p50": self._percentile(0.5),
                 "p99": self._percentile(0.99),
-                "buckets": dict(zip([*LATENCY_BOUNDS_MS, float("inf")], self._latency, strict=True)),
+                "max": self._longest * 1000,
+                "buckets": dict(zip([*map(str, LATENCY_BOUNDS_MS), "inf"], self._latency, strict=True)),
             },
         }
 
     def _percentile(self, share: float) -> float:
-        """The upper bound of the bucket in which that share of the batches is reached; 0 without any."""
+        """The upper bound of the bucket in which that share of the batches is reached; 0 without any.
+
+        The last bucket has none: of what is there, the longest is told.
+        """
         wanted, seen = share * self.batches_delivered, 0
-        for bound, count in zip([*LATENCY_BOUNDS_MS, float("inf")], self._latency, strict=True):
+        for bound, count in zip(LATENCY_BOUNDS_MS, self._latency, strict=False):
             seen += count
             if seen and seen >= wanted:
                 return float(bound)
-        return 0.0
+        return self._longest * 1000

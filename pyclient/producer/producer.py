@@ -19,7 +19,7 @@ from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, che
 from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.delivery import DeliveryFuture
-from pyclient.producer.engine import Engine
+from pyclient.producer.engine import EXIT_SECONDS, Engine
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
@@ -80,6 +80,8 @@ class Producer(RecordSender[DeliveryFuture]):
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
+        if partition is not None and type(partition) is not int:
+            partition = check_partition(partition)
         try:
             future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
             if future is None:
@@ -117,7 +119,7 @@ class Producer(RecordSender[DeliveryFuture]):
         """What may wait: a new topic, a new batch, memory."""
         self._check_process()
         check_topic(topic)
-        check_partition(partition)
+        partition = check_partition(partition)
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
             return self._core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
@@ -242,8 +244,9 @@ class Producer(RecordSender[DeliveryFuture]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Closes; after an exception within 10 s, and records that are not delivered then fail and are logged."""
         try:
-            self.close()
+            self.close(None if error is None else EXIT_SECONDS)
         except DeliveryFailed as failed:
             if error is None:
                 raise
@@ -268,7 +271,8 @@ class Producer(RecordSender[DeliveryFuture]):
 
         Records, bytes (before compression) and batches delivered, records failed, batches retried and split, requests;
         `records_per_second` and `bytes_per_second` over the last 30 s; `latency_ms` from `send` to the confirmation of
-        a batch's first record, as `p50`, `p99` and a histogram by upper bounds; and how full the buffer is.
+        a batch's first record, as `p50`, `p99`, `max` and a histogram (`buckets`, upper bound as a string -> batches);
+        and how full the buffer is. All of it goes through `json.dumps`.
         """
         self._check_process()
         return self._core.metrics()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_faces import Faces
+from consumer_faces import Faces, read
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -50,8 +50,8 @@ def test_a_leader_that_does_not_answer_costs_the_timeout_and_is_named(
     consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, request_timeout_ms=PATIENT)
     CALLS[name](consumer, wanted, 20)  # connected, and the topic is known
     with frozen.faults.hold("ListOffsets", times=None) as held:
-        with pytest.raises(errors.KafkaTimeout, match=rf"(?s){topic}-0, {topic}-1.*within 0\.3 s") as caught:
-            CALLS[name](consumer, wanted, 0.3)
+        with pytest.raises(errors.KafkaTimeout, match=rf"(?s){topic}-0, {topic}-1.*within 0\.6 s") as caught:
+            CALLS[name](consumer, wanted, 0.6)
         assert held.hits() == 1
     assert f"node 1 ({frozen.bootstrap_servers}) has not answered ListOffsets of {topic}-0" in str(caught.value)
     assert len(CALLS[name](consumer, wanted, 20)) == 2  # nothing is broken by it
@@ -85,3 +85,23 @@ def test_closing_beside_a_leader_that_does_not_answer_takes_no_longer_than_asked
         with pytest.raises(errors.KafkaTimeout):
             consumer.end_offsets([(topic, 0)], timeout=0.1)
         consumer.close(timeout=0.3)
+
+
+def test_after_an_exception_a_with_block_does_not_wait_long_for_a_coordinator_that_is_silent(
+    consumers: Faces, frozen: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("consumer", "async_consumer"):
+        monkeypatch.setattr(f"pyclient.consumer.{module}.SECONDS_AFTER_ERROR", 0.2)
+    consumer = consumers(
+        topic,
+        bootstrap_servers=frozen.bootstrap_servers,
+        group_id=f"g-{topic}",
+        request_timeout_ms=PATIENT,
+        default_api_timeout_ms=PATIENT,
+    )
+    assert len(read(consumer, 1)) == 1
+    consumer.poll(0)  # what the poll before returned is done with, so there is something to commit
+    frozen.faults.hold(["OffsetCommit", "LeaveGroup"], times=None)
+    with pytest.raises(KeyError, match="mine"), consumer:
+        raise KeyError("mine")
+    assert consumer.raw.closed

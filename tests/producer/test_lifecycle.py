@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -14,7 +15,7 @@ import warnings
 
 import pytest
 
-from pyclient import Producer, errors
+from pyclient import AsyncProducer, Producer, errors
 from tests.producer.network import HOLD, PASS, PRODUCE
 
 
@@ -219,7 +220,7 @@ def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_say
 
 INTERRUPTED = """
 import os, signal, sys, threading, time
-from pyclient import Producer, errors
+from pyclient import AsyncProducer, Producer, errors
 
 def interrupt(seconds=0.3):
     threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -402,3 +403,26 @@ def test_signal_handlers_are_left_alone(cluster):
     before = signal.getsignal(signal.SIGINT)
     Producer(cluster.bootstrap_servers).close()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_after_an_exception_a_with_block_does_not_wait_long_for_a_broker_that_is_silent(
+    cluster, topic, network, monkeypatch, caplog
+):
+    monkeypatch.setattr("pyclient.producer.producer.EXIT_SECONDS", 0.2)
+    monkeypatch.setattr("pyclient.producer.async_producer.EXIT_SECONDS", 0.2)
+    options = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
+    futures = []
+
+    async def with_async():
+        async with AsyncProducer(cluster.bootstrap_servers, **options) as producer:
+            futures.append(await producer.send(topic, b"x"))
+            raise KeyError("mine")
+
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    with pytest.raises(KeyError, match="mine"), Producer(cluster.bootstrap_servers, **options) as producer:
+        futures.append(producer.send(topic, b"x"))
+        raise KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        asyncio.run(with_async())
+    assert len([message for message in caplog.messages if "while KeyError('mine') was raised: 1 record" in message]) == 2
+    assert all(isinstance(future.exception(0), errors.ClosedError) for future in futures)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pyclient.producer.metrics import ProducerMetrics
 
 
@@ -15,7 +17,7 @@ def test_counts_rates_and_latencies_are_plain_numbers():
     assert (found["records_per_batch"], found["bytes_per_batch"]) == (10.0, 1000.0)
     assert (found["records_per_second"], found["bytes_per_second"]) == (1000 / 30, 100_000 / 30)
     assert (found["latency_ms"]["p50"], found["latency_ms"]["p99"]) == (5.0, 500.0)
-    assert found["latency_ms"]["buckets"][5] == 90 and sum(found["latency_ms"]["buckets"].values()) == 100
+    assert found["latency_ms"]["buckets"]["5"] == 90 and sum(found["latency_ms"]["buckets"].values()) == 100
     assert metrics.snapshot(200.0)["records_per_second"] == 0 and metrics.snapshot(200.0)["records_delivered"] == 1000
 
 
@@ -36,3 +38,13 @@ def test_what_a_producer_counted_can_be_read_after_its_close(make, topic):
     assert face.metrics()["records_delivered"] == 1 and face.health()["state"] == "closed"
     face.close()
     assert face.metrics()["batches_unconfirmed"] == 0 and face.health()["state"] == "closed"
+
+
+def test_numbers_are_json_whatever_was_counted():
+    metrics = ProducerMetrics()
+    for latency in (0.001, 100.0):
+        metrics.delivered(1, 10, latency, 1.0)
+        text = json.dumps(metrics.snapshot(1.0), allow_nan=False, sort_keys=True)
+        assert json.loads(text) == metrics.snapshot(1.0)
+    found = metrics.snapshot(1.0)["latency_ms"]
+    assert (found["p50"], found["p99"], found["max"], found["buckets"]["inf"]) == (1.0, 100_000.0, 100_000.0, 1)

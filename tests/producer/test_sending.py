@@ -370,3 +370,27 @@ def test_a_closed_producer_says_so_at_once(make, topic):
         with pytest.raises(errors.ClosedError, match="producer is closed"):
             use()
     face.close()
+
+
+@pytest.mark.parametrize("linger_ms", [0, 20])
+def test_headers_may_be_any_iterable_and_none_is_lost_when_a_batch_begins(make, topic, log, linger_ms):
+    face = make(batch_size=200, linger_ms=linger_ms)
+    for _ in range(50):
+        face.send(topic, b"x", headers=((name, b"1") for name in ("a", "b")), partition=0)
+    face.flush()
+    assert [record.headers for record in log()[0]] == [(("a", b"1"), ("b", b"1"))] * 50
+    with pytest.raises(errors.SerializationError, match=r"headers are a mapping or \(name, value\) pairs, not 5"):
+        face.send(topic, b"x", headers=5)
+
+
+def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
+    class Number:
+        def __index__(self):
+            return 2
+
+    face = make()
+    for _ in range(2):  # in a new batch, and in one that is open
+        assert face.result(face.send(topic, b"x", partition=Number())).partition == 2
+    for wrong in ("0", 1.0, -1, True):
+        with pytest.raises(ValueError, match="a partition is a number from 0"):
+            face.send(topic, b"x", partition=wrong)
