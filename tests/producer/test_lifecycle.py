@@ -220,7 +220,7 @@ def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_say
 
 INTERRUPTED = """
 import os, signal, sys, threading, time
-from pyclient import AsyncProducer, Producer, errors
+from pyclient import Producer, errors
 
 def interrupt(seconds=0.3):
     threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -424,5 +424,5 @@ def test_after_an_exception_a_with_block_does_not_wait_long_for_a_broker_that_is
         raise KeyError("mine")
     with pytest.raises(KeyError, match="mine"):
         asyncio.run(with_async())
-    assert len([message for message in caplog.messages if "while KeyError('mine') was raised: 1 record" in message]) == 2
+    assert sum("while KeyError('mine') was raised: 1 record" in message for message in caplog.messages) == 2
     assert all(isinstance(future.exception(0), errors.ClosedError) for future in futures)
