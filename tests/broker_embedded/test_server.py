@@ -133,7 +133,7 @@ def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing_behind(
     waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=300), 11)
     waiting.close()
     assert client.call(fetch_request(topic, {0: 0}, max_wait_ms=400), 11).error_code == 0
-    assert len(broker._runner.node.purgatory) == 0
+    wait_until(client, lambda: len(broker._runner.node.purgatory) == 0)
 
 
 def test_clients_that_go_while_their_fetches_wait_for_ever_are_noticed(
