@@ -40,13 +40,14 @@ class AnswerCache:
         """The whole answer to a request, if that was asked before and is still true."""
         if len(frame) < _HEADER or frame[0] or frame[1] != METADATA:
             return None
-        body = self._answers.get(question_in(frame))
+        data = frame.tobytes()  # slices of bytes are quicker than those of a view
+        body = self._answers.get(_question(data))
         if body is None:
             return None
         if self._version != self._image.version:
             self._clear()
             return None
-        return _RESPONSE.pack(len(body) + 4, frame[4:8].tobytes()) + body
+        return _RESPONSE.pack(len(body) + 4, data[4:8]) + body
 
     def keep(self, frame: memoryview, response: Response, parts: list[Part]) -> None:
         """Remember an answer. One with an error is not kept: the same request may make the topic the next time."""
@@ -71,6 +72,9 @@ class AnswerCache:
 
 def question_in(frame: memoryview) -> bytes:
     """A request without its correlation id and client id: the version, and what is behind them."""
-    data = frame.tobytes()  # slices of bytes are quicker than those of a view
+    return _question(frame.tobytes())
+
+
+def _question(data: bytes) -> bytes:
     length = data[8] << 8 | data[9]
     return data[2:4] + data[_HEADER + (0 if length == _NO_CLIENT_ID else length) :]

@@ -176,7 +176,7 @@ class FrameStream:
         self.pending += size
         if not self._corked and not self._writing:
             self._flush()
-        elif self._pause_above is not None:
+        elif self._pause_above is not None and self.pending > self._pause_above:
             self._update_reading()
 
     def _send_at_once(self, message: bytes) -> int:
@@ -215,7 +215,7 @@ class FrameStream:
                 self._loop.remove_writer(self._fd)
         if self._drains:
             self._wake_drains()
-        if self._pause_above is not None:
+        if self._pause_above is not None and (not self._reading or self.pending > self._pause_above):
             self._update_reading()
 
     def _write_out(self) -> bool:
@@ -365,7 +365,8 @@ class FrameStream:
             if self.on_end is not None and self._has_ended():
                 self.on_end()
             return
-        self._hand_out_backlog()
+        if self._frames.paused:
+            self._hand_out_backlog()
         for _ in range(_FAIR_READS):
             if self._frames.paused or not self._receive():  # closed is paused, too
                 return
@@ -394,7 +395,9 @@ class FrameStream:
             return False
         self._handing_out(self._frames.received, count)
         if _LOW_WATER is not None:
-            self._wait_for(self._frames.missing)
+            missing = self._frames.missing
+            if missing or self._waits_for != 1:
+                self._wait_for(missing)
         return count == len(space)
 
     def _wait_for(self, missing: int) -> None:

@@ -1,4 +1,4 @@
-"""Quotas of bytes, of time and of mutations: how they are counted, and what a client above its quota is told and made to wait."""
+"""Quotas of bytes, of time and of mutations: how they are counted, and what a client above one is told."""
 
 from __future__ import annotations
 
