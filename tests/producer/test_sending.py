@@ -149,7 +149,7 @@ def test_a_serializer_that_gives_no_bytes_is_named(make, topic, option):
 
 
 def test_keys_may_be_ignored(make, topic, log):
-    face = make(partitioner_ignore_keys=True, linger_ms=50)
+    face = make(partitioner_ignore_keys=True, linger_ms=50, batch_size=1000)  # a hundred batches, each anywhere
     for _ in range(50):
         face.send(topic, b"", key=b"always the same")
     face.flush()

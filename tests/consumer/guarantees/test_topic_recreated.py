@@ -31,7 +31,9 @@ def test_a_group_reads_a_new_topic_of_the_same_name_from_its_beginning(
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
     produce(topic, *[b"old %d" % n for n in range(5)])
-    consumer = consumers(topic, group_id=group, metadata_max_age_ms=50, auto_commit_interval_ms=50)
+    consumer = consumers(
+        topic, group_id=group, allow_auto_create_topics=False, metadata_max_age_ms=50, auto_commit_interval_ms=50
+    )
     assert len(read(consumer, 5)) == 5
     consumer.commit()
     make_anew(admin, topic)
@@ -47,7 +49,9 @@ def test_an_offset_of_the_old_topic_is_never_committed_for_the_new_one(
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
     produce(topic, *[b"old %d" % n for n in range(5)])
-    consumer = consumers(topic, group_id=group, enable_auto_commit=False, client_id="unaware")
+    consumer = consumers(
+        topic, group_id=group, enable_auto_commit=False, allow_auto_create_topics=False, client_id="unaware"
+    )
     assert len(read(consumer, 5)) == 5
     with cluster.faults.delay("Metadata", 0.3, client="unaware", times=None):  # so that it does not hear of it in time
         make_anew(admin, topic)
