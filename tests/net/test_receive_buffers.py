@@ -1,5 +1,20 @@
+import random
+
+import pytest
+
 from pyclient.net.frames import FrameAssembler
 from pyclient.net.receive_buffers import ReceiveBuffers
+
+
+def feed(assembler, data, most=1 << 30):
+    """Puts `data` where the assembler wants it, as a socket would, up to `most` bytes at once; what a pause leaves."""
+    while data and not assembler.paused:
+        space = assembler.space()
+        count = min(len(space), len(data), most)
+        space[:count] = data[:count]
+        assembler.received(count)
+        data = data[count:]
+    return data
 
 
 def framed(size):
@@ -76,3 +91,51 @@ def test_frames_that_are_kept_never_share_memory():
             assembler.received(count)
             data = data[count:]
     assert [bytes(frame) == bytes([number]) * 300_000 for number, frame in enumerate(kept)] == [True] * 6
+
+
+def test_frames_of_half_a_buffer_and_less_are_received_into_memory_that_was_used_before():
+    places = []
+    assembler = FrameAssembler(1_000_000, lambda frame: places.append(id(frame.obj)))
+    for size in (140_000, 131_090, 131_020, 90_000, 131_050):
+        feed(assembler, framed(size))
+    assert len(set(places)) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_of_all_sizes_come_out_as_they_went_in(seed):
+    chance = random.Random(seed)
+    sizes = [chance.choice((0, 3, 5_000, 70_000, 131_000, 131_077, 255_000, 262_140, 300_000)) for _ in range(30)]
+    frames = [chance.randbytes(size) for size in sizes]
+    got, kept = [], []
+
+    def take(frame):
+        got.append(bytes(frame))
+        if chance.random() < 0.3:
+            kept.append((len(got) - 1, frame))
+        assembler.paused = chance.random() < 0.3
+
+    assembler = FrameAssembler(1_000_000, take)
+    data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    while data or assembler.paused:
+        piece = chance.choice((1_000, 60_000, 140_000, 600_000))
+        data = feed(assembler, data[:piece], chance.choice((700, 50_000, 1 << 30))) + data[piece:]
+        if assembler.paused:
+            assembler.resume()
+    assert got == frames
+    assert all(bytes(frame) == frames[number] for number, frame in kept)
+
+
+def test_many_small_frames_behind_a_large_one_survive_a_pause_after_each():
+    got = []
+
+    def take(frame):
+        got.append(bytes(frame))
+        assembler.paused = True
+
+    assembler = FrameAssembler(1_000_000, take)
+    small = [b"%05d" % number for number in range(30_000)]
+    data = framed(250_000) + b"".join(len(frame).to_bytes(4, "big") + frame for frame in small)
+    while data or assembler.paused:
+        data = feed(assembler, data)
+        assembler.resume()
+    assert got[1:] == small
