@@ -1,6 +1,7 @@
-"""UpdateFeatures v0-2: raise the level of features, all of those that are named or none.
+"""UpdateFeatures v0-2: change the level of features, all of those that are named or none.
 
-v0-1 answer each feature where all went well. Not done: downgrades, which are refused.
+v0-1 answer each feature where all went well. Not done: downgrades of
+metadata.version, which are refused.
 """
 
 from __future__ import annotations
