@@ -115,15 +115,20 @@ class RecordAccumulator:
         batch = ProducerBatch(
             queue, delivery, buffer, position=queue.records, created=now, deadline=now + self._delivery_timeout
         )
-        if not queue.records:
-            queue.topic.unused -= 1
-        queue.topic.last_used = now
-        queue.begin(batch)
-        self.incomplete[batch] = None
-        if self._linger == 0 or self.pool.waiting:
-            self.make_ready(batch)
-        else:
-            self._lingering.append(batch)
+        pool = self.pool
+        pool.unowned, self.incomplete[batch] = None, None
+        try:
+            if not queue.records:
+                queue.topic.unused -= 1
+            queue.topic.last_used = now
+            queue.begin(batch)
+            if self._linger == 0 or pool.waiting:
+                self.make_ready(batch)
+            else:
+                self._lingering.append(batch)
+        except BaseException:  # Ctrl-C
+            self.drop_if_empty(batch)
+            raise
         return batch
 
     def close_open(self, queue: PartitionQueue) -> None:
@@ -238,7 +243,9 @@ class RecordAccumulator:
         if batch.queue.open is batch:
             self.close_open(batch.queue)  # first, as they need no lock for it
         if not batch.count:
-            self.remove(batch)
+            batch.closed = True
+            if batch in batch.queue.waiting:
+                self.remove(batch)
             self.release(batch)
 
     def release(self, batch: ProducerBatch, *, patient: bool = False) -> None:

@@ -39,6 +39,8 @@ class BufferPool:
         self._pace_at = 0  # what has to be handed out until the next look
         self._handed_out = 0
         self._behind: list[Callable[[], object]] = []
+        self.unowned: bytearray | None = None
+        """What was handed out last, until its batch is listed: should Ctrl-C come in between, it is `take_back`'s."""
 
     def __repr__(self) -> str:
         used = self.total - self.available
@@ -67,8 +69,8 @@ class BufferPool:
     def abandon(self, waiter: Waiter) -> None:
         """The waiter waits no more; a buffer that it was granted and has not taken goes back."""
         if waiter.buffer is not None:
-            buffer, waiter.buffer = waiter.buffer, None
-            self.release(buffer)
+            self.unowned, waiter.buffer = waiter.buffer, None
+            self.take_back()
         elif self._waiters:
             try:
                 self._waiters.remove(waiter)
@@ -95,6 +97,8 @@ class BufferPool:
         for every single buffer costs a fifth of the CPU time of `send_many`.)
         """
         size = len(buffer)
+        if buffer is self.unowned:
+            self.unowned = None
         self.available += size
         if size == self.pooled_size:
             self._free.append(buffer)
@@ -120,17 +124,27 @@ class BufferPool:
         while self._waiters and self.available >= self._charged(self._waiters[0].size):
             waiter = self._waiters.popleft()
             waiter.buffer = self._allocate(waiter.size)
+            self.unowned = None
             waiter.wake()
+
+    def take_back(self) -> None:
+        """After an interrupt: what was handed out and reached no batch goes back."""
+        if self.unowned is not None:
+            self.release(self.unowned)
 
     def _charged(self, size: int) -> int:
         return max(size, self.pooled_size)
 
     def _allocate(self, size: int) -> bytearray:
         charged = self._charged(size)
-        self.available -= charged
-        self._handed_out += charged
         if charged == self.pooled_size and self._free:
-            return self._free.pop()
-        if len(self._free) * self.pooled_size > self.available:
-            del self._free[: -(-(len(self._free) * self.pooled_size - self.available) // self.pooled_size)]
-        return bytearray(charged)
+            buffer = self._free.pop()
+        else:
+            left = self.available - charged
+            if len(self._free) * self.pooled_size > left:
+                del self._free[: -(-(len(self._free) * self.pooled_size - left) // self.pooled_size)]
+            buffer = bytearray(charged)
+        self._handed_out += charged
+        self.available -= charged  # from here on nothing is called, so no signal's handler runs before it is noted:
+        self.unowned = buffer
+        return buffer

@@ -119,11 +119,11 @@ class BulkAppend:
                 self._sender_waits = True
             else:
                 core.wake_for(queue)
-        except WRONG_ROW as error:
+        except BaseException as error:
+            core.cut_short(queue, error)
+            if not isinstance(error, WRONG_ROW):
+                raise
             self._refuse(lane, error)
-            batch = queue.open
-            if batch is not None and not batch.count:
-                accumulator.drop_if_empty(batch)
         return True
 
     def _queue(self, lane: Lane) -> PartitionQueue:

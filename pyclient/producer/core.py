@@ -108,10 +108,14 @@ class ProducerCore:
             size = self.accumulator.batch_size
             if queue.open is not None or HEADER_SIZE + record_size_bound(key, value, headers) > size:
                 return None
-            buffer = self.accumulator.pool.try_acquire(size)
-            if buffer is None:
-                return None
-            return self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+            try:
+                buffer = self.accumulator.pool.try_acquire(size)
+                if buffer is None:
+                    return None
+                return self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+            except BaseException as error:
+                self.cut_short(queue, error)
+                raise
 
     def append(
         self,
@@ -135,17 +139,21 @@ class ProducerCore:
             if queues is None or (partition is not None and partition >= queues.count):
                 return None
             queue = choose_queue(queues, key, partition)
-            future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
-            while future is None:
-                size = self.room_for(queue, record_size_bound(key, value, headers))
-                self.accumulator.close_open(queue)
-                queue = choose_queue(queues, key, partition)  # the sticky partition may have changed with that
-                future = queue.append(timestamp_ms, key, value, headers)
-                if future is None:
-                    buffer = self.take_buffer(size, waiter)
-                    if buffer is None:
-                        return self.wait_for_buffer(size, waiter)
-                    future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+            try:
+                future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
+                while future is None:
+                    size = self.room_for(queue, record_size_bound(key, value, headers))
+                    self.accumulator.close_open(queue)
+                    queue = choose_queue(queues, key, partition)  # the sticky partition may have changed with that
+                    future = queue.append(timestamp_ms, key, value, headers)
+                    if future is None:
+                        buffer = self.take_buffer(size, waiter)
+                        if buffer is None:
+                            return self.wait_for_buffer(size, waiter)
+                        future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+            except BaseException as error:
+                self.cut_short(queue, error)
+                raise
         return future
 
     def room_for(self, queue: PartitionQueue, bound: int) -> int:
@@ -163,7 +171,8 @@ class ProducerCore:
     def take_buffer(self, size: int, waiter: Waiter) -> bytearray | None:
         """The buffer the waiter was granted, or one that is free; the caller holds the lock."""
         if waiter.buffer is not None and len(waiter.buffer) >= size:
-            buffer, waiter.buffer = waiter.buffer, None
+            buffer = self.accumulator.pool.unowned = waiter.buffer
+            waiter.buffer = None
             return buffer
         self.accumulator.pool.abandon(waiter)
         return self.accumulator.pool.try_acquire(size)
@@ -173,6 +182,19 @@ class ProducerCore:
         if waiter.size:
             with self.lock:
                 self.accumulator.pool.abandon(waiter)
+
+    def cut_short(self, queue: PartitionQueue, error: BaseException) -> None:
+        """An error, perhaps Ctrl-C, came while the caller, who holds the lock, began or ended a batch.
+
+        Memory that reached no batch goes back, a batch that no record reached is given up, one half closed is closed.
+        """
+        accumulator, batch = self.accumulator, queue.open
+        accumulator.pool.take_back()
+        if batch is not None and (not batch.count or not isinstance(error, Exception)):
+            accumulator.close_open(queue)
+            accumulator.drop_if_empty(batch)
+        if queue.head_is_ready:
+            accumulator.mark_ready(queue)
 
     def wait_for_buffer(self, size: int, waiter: Waiter) -> Waiter:
         """Queues for memory, and sends what lingers; the caller holds the lock."""
@@ -192,12 +214,8 @@ class ProducerCore:
         self, queue: PartitionQueue, buffer: bytearray, timestamp_ms: int, key: Any, value: Any, headers: Any
     ) -> DeliveryFuture | None:
         """None if others, who need no lock to append, have filled the new batch before this record came in."""
-        batch = self.accumulator.open_batch(queue, buffer, self.clock.monotonic())
-        try:
-            future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
-        except BaseException:
-            self.accumulator.drop_if_empty(batch)
-            raise
+        self.accumulator.open_batch(queue, buffer, self.clock.monotonic())
+        future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
         if self.accumulator.alone:
             self.accumulator.close_open(queue)
         self.wake_for(queue)

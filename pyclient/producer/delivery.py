@@ -93,8 +93,9 @@ class Delivery(BatchOutcome):
         self._waiters: list[_Waiter] | None = None
 
     def __del__(self) -> None:
-        if self.failure is not None:
-            self.failure.bury()
+        failure = getattr(self, "failure", None)  # an interrupt may have come before it was made
+        if failure is not None:
+            failure.bury()
 
     def __repr__(self) -> str:
         return f"<Delivery {self.topic}-{self.partition} {self.state.name}>"

@@ -61,8 +61,8 @@ class PartitionQueue:
 
     def begin(self, batch: ProducerBatch) -> None:
         """Opens a batch behind all others."""
-        self.open = batch
         self.waiting.append(batch)
+        self.open = batch
         self.append = batch.builder.append
         self.topic.lanes.open(self.partition, batch.builder)
 
@@ -72,11 +72,12 @@ class PartitionQueue:
         if batch is None:
             return None
         batch.builder.close()
+        count = batch.count  # the last call before the queue is another: Ctrl-C comes before all of this, or after it
         batch.closed = True
         self.append = refuse
-        self.topic.lanes.close(self.partition)
         self.open = None
-        self.records += batch.count
+        self.records += count
+        self.topic.lanes.close(self.partition)
         return batch
 
     def begin_anew(self) -> None:

@@ -1,0 +1,83 @@
+"""Ctrl-C at each moment at which Python lets a signal's handler run leaves memory and batches as they should be.
+
+That is at the start of a function and after each call of a compiled one: what a profile function is told of, which
+may raise in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pyclient import Producer
+
+BATCH = 500
+PLACES = ("core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py")
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` at the moment of this number, among those inside the accumulator and around it."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.raised = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event not in ("call", "c_return") or not code.co_filename.endswith(PLACES) or code.co_name == "__del__":
+            return
+        if self.left:
+            self.left -= 1
+            return
+        self.raised = True
+        raise KeyboardInterrupt
+
+
+def interrupted(number: int, work: Callable[[], object]) -> bool:
+    """Does the work with an interrupt at its moment `number`; False if it has not so many."""
+    interrupt = Interrupt(number)
+    sys.setprofile(interrupt)
+    try:
+        work()
+    except KeyboardInterrupt:
+        assert interrupt.raised
+    finally:
+        sys.setprofile(None)
+    return interrupt.raised
+
+
+WORKS: dict[str, Callable[[Producer, str], object]] = {
+    "a new batch": lambda producer, topic: producer.send(topic, b"x", partition=0),
+    "a record larger than a batch": lambda producer, topic: producer.send(topic, bytes(3 * BATCH), partition=0),
+    "many": lambda producer, topic: producer.send_many(topic, [bytes(200)] * 5, partition=0),
+}
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+@pytest.mark.parametrize("work", WORKS.values(), ids=WORKS.keys())
+def test_an_interrupt_at_any_moment_loses_no_memory_and_blocks_no_flush(
+    cluster: Any, topic: str, work: Callable[[Producer, str], object], linger_ms: int
+) -> None:
+    with Producer(
+        cluster.bootstrap_servers,
+        linger_ms=linger_ms,
+        batch_size=BATCH,
+        buffer_memory=20 * BATCH,
+        max_request_size=8_000,
+    ) as producer:
+        producer.send(topic, b"first", partition=0)
+        producer.flush(60)
+        for number in count():
+            if not interrupted(number, lambda: work(producer, topic)):
+                break
+            producer.flush(60)
+            health = producer.health()
+            assert (health["buffer_bytes_used"], health["batches_unconfirmed"]) == (0, 0), f"moment {number}"
+            producer.send(topic, b"it goes on", partition=0)
+            producer.flush(60)
+        assert number > 20
