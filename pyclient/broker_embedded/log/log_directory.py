@@ -62,6 +62,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: dict[TopicPartition, str] = {}  # and their directories
         self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
+        self._forgotten: set[TopicPartition] = set()  # the files may still have offsets of these, which are gone
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
         self.side = SideThread()
         self._flusher = Flusher(self.side)
@@ -139,7 +140,23 @@ class LogDirectory:
         directory = self._unopened.get(at)
         if directory is not None and stored_topic_id(self._fs, directory) not in (topic_id, None):
             self._doom(at, self._unopened.pop(at))
+        if at not in self._unopened:
+            self._begin_anew(at)
         return self._open_log(at, topic_id, config)
+
+    def _begin_anew(self, at: TopicPartition) -> None:
+        """A new log has no part in what checkpoints say of an older one of its name, also if this node dies soon."""
+        self._forget(at)
+        if at in self._forgotten:
+            self.side.settle()  # it may be at the same files
+            for name in checkpoints.OF_PARTITIONS:
+                run_here(self._write_checkpoint(name))
+            self._forgotten.clear()
+
+    def _forget(self, at: TopicPartition) -> None:
+        for name in checkpoints.OF_PARTITIONS:
+            if self._checkpoint(name).pop(at, None) is not None:
+                self._forgotten.add(at)
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log, opened and recovered if need be; None if there is none. Raises `KafkaStorageError`."""
@@ -181,8 +198,7 @@ class LogDirectory:
             if opened is not None:
                 opened.close(clean=False)
             self._unopened.pop(at, None)
-            for offsets in self._offsets.values():
-                offsets.pop(at, None)
+            self._forget(at)
             self._doom(at, self._path(str(at)))
         self.remove_doomed(self._clock.time_ms())
 

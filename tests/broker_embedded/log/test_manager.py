@@ -195,6 +195,31 @@ def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(bench: Any) ->
     again.close()
 
 
+@pytest.mark.parametrize("deleted", ["while it runs", "while it was down"])
+def test_checkpoints_of_a_deleted_topic_are_not_those_of_the_next_one(bench: Any, deleted: str) -> None:
+    """Not even if the node dies before it writes them again: records before the old start would be gone."""
+    manager = opened(bench)
+    log = made(bench, manager)
+    bench.append(log)
+    log.flush()
+    log.delete_records_before(2)
+    manager.flush_checkpoints()
+    if deleted == "while it runs":
+        manager.delete_topic("t")
+    else:
+        manager.close()
+        manager = opened(bench)
+    log = manager.create("t", uuid.UUID(int=10), 0, bench.config)
+    assert (log.start_offset, log.recovery_point) == (0, 0)
+    bench.append(log, b"new")
+    manager.close(clean=False)
+    again = opened(bench)
+    log = again.get("t", 0)
+    assert (log.start_offset, bench.values(log)) == (0, [b"new"])
+    assert again.checkpointed_high_watermark("t", 0) == 0
+    again.close()
+
+
 def test_a_topic_of_the_same_id_keeps_its_files(bench: Any) -> None:
     manager = opened(bench)
     made(bench, manager)
