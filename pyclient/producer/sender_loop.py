@@ -18,17 +18,12 @@ from pyclient.net.connection import Connection
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.lone_batch import LoneBatch
-from pyclient.producer.outcome import NO_RECORD_ERRORS, PartitionAnswer
+from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
+from pyclient.producer.produce_messages import answers_by_partition, request_of
 from pyclient.producer.sender import ProduceWork, Sender, Settlement
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
-from pyclient.protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import Compression
 
 logger: Final = logging.getLogger("pyclient.producer")
@@ -255,7 +250,7 @@ class SenderLoop:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
             return
         if self._config.acks == 0:
-            self._send_unanswered(connection, self._request(work, sealed), work)
+            self._send_unanswered(connection, request_of(work, sealed, self._config), work)
             return
         answered = partial(self._answered, work)
         try:
@@ -266,7 +261,7 @@ class SenderLoop:
                     ProduceRequest, version, partial(lone.request, sealed[0]), lone.answer, answered
                 )
             else:
-                connection.tell(self._request(work, sealed), answered)
+                connection.tell(request_of(work, sealed, self._config), answered)
         except KafkaError as error:  # no version in common: nothing was sent
             self._lost(work, error, written=False)
 
@@ -279,18 +274,6 @@ class SenderLoop:
                 client_id=config.client_id, acks=config.acks, timeout_ms=config.request_timeout_ms,
             )  # fmt: skip
         return lone
-
-    def _request(self, work: ProduceWork, sealed: list[memoryview]) -> ProduceRequest:
-        config = self._config
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch, records in zip(work.batches, sealed, strict=True):
-            queue = batch.queue
-            topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=records))
-        return ProduceRequest(
-            acks=config.acks,
-            timeout_ms=config.request_timeout_ms,
-            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
-        )
 
     def _answered(
         self, work: ProduceWork, response: ProduceResponse | PartitionAnswer | None, error: BaseException | None
@@ -378,24 +361,3 @@ class SenderLoop:
         with self._lock:
             self.sender.identity.obtained(response.producer_id, response.producer_epoch)
         return None
-
-
-def answers_by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
-    """The answers of a response. Of several for one partition the first counts; what was not asked for stays unused."""
-    answers: dict[tuple[str, int], PartitionAnswer] = {}
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            answers.setdefault((topic.name, partition.index), _answer(partition))
-    return answers
-
-
-def _answer(partition: PartitionProduceResponse) -> PartitionAnswer:
-    return PartitionAnswer(
-        partition.error_code,
-        partition.base_offset,
-        partition.log_append_time_ms,
-        partition.error_message,
-        {record.batch_index: record.batch_index_error_message for record in partition.record_errors}
-        if partition.record_errors
-        else NO_RECORD_ERRORS,
-    )

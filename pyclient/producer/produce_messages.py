@@ -1,0 +1,48 @@
+"""Sealed batches as a Produce request, and a Produce response as what became of each partition's batch."""
+
+from __future__ import annotations
+
+from pyclient.producer.config import ProducerConfig
+from pyclient.producer.outcome import NO_RECORD_ERRORS, PartitionAnswer
+from pyclient.producer.sender import ProduceWork
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+
+def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConfig) -> ProduceRequest:
+    """The request with the work's batches, whose bytes are `sealed`, in the same order."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch, records in zip(work.batches, sealed, strict=True):
+        queue = batch.queue
+        topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=records))
+    return ProduceRequest(
+        acks=config.acks,
+        timeout_ms=config.request_timeout_ms,
+        topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+    )
+
+
+def answers_by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
+    """The answers of a response. Of several for one partition the first counts; what was not asked for stays unused."""
+    answers: dict[tuple[str, int], PartitionAnswer] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            answers.setdefault((topic.name, partition.index), _answer(partition))
+    return answers
+
+
+def _answer(partition: PartitionProduceResponse) -> PartitionAnswer:
+    return PartitionAnswer(
+        partition.error_code,
+        partition.base_offset,
+        partition.log_append_time_ms,
+        partition.error_message,
+        {record.batch_index: record.batch_index_error_message for record in partition.record_errors}
+        if partition.record_errors
+        else NO_RECORD_ERRORS,
+    )
