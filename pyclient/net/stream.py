@@ -424,20 +424,8 @@ class FrameStream:
     def uncork(self) -> None:
         """Writes what was sent since `cork`."""
         self._corked = False
-        queue = self._queue
-        if not queue or self._writing or self.closed:
-            return
-        message = queue[0]
-        if len(queue) == 1 and isinstance(message, bytes):  # one small answer, the usual case: without the queue's ways
-            queue.clear()
-            self.pending -= len(message)
-            sent = self._send_at_once(message)
-            if sent < len(message):
-                queue.append(memoryview(message)[sent:])
-                self.pending += len(message) - sent
-            elif self._reading and not self._drains:
-                return
-        self._flush()
+        if self._queue and not self._writing and not self.closed:
+            self._flush()
 
     def _on_end(self) -> None:
         partial = self._frames.partial

@@ -141,6 +141,10 @@ class TlsStream(FrameStream):
 
     # -- sending
 
+    def _send_at_once(self, message: bytes) -> int:
+        """Nothing: what has not been encrypted never reaches the socket."""
+        return 0
+
     def _write_out(self) -> bool:
         while True:
             if not self._raw:

@@ -16,6 +16,12 @@ from pyclient.net.connection import Connection
 from pyclient.net.stream import FileRegion
 from pyclient.net.tls import TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tests.net.scripted import ScriptedBroker
 
 TLS = Path(__file__).parent / "tls"
@@ -55,6 +61,23 @@ def test_requests_travel_in_tls(run, newest, host):
         answers = [connection.submit(MetadataRequest(topics=None)) for _ in range(10)]
         for answer in answers:
             assert (await answer).cluster_id == "c" * 30_000
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def test_a_small_message_of_several_parts_travels_in_tls(run):
+    """Record data is a part of its own."""
+
+    async def scenario():
+        broker = tls_broker()
+        broker.answers[ProduceRequest] = ProduceResponse(responses=[])
+        connection = await connect(broker)
+        for size in (1, 100, 1000, 100_000):
+            data = PartitionProduceData(index=0, records=b"s" * size)
+            topics = [TopicProduceData(name="t", partition_data=[data])]
+            await connection.request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics))
         await connection.close()
         broker.stop()
 
