@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pyclient.broker_embedded.log.compaction.compactor  # noqa: F401 - a broker of other tests loads it in between
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_faces import Faces, read
@@ -19,8 +20,6 @@ from tests.consumer.consumer_faces import Faces, read
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TOPIC = "t"
 WARM = 150  # times after which most arenas of the allocator are there
-OBJECTS = 1_000  # one for each of a thousand consumers; what is made on first use was some 300, a consumer is hundreds
-GROWTH = 10_000_000  # bytes: those come and go by megabytes; what each of a thousand leaves behind would be more
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +65,6 @@ def test_opening_and_closing_leaves_nothing_behind(times: int, consumers: Faces)
     while (now := handles())[0] > before[0] or now[1] > before[1]:
         assert time.monotonic() < deadline, (before, now)
         time.sleep(0.02)  # between two looks: a socket that was aborted closes a moment later
-    assert len(gc.get_objects()) - objects < OBJECTS
+    assert len(gc.get_objects()) - objects < 10 + times // 10  # one consumer is some hundreds
     grown = resident() - memory
-    assert grown < GROWTH, f"{grown} bytes, {grown / times:.0f} each"
+    assert grown < 4_000_000 + times * 2_000, f"{grown} bytes, {grown / times:.0f} each"
