@@ -7,17 +7,18 @@ from typing import Final
 
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.segment import SWAP, Segment
+from pyclient.broker_embedded.log.steps import Steps
 
 DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INT_MAX: Final = 2**31 - 1
 _TEMPORARY: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 
 
-def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> dict[str, int]:
+def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> Steps[dict[str, int]]:
     """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
     kept = {name: size for name, size in files.items() if not name.endswith(_TEMPORARY)}
     if len(kept) != len(files):
-        _finish_swaps(fs, directory, files, kept)
+        yield from _finish_swaps(fs, directory, files, kept)
         for name in sorted(files, key=lambda name: name.endswith(".log.cleaned")):  # it says what the others are: last
             if name.endswith(_TEMPORARY):
                 fs.remove(f"{directory}/{name}")
@@ -28,12 +29,12 @@ def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) ->
     return kept
 
 
-def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: dict[str, int]) -> None:
+def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: dict[str, int]) -> Steps[None]:
     cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
     swaps = [name for name in files if name.endswith(SWAP) and (cleaned is None or int(name[:20]) < cleaned)]
     for base in sorted({name[:20] for name in swaps}):
         if f"{base}.log.swap" in files:
-            _drop_covered(fs, directory, base, files, kept)
+            yield from _drop_covered(fs, directory, base, files, kept)
         elif f"{base}.log" not in kept:
             continue
         for name in [name for name in swaps if name.startswith(base)]:
@@ -42,12 +43,15 @@ def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: d
             kept[final] = files[name]
 
 
-def _drop_covered(fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]) -> None:
+def _drop_covered(
+    fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]
+) -> Steps[None]:
     """Removes the segments that compaction had made a finished one from."""
     swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
     end = int(base) + 1
     for _position, header in swapped.walk(0):
         end = header.next_offset
+        yield None
     swapped.close()
     for name in [name for name in kept if DATA_FILE.fullmatch(name)]:
         if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):

@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from pyclient import errors
+from pyclient.broker_embedded.log.checking import whole_batches
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
-from pyclient.broker_embedded.log.recovery import LoadedLog, whole_batches
+from pyclient.broker_embedded.log.recovery import LoadedLog
 from pyclient.broker_embedded.log.results import Isolation, LogRead
 from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.segments import Segments

@@ -14,6 +14,7 @@ from pyclient.broker_embedded.log.recovery import load
 from pyclient.broker_embedded.log.replay import Marker, aborted, read_marker, replay_batch
 from pyclient.broker_embedded.log.results import AppendInfo, Isolation, LogRead, Origin
 from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.broker_embedded.log.validate import check_client_batch, check_copies, read_single, writable
 from pyclient.clock import Clock
@@ -49,12 +50,45 @@ class PartitionLog(StoredLog):
         `start_offset` and `high_watermark` are what the checkpoints say; without a high watermark the log is not
         replicated, and everything in it is committed. Raises `InconsistentTopicId` if the files are another topic's.
         """
+        return run_here(
+            cls.opening(
+                directory,
+                topic,
+                partition,
+                topic_id,
+                config,
+                fs=fs,
+                clock=clock,
+                clean=clean,
+                recovery_point=recovery_point,
+                start_offset=start_offset,
+                high_watermark=high_watermark,
+            )
+        )
+
+    @classmethod
+    def opening(
+        cls,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        clean: bool,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        high_watermark: int | None = None,
+    ) -> Steps[PartitionLog]:
+        """The same in steps. Nobody else may be at the directory; what is given up half way can be begun again."""
         name = f"{topic}-{partition}"
         try:
             stored = stored_topic_id(fs, directory)
             if stored is not None and topic_id is not None and stored != topic_id:
                 raise errors.InconsistentTopicId(f"{name}: {directory} is of topic id {stored}, not {topic_id}")
-            loaded = load(
+            loaded = yield from load(
                 fs, directory, name, config, clean=clean, recovery_point=recovery_point, start_offset=start_offset
             )
             if loaded.exists and stored is None and topic_id is not None:

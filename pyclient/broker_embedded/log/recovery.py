@@ -7,11 +7,9 @@ first that is not whole ends the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
-from pyclient import errors
+from pyclient.broker_embedded.log.checking import Checking
 from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, parse_epochs, render_epochs
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.epoch_cache import EpochCache
@@ -22,11 +20,10 @@ from pyclient.broker_embedded.log.producer_state import ProducerState
 from pyclient.broker_embedded.log.replay import replay_into
 from pyclient.broker_embedded.log.segment import Segment
 from pyclient.broker_embedded.log.segment_file import DamagedSegment
-from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
+from pyclient.broker_embedded.log.steps import Steps, run_here
+from pyclient.records import BatchHeader
 
 log = logging.getLogger("pyclient.broker_embedded")
-
-_CHECK_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -55,12 +52,13 @@ def load(
     clean: bool,
     recovery_point: int,
     start_offset: int,
-) -> LoadedLog:
+) -> Steps[LoadedLog]:
     """Reads a partition's directory (which need not exist). `clean`: it was closed in order and needs no check.
 
     `recovery_point` and `start_offset` are what the checkpoints say; offsets below the recovery point are on the disk.
+    Whoever stops between two steps leaves a directory that can be read again from the beginning.
     """
-    files = finish_interrupted(fs, directory, fs.list_files(directory))
+    files = yield from finish_interrupted(fs, directory, fs.list_files(directory))
     bases = sorted(int(name[:20]) for name in files if _is(name, "log"))
     segments = [
         Segment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=config.index_interval_bytes)
@@ -70,7 +68,12 @@ def load(
         empty = Segment(fs, directory, start_offset, size=0, index_interval=config.index_interval_bytes)
         return LoadedLog([empty], start_offset, start_offset, EpochCache(), ProducerState(name), bool(files))
     loading = _Loading(fs, directory, name, segments)
-    loading.load(files, clean=clean, recovery_point=recovery_point)
+    try:
+        yield from loading.load(files, clean=clean, recovery_point=recovery_point)
+    except BaseException:  # given up, or the disk failed: nobody gets these files
+        for segment in segments:
+            segment.close()
+        raise
     loaded = LoadedLog(
         loading.segments,
         max(start_offset, loading.segments[0].base_offset),
@@ -94,7 +97,7 @@ def load_producers(
     loading = _Loading(fs, directory, name, segments)
     loading.end_offset = end_offset
     from_offset = loading.restore_producers(fs.list_files(directory), end_offset)
-    loading.replay(from_offset, end_offset)
+    run_here(loading.replay(from_offset, end_offset))
     return loading.producers
 
 
@@ -116,23 +119,35 @@ class _Loading:
         self.producers = ProducerState(name)
         self.damage: DamagedSegment | None = None
 
-    def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> None:
+    def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> Steps[None]:
+        yield from self._make_missing_indexes(files)
         if clean:
             try:
-                self.end_offset = self._find_end(self.segments[-1])
+                self.end_offset = yield from self._find_end(self.segments[-1])
             except DamagedSegment as error:  # the stop was not so clean after all
                 log.warning("%s: %s; the last segment is checked", self._name, error)
                 clean, recovery_point = False, self.segments[-1].base_offset
         if clean:
-            self._load_epochs(LEADER_EPOCHS in files)
-            self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
+            yield from self._load_epochs(LEADER_EPOCHS in files)
+            yield from self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
         else:
-            self._recover(files, recovery_point)
+            yield from self._recover(files, recovery_point)
         if self.epochs.truncate_from_end(self.end_offset) or self.damage is not None:
             self._fs.replace(f"{self._directory}/{LEADER_EPOCHS}", render_epochs(self.epochs), sync=False)
         self._drop_stray_snapshots(files)
 
-    def _find_end(self, last: Segment) -> int:
+    def _make_missing_indexes(self, files: dict[str, int]) -> Steps[None]:
+        """Those of closed segments: here, and not in one piece when somebody reads there."""
+        for segment in self.segments[:-1]:
+            stem = f"{segment.base_offset:020d}"
+            if f"{stem}.index" not in files or f"{stem}.timeindex" not in files:
+                try:
+                    yield from segment.loading()
+                except DamagedSegment as error:  # who reads there is told
+                    log.error("%s: %s; what is behind it in this file cannot be read", self._name, error)
+
+    def _find_end(self, last: Segment) -> Steps[int]:
+        yield from last.loading()
         end = last.base_offset
         for _position, header in last.walk(last.index.last()[1]):
             end = header.next_offset
@@ -140,7 +155,7 @@ class _Loading:
 
     # Epochs
 
-    def _load_epochs(self, present: bool) -> None:
+    def _load_epochs(self, present: bool) -> Steps[None]:
         path = f"{self._directory}/{LEADER_EPOCHS}"
         content = self._fs.read(path) if present else None
         try:
@@ -152,14 +167,15 @@ class _Loading:
             log.warning("%s: %s is missing; it is made again from the batches", self._name, LEADER_EPOCHS)
         except CorruptCheckpoint as error:
             log.warning("%s: %s; it is made again from the batches", self._name, error)
-        self._rebuild_epochs()
+        yield from self._rebuild_epochs()
         self._fs.replace(path, render_epochs(self.epochs), sync=False)
 
-    def _rebuild_epochs(self) -> None:
+    def _rebuild_epochs(self) -> Steps[None]:
         try:
             for segment in self.segments:
                 for _position, header in segment.walk(0):
                     self._take_epoch(header)
+                    yield None
         except DamagedSegment as error:
             log.warning("%s: %s; later leader epochs are unknown", self._name, error)
 
@@ -188,20 +204,18 @@ class _Loading:
         self.producers = ProducerState(self._name)
         return self.segments[0].base_offset
 
-    def replay(self, from_offset: int, to_offset: int) -> None:
+    def replay(self, from_offset: int, to_offset: int) -> Steps[None]:
         """Tells the producers of the batches in between, reading no more than their headers."""
-        for segment, position, header in self._headers(from_offset, to_offset):
-            replay_into(segment, self.producers, position, header)
-
-    def _headers(self, from_offset: int, to_offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
         for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
             if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
                 continue
+            yield from segment.loading()
             found = segment.locate(from_offset)
             for position, header in segment.walk(found.position) if found is not None else ():
                 if header.base_offset >= to_offset:
                     return
-                yield segment, position, header
+                replay_into(segment, self.producers, position, header)
+                yield None
 
     def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
         """A snapshot is kept for each segment's base, and the newest one."""
@@ -213,10 +227,10 @@ class _Loading:
 
     # After a crash
 
-    def _recover(self, files: dict[str, int], recovery_point: int) -> None:
+    def _recover(self, files: dict[str, int], recovery_point: int) -> Steps[None]:
         check_from = max(recovery_point, self.segments[0].base_offset)
         if LEADER_EPOCHS in files or check_from > self.segments[0].base_offset:
-            self._load_epochs(LEADER_EPOCHS in files)
+            yield from self._load_epochs(LEADER_EPOCHS in files)
         self.epochs.truncate_from_end(check_from)
         start = self.restore_producers(files, check_from)
         self.end_offset = start
@@ -224,53 +238,59 @@ class _Loading:
             if index + 1 < len(self.segments) and self.segments[index + 1].base_offset <= start:
                 continue
             self.end_offset = max(self.end_offset, segment.base_offset)
-            self._recover_segment(segment, start, check_from)
+            yield from self._recover_segment(segment, start, check_from)
             if self.damage is not None:
                 self._drop_segments(index + 1)
                 break
         if self.end_offset < start:  # what was taken for safe is damaged: the snapshot knows of batches that are gone
-            self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
+            yield from self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
 
-    def _recover_segment(self, segment: Segment, start: int, check_from: int) -> None:
+    def _recover_segment(self, segment: Segment, start: int, check_from: int) -> Steps[None]:
         """Goes through a segment's batches from offset `start` on, and checks those from `check_from` on."""
-        position = self._prepare(segment, start)
         try:
-            for at, header in _checked(segment, position, check_from):
-                self._take_epoch(header)
-                segment.note_batch(at, header)
-                replay_into(segment, self.producers, at, header)
-                self.end_offset = header.next_offset
+            position = yield from self._unchecked(segment, (yield from self._prepare(segment, start)), check_from)
+            checking = Checking(segment, position)
+            while (found := (yield from checking.next_batch())) is not None:
+                self._take(segment, *found)
+                yield None
         except DamagedSegment as error:
-            self._cut(segment, error)
+            yield from self._cut(segment, error)
         if self.damage is not None:
-            self.end_offset = self._find_end(segment)
+            self.end_offset = yield from self._find_end(segment)
 
-    def _prepare(self, segment: Segment, start: int) -> int:
-        """Brings the indexes to where they were at offset `start`; returns its position.
+    def _unchecked(self, segment: Segment, position: int, check_from: int) -> Steps[int]:
+        """Takes the batches before offset `check_from` as they are; returns where the others begin."""
+        for at, header in segment.walk(position):
+            if header.next_offset > check_from:
+                return at
+            self._take(segment, at, header)
+            yield None
+        return segment.size
+
+    def _take(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        self._take_epoch(header)
+        segment.note_batch(position, header)
+        replay_into(segment, self.producers, position, header)
+        self.end_offset = header.next_offset
+
+    def _prepare(self, segment: Segment, start: int) -> Steps[int]:
+        """Brings the indexes to where they were at offset `start`; returns the position of what follows.
 
         Where not even the headers make sense the segment is cut first; what is left of it is still to be checked.
         """
         while True:
             try:
-                segment.load_indexes(start)
-                position = self._position_of(segment, start)
-                segment.resume_at(position)
+                yield from segment.load_indexes(start)
+                position = yield from segment.resume_before(start)
                 segment.transactions.truncate(start)
                 return position
             except DamagedSegment as error:
-                self._cut(segment, error)
+                yield from self._cut(segment, error)
 
-    def _position_of(self, segment: Segment, start: int) -> int:
-        """Where the first batch is that ends at or behind offset `start`; the end if there is none."""
-        if start <= segment.base_offset:
-            return 0
-        found = segment.locate(start)
-        return segment.size if found is None else found.position
-
-    def _cut(self, segment: Segment, damage: DamagedSegment) -> None:
+    def _cut(self, segment: Segment, damage: DamagedSegment) -> Steps[None]:
         lost = segment.size - damage.position
         log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
-        segment.cut(damage.position)
+        yield from segment.cutting(damage.position)
         self.damage = damage
 
     def _drop_segments(self, index: int) -> None:
@@ -279,37 +299,6 @@ class _Loading:
             for path in segment.mark_deleted():
                 self._fs.remove(path)
         del self.segments[index:]
-
-
-def _checked(segment: Segment, position: int, check_from: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on; those behind offset `check_from` are checked. Raises `DamagedSegment`."""
-    for at, header in segment.walk(position):
-        if header.next_offset > check_from:
-            yield from whole_batches(segment, at)
-            return
-        yield at, header
-
-
-def whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on, all checked; `DamagedSegment` at one that is cut, changed or misplaced."""
-    buffer, start, expected = b"", position, segment.base_offset
-    while position < segment.size:
-        try:
-            if start + len(buffer) < min(position + HEADER_SIZE, segment.size):
-                buffer, start = segment.log.pread(_CHECK_BYTES, position), position
-            header = read_header(buffer, position - start)
-            end = position + header.size
-            if end > segment.size:
-                raise errors.CorruptRecord(f"a batch of {header.size} bytes, {segment.size - position} are there")
-            if header.base_offset < expected or header.last_offset_delta < 0 or not segment.fits(header.last_offset):
-                raise errors.CorruptRecord(f"a batch at offset {header.base_offset}, {expected} would be next")
-            if start + len(buffer) < end:
-                buffer, start = segment.log.pread(max(header.size, _CHECK_BYTES), position), position
-            check_crc(buffer, position - start, header)
-        except errors.ProtocolError as error:
-            raise DamagedSegment(segment.log.path, position, error) from error
-        yield position, header
-        position, expected = end, header.next_offset
 
 
 def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig, loaded: LoadedLog) -> LoadedLog:

@@ -15,7 +15,8 @@ from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 from pyclient.records import BatchHeader, ControlType, control_type, decode_key_values
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.log.segment import Segment
+    from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
+    from pyclient.broker_embedded.log.steps import Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -67,7 +68,7 @@ def aborted(producers: ProducerState, completed: CompletedTransaction) -> Aborte
     )
 
 
-def rebuild_aborted(segment: Segment, snapshot: bytes | None, before: int | None) -> None:
+def rebuild_aborted(segment: IndexedSegment, snapshot: bytes | None, before: int | None) -> Steps[None]:
     """Makes a transaction index again (up to offset `before`) from the batches, and the snapshot at their beginning."""
     try:
         entries = [] if snapshot is None else parse_snapshot(snapshot)
@@ -79,9 +80,10 @@ def rebuild_aborted(segment: Segment, snapshot: bytes | None, before: int | None
         if before is not None and header.base_offset >= before:
             return
         replay_into(segment, producers, position, header)
+        yield None
 
 
-def replay_into(segment: Segment, producers: ProducerState, position: int, header: BatchHeader) -> None:
+def replay_into(segment: IndexedSegment, producers: ProducerState, position: int, header: BatchHeader) -> None:
     """Tells `producers` of a batch in `segment`, and its transaction index of the transaction that it aborts."""
     try:
         completed = replay_batch(producers, header, lambda: segment.read_batch(position, header))
