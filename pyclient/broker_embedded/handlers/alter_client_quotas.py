@@ -1,7 +1,6 @@
 """AlterClientQuotas v0-1: set and remove quotas of users, client ids and addresses (KIP-546).
 
-Without authentication every client is the user ANONYMOUS. What holds: producer_byte_rate and consumer_byte_rate. Not
-done: request_percentage, controller_mutation_rate and connection_creation_rate are kept and told, and limit nothing.
+Without authentication every client is the user ANONYMOUS.
 """
 
 from __future__ import annotations
