@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Callable
 
@@ -9,20 +11,21 @@ import pytest
 
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, partitions, read, values
+from tests.consumer.consumer_faces import PATIENCE, Faces, partitions, read, values
 
 Produce = Callable[..., None]
 
 
 def make_anew(admin: Admin, topic: str) -> None:
     admin.delete_topics([topic])
-    for _ in range(200):
+    deadline = time.monotonic() + PATIENCE
+    while True:
         try:
             admin.create_topics([NewTopic(topic, partitions=1)])
-        except Exception:  # it is still being deleted
-            continue
-        return
-    raise AssertionError(f"{topic} could not be made anew")
+        except errors.TopicAlreadyExists:  # it is still being deleted
+            assert time.monotonic() < deadline, f"{topic} could not be made anew"
+        else:
+            return
 
 
 def test_a_group_reads_a_new_topic_of_the_same_name_from_its_beginning(
@@ -53,10 +56,13 @@ def test_an_offset_of_the_old_topic_is_never_committed_for_the_new_one(
         topic, group_id=group, enable_auto_commit=False, allow_auto_create_topics=False, client_id="unaware"
     )
     assert len(read(consumer, 5)) == 5
-    with cluster.faults.delay("Metadata", 0.3, client="unaware", times=None):  # so that it does not hear of it in time
+    with cluster.faults.hold("Metadata", client="unaware", times=None) as unheard:
         make_anew(admin, topic)
+        telling = threading.Timer(0.3, unheard.release)  # it hears of the new topic while it commits, and not before
+        telling.start()
         with pytest.raises(errors.CommitFailed, match=f"{topic} does not exist .any more., or was made anew"):
             consumer.commit({(topic, 0): 5})
+        telling.join()
     other = consumers(group_id=group)
     found = other.committed(partitions(topic, 0))[topic, 0]
     assert found is None
