@@ -248,21 +248,21 @@ def test_closing_tells_who_waits(run):
     run(scenario())
 
 
-@pytest.mark.parametrize("throttle_ms", [-1, 0, 300, 2**31 - 1])
+@pytest.mark.parametrize("throttle_ms", [-1, 0, 600, 2**31 - 1])
 def test_a_throttled_client_keeps_silent_as_long_as_it_was_asked_but_not_for_ever(run, throttle_ms):
     async def scenario():
         slow = MetadataResponse(brokers=[], topics=[], throttle_time_ms=throttle_ms)
         broker = ScriptedBroker({MetadataRequest: slow, HeartbeatRequest: HeartbeatResponse(error_code=0)})
-        connection = await connect(broker, request_timeout_ms=500)
+        connection = await connect(broker, request_timeout_ms=1000)
         loop = asyncio.get_running_loop()
         began = loop.time()
         await connection.request(ALL_TOPICS)
         held = [connection.submit(HEARTBEAT) for _ in range(3)]
         if throttle_ms > 0:
-            assert 0 < connection.throttled_for < 0.51
+            assert 0 < connection.throttled_for < 1.01
             assert broker.count(HeartbeatRequest) == 0
         await asyncio.gather(*held)
-        assert loop.time() - began >= min(max(throttle_ms, 0), 500) / 1000 - 0.002
+        assert loop.time() - began >= min(max(throttle_ms, 0), 1000) / 1000 - 0.002
         await connection.close()
         broker.stop()
 

@@ -76,7 +76,7 @@ class TestWithSpark:
 
         rows = spark.range(10).selectExpr("cast(id as string) as value")
         write = write_partition(
-            topic="not a topic", bootstrap_servers=kafka_cluster.bootstrap_servers, max_block_ms=1000
+            topic="not a topic", bootstrap_servers=kafka_cluster.bootstrap_servers, max_block_ms=60_000
         )
         with pytest.raises((Py4JJavaError, PySparkException), match="InvalidTopic"):
             rows.foreachPartition(write)

@@ -189,7 +189,8 @@ def test_a_delivery_timeout_that_leaves_no_time_for_a_request_is_refused(make):
 )
 def test_a_failure_tells_whether_the_record_may_be_written(make, topic, log, network, case, maybe_persisted, retriable):
     """Guarantee 6: `maybe_persisted` and `retriable` of the error; a lost reply leaves the outcome unknown."""
-    face = make(acks=1, retries=0, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1500)
+    within = {"request_timeout_ms": 500, "delivery_timeout_ms": 1500} if case == "the request cannot be sent" else {}
+    face = make(acks=1, retries=0, linger_ms=0, **within)
     begin(face, topic)
     if case == "the answer is lost":
         network.response = lambda api: CUT if api == PRODUCE else PASS
