@@ -1,0 +1,97 @@
+"""Pieces of files travel between bytes, and are released once whatever becomes of the stream."""
+
+import os
+import struct
+
+import pytest
+
+from pyclient.errors import ConnectionFailed
+from pyclient.net.stream import FileRegion
+from tests.net.ends import End, framed, pair, tcp_pair
+
+
+def test_a_small_message_may_hold_a_file_region(run, tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"0123456789")
+    released = []
+
+    async def scenario():
+        near, far = tcp_pair()
+        a, b = End(near), End(far)
+        fd = os.open(path, os.O_RDONLY)
+        a.stream.send([struct.pack(">i", 6), b"a", FileRegion(fd, 3, 4, lambda: released.append(1)), b"z"])
+        assert await b.until(1) == [b"a3456z"]
+        assert released == [1]
+        a.stream.close()
+        b.stream.close()
+        os.close(fd)
+
+    run(scenario())
+
+
+def test_file_regions_travel_between_bytes_and_are_released_once(run, tmp_path):
+    path = tmp_path / "log"
+    content = os.urandom(3_000_000)
+    path.write_bytes(content)
+    released = []
+
+    async def scenario():
+        near, far = tcp_pair()
+        a, b = End(near), End(far)
+        fd = os.open(path, os.O_RDONLY)
+        regions = [
+            FileRegion(fd, 0, 2_500_000, lambda: released.append("big")),
+            FileRegion(fd, 0, 0, lambda: released.append("empty")),
+            FileRegion(fd, 2_999_000, 1_000, lambda: released.append("small")),
+        ]
+        size = 5 + sum(map(len, regions)) + 3
+        a.stream.send([struct.pack(">i", size), b"begin", *regions, b"end"])
+        a.stream.send([framed(b"next")])
+        got = await b.until(2)
+        assert got[0] == b"begin" + content[:2_500_000] + content[2_999_000:] + b"end"
+        assert got[1] == b"next"
+        assert released == ["big", "empty", "small"]
+        a.stream.close()
+        b.stream.close()
+        os.close(fd)
+
+    run(scenario())
+
+
+def test_regions_that_are_never_sent_are_released_by_closing(run, tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(bytes(20_000_000))
+    released = []
+
+    async def scenario():
+        a, b = pair()
+        b.stream.pause_reading()
+        fd = os.open(path, os.O_RDONLY)
+        a.stream.send([FileRegion(fd, 0, 20_000_000, lambda: released.append(1)), b"x"])
+        assert a.stream.pending > 0
+        a.stream.close()
+        a.stream.send([FileRegion(fd, 0, 10, lambda: released.append(2))])
+        assert released == [1, 2]
+        b.stream.close()
+        os.close(fd)
+
+    run(scenario())
+
+
+def test_a_file_shorter_than_its_region_ends_the_connection(run, tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"short")
+
+    async def scenario():
+        a, b = pair()
+        fd = os.open(path, os.O_RDONLY)
+        a.stream.send([FileRegion(fd, 0, 100)])
+        error = await a.ended
+        assert isinstance(error, ConnectionFailed)
+        assert "ends after 5 bytes" in str(error)
+        b.stream.close()
+        with pytest.raises(ConnectionFailed, match="ends after 5 bytes"):
+            FileRegion(fd, 0, 100).read()
+        os.close(fd)
+
+    run(scenario())
