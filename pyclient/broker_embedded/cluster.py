@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.errors import ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
 
     from pyclient.broker_embedded.runners import Runner
@@ -79,6 +80,7 @@ class EmbeddedCluster:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
         self._brokers = [Broker(checked, processes=processes, control_port=control_port, guard=self._check_open)]
         self._broker.on_start.append(self._advance_again)
+        self._broker.on_end.append(self._note_time)
         self._faults = Faults(self._brokers)
         self._requests = Requests(self._broker)
 
@@ -210,8 +212,9 @@ class EmbeddedCluster:
         The clients' clocks do not jump with it, nor does a connection become idle by it.
         Returns when what is due by that was begun. The jump stays when the broker is started again.
         """
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise ConfigError(f"seconds is {seconds!r}: it must be a number of seconds from 0")
         self._ask("POST", "/time/advance", {"seconds": seconds})
-        self._advanced += seconds
 
     def retention_now(self) -> int:
         """Apply retention to all logs, by time and by size; how many segments went. Active segments may go, too."""
@@ -238,9 +241,9 @@ class EmbeddedCluster:
         Without both, until it exists. Gives `group`, `state`, `type`, `protocol_type` and `members` (their `member_id`,
         `instance_id`, `client_id`, `client_host`). `KafkaTimeout` after `timeout` seconds tells what it was last.
         """
-        states = state if state is None or isinstance(state, str) else ",".join(state)
+        states = state if state is None or isinstance(state, str) else ",".join(_names("state", state))
         values = {"state": states, "members": members, "timeout": timeout}
-        return self._ask("GET", f"/groups/{quote(group, safe='')}/wait", values, timeout)
+        return self._ask("GET", f"/groups/{_quoted('group', group)}/wait", values, timeout)
 
     def wait_topic(
         self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 30.0
@@ -251,7 +254,7 @@ class EmbeddedCluster:
         `high_watermark`). `KafkaTimeout` after `timeout` seconds tells what it was last.
         """
         values = {"partitions": partitions, "records": records, "timeout": timeout}
-        return self._ask("GET", f"/topics/{quote(topic, safe='')}/wait", values, timeout)
+        return self._ask("GET", f"/topics/{_quoted('topic', topic)}/wait", values, timeout)
 
     def _ask(
         self, method: str, path: str, values: Mapping[str, Any] | None = None, timeout: float = 0.0
@@ -266,6 +269,10 @@ class EmbeddedCluster:
     @property
     def _runner(self) -> Runner:
         return self._broker.runner
+
+    def _note_time(self) -> None:
+        """The broker is about to end: whoever let its clock jump, it is there again after a start."""
+        self._advanced = self._ask("GET", "/broker")["advanced_seconds"] or self._advanced
 
     def _advance_again(self) -> None:
         if self._advanced:
@@ -290,6 +297,22 @@ class EmbeddedCluster:
     def _remove_data(self) -> None:
         if self._temporary and self.data_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def _quoted(name: str, value: object) -> str:
+    """A name as part of a path."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {value!r}: it must be a text")
+    return quote(value, safe="")
+
+
+def _names(name: str, value: object) -> list[str]:
+    """Several names."""
+    several = list(value) if isinstance(value, Iterable) else [value]
+    texts = [each for each in several if isinstance(each, str)]
+    if len(texts) < len(several):
+        raise ConfigError(f"{name} is {value!r}: it must be a text, or several")
+    return texts
 
 
 _live: Final[weakref.WeakSet[EmbeddedCluster]] = weakref.WeakSet()

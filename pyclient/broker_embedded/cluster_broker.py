@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.runners import ProcessRunner, ThreadRunner
-from pyclient.errors import ClientError, ClosedError
+from pyclient.errors import ClientError, ClosedError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,7 @@ class Broker:
         self._guard = guard
         self._runner: Runner | None = None
         self._paused = False
+        self._late: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         kind = "process" if self._processes else "thread"
@@ -91,8 +92,12 @@ class Broker:
         Raises `ConfigError` when the address is taken or the data directory is not a broker's.
         """
         self._guard()
-        if self.alive:
+        if self.alive and self._paused:
             return
+        if self._runner is not None and self._runner.hosting:
+            self.call("POST", "/broker/start")  # if it was ended by HTTP; it has its faults and its time there
+            return
+        self._late.clear()
         kind = ProcessRunner if self._processes else ThreadRunner
         self._runner = kind(self.config, self._control_port)
         self._paused = False
@@ -126,30 +131,52 @@ class Broker:
         self._guard()
         if not self.alive:
             raise ClientError(f"{self!r}: there is nothing to pause")
+        if not self._paused:
+            for call in self.on_end:
+                call()
         self.runner.pause()
         self._paused = True
 
     def resume(self) -> None:
-        """Let it go on where it was. Nothing if it is not paused."""
+        """Let it go on where it was, whoever has paused it. Nothing if it is not paused."""
         self._guard()
         if self._paused:
             self._paused = False
             self.runner.resume()
+            late, self._late = self._late, []
+            for call in late:
+                call()
+        elif self.reachable and self.call("GET", "/broker")["paused"]:
+            self.call("POST", "/broker/resume")
+
+    @property
+    def reachable(self) -> bool:
+        """Whether its controls can be asked."""
+        return self._runner is not None and self._runner.hosting and not self._paused
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Do this when the pause is over; a broker that is ended meanwhile has no need of it."""
+        if self._paused:
+            self._late.append(call)
 
     def call(
         self, method: str, path: str, values: dict[str, Any] | None = None, *, timeout: float = 0.0
     ) -> dict[str, Any]:
         """Ask its controls; `timeout` is how many seconds they may wait for something."""
         self._guard()
-        if self.state != "running":
-            raise ClientError(f"{self!r}: it has to run to be asked ({method} {path})")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+            raise ConfigError(f"timeout is {timeout!r}: it must be a number of seconds from 0")
+        if not self.reachable:
+            help_is = "resume() it first" if self._paused else "start() it first"
+            raise ClientError(f"{self!r}: it has to run to be asked ({method} {path}); {help_is}")
         answer: dict[str, Any] = self.runner.channel.call(method, path, values or {}, timeout)
         return answer
 
     def _end(self) -> None:
         self._guard()
-        if self.state == "running":
+        if self.reachable:
             for call in self.on_end:
                 call()
         self.runner.resume()
         self._paused = False
+        self._late.clear()

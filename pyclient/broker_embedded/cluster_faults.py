@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from pyclient.broker_embedded.faults_spec import DELAY, DISCONNECT, DROP, FAIL, FIELDS, HOLD, error_code
+from pyclient.broker_embedded.faults_spec import DELAY, DISCONNECT, DROP, FAIL, FIELDS, HOLD, FaultSpec, error_code
 from pyclient.broker_embedded.settings import nearest
 from pyclient.errors import BrokerError, ClientError, ConfigError
 
@@ -44,7 +44,7 @@ class Fault:
         self._faults = faults
         self._broker = broker
         self._values = values
-        self._state = broker.call("POST", "/faults", values)
+        self._state = self._make()
         self._hits_before = 0  # at brokers that have ended
         self._cancelled = False
         self._past = False  # it was over when its broker ended: the new one does not know it
@@ -77,30 +77,41 @@ class Fault:
 
     def wait(self, n: int = 1, timeout: float = 30.0) -> int:
         """Wait until `n` requests have met it; how many have. `KafkaTimeout` after `timeout` seconds."""
-        if (hits := self.hits()) >= n:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise ConfigError(f"n is {n!r}: it must be a whole number of requests from 0")
+        over = bool(self._look()["over"]) or self._cancelled  # in one look with the hits, which may come at any time
+        if (hits := self._hits_before + int(self._state["hits"])) >= n:
             return hits
-        if self.over:
+        if over:
             raise ClientError(f"{self!r} is over after {hits} requests: there will not be {n}")
         values = {"hits": n - self._hits_before, "timeout": timeout}
         self._state = self._broker.call("GET", f"{self._path}/wait", values, timeout=timeout)
         return self._hits_before + int(self._state["hits"])
 
     def release(self) -> None:
-        """End it, and let go of the requests that it holds. Its hits can still be asked for."""
+        """End it, and let go of the requests that it holds. Its hits can still be asked for.
+
+        While its broker is paused or down it is so as soon as the broker goes on.
+        """
         if self._is_known:
             self._state = self._broker.call("POST", f"{self._path}/release")
+        elif not self._cancelled:
+            self._state = self._state | {"over": True}
+            self._broker.later(self._let_go)
 
     def cancel(self) -> None:
-        """End it; requests that it holds go on. May be called twice, and while the broker is down."""
+        """End it; requests that it holds go on. May be called twice, and while the broker is paused or down."""
         if self._cancelled:
             return
         self._faults.forget(self)
         if self._is_known:
             self._state = self._broker.call("DELETE", self._path)
+        else:
+            self._broker.later(self._vanish)
         self._cancelled = True
 
     def before_end(self) -> None:
-        """The broker is about to end: note what the fault has met there."""
+        """The broker is about to end or to pause: note what the fault has met there."""
         self._look()
 
     def after_start(self) -> None:
@@ -118,6 +129,21 @@ class Fault:
         else:
             self._state = self._broker.call("POST", "/faults", values)
 
+    def _make(self) -> dict[str, Any]:
+        """Tell the broker; one that is down is told when it starts."""
+        FaultSpec.build(self._values)
+        if self._broker.state != "down" or self._broker.reachable:
+            return self._broker.call("POST", "/faults", self._values)
+        return {"id": None, "hits": 0, "seen": 0, "held": 0, "over": False}
+
+    def _let_go(self) -> None:
+        if self._is_known:
+            self.release()
+
+    def _vanish(self) -> None:
+        if not self._past and self._state["id"] is not None:
+            self._broker.call("DELETE", self._path)
+
     @property
     def _path(self) -> str:
         return f"/faults/{self._state['id']}"
@@ -130,7 +156,7 @@ class Fault:
     @property
     def _is_known(self) -> bool:
         """Whether there is a broker that knows it."""
-        return not self._cancelled and not self._past and self._broker.state == "running"
+        return not self._cancelled and not self._past and self._broker.reachable
 
 
 class Faults:
@@ -141,7 +167,8 @@ class Faults:
             assert fault.hits() == 2
 
     A request meets at most one fault that decides its outcome (fail, drop, disconnect) and one that decides its time
-    (delay, hold), in each case the oldest that matches. Faults stay when a broker is stopped, killed and started.
+    (delay, hold), in each case the oldest that matches. Faults stay when a broker is stopped, killed and started; one
+    that is made while its broker is down is there as soon as the broker is.
     What limits a fault is said in `Limits`; an unknown API, error or limit is a `ConfigError` with the nearest name.
     """
 
@@ -198,9 +225,12 @@ class Faults:
         return self._add(HOLD, api, limits)
 
     def clear(self) -> None:
-        """Cancel all."""
+        """Cancel all, those that were made by HTTP, too."""
         for fault in list(self._faults):
             fault.cancel()
+        for broker in self._brokers:
+            if broker.reachable:
+                broker.call("DELETE", "/faults")
 
     def forget(self, fault: Fault) -> None:
         """The fault is cancelled."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pyclient.broker_embedded.faults_spec import error_code
-from pyclient.broker_embedded.request_log import DEFAULT_LIMIT, FILTERS
-from pyclient.broker_embedded.settings import nearest
+from pyclient.broker_embedded.request_log import DEFAULT_LIMIT, RequestFilter
 from pyclient.errors import BrokerError, ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -90,8 +89,10 @@ class Requests:
     def stop(self) -> None:
         """Log none any more, and forget those that were."""
         was_on, self._limit = self._limit is not None, None
-        if was_on and self._broker.state == "running":
+        if was_on and self._broker.reachable:
             self._broker.call("POST", "/requests/stop")
+        elif was_on:
+            self._broker.later(self._stop_late)
 
     def clear(self) -> None:
         """Forget what was logged so far."""
@@ -108,10 +109,14 @@ class Requests:
 
         `KafkaTimeout` after `timeout` seconds. A request is logged when it comes; `answered=True` waits for its answer.
         """
-        if count < 1:
-            raise ConfigError(f"count is {count}: it must be at least 1")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"count is {count!r}: it must be a whole number from 1")
         values = {**_filters(api, wanted), "count": count, "timeout": timeout}
         return _records(self._broker.call("GET", "/requests/wait", values, timeout=timeout))[count - 1]
+
+    def _stop_late(self) -> None:
+        if self._limit is None:
+            self._broker.call("POST", "/requests/stop")
 
     def _after_start(self) -> None:
         if self._limit is not None:
@@ -120,11 +125,9 @@ class Requests:
 
 def _filters(api: str | int | None, wanted: Wanted) -> dict[str, Any]:
     values: dict[str, Any] = {"api": api, **wanted}
-    for name in values:
-        if name not in FILTERS:
-            raise ConfigError(f"{name}: requests are not filtered by that{nearest(name, FILTERS)}")
     if values.get("error") is not None:
         values["error"] = error_code(values["error"])
+    RequestFilter(values)
     return {name: value for name, value in values.items() if value is not None}
 
 

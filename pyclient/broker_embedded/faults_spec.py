@@ -43,6 +43,7 @@ FIELDS: Final = {
     "topic": "only requests about this topic",
     "partition": "only requests about this partition, or one of several",
     "group": "only requests about this group",
+    "node": "only at the broker of this id; it is the one that is asked",
     "whole": "fail: true sets the outermost error code of an answer that has several, false the innermost",
 }
 """Every field of a fault, with what it means. In client, topic and group a `*` stands for any text."""
@@ -78,7 +79,7 @@ class FaultSpec:
             if name not in FIELDS:
                 raise ConfigError(f"{name}: a fault has no such field{nearest(name, FIELDS)}")
         kind = given.get("kind")
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ConfigError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}{nearest(str(kind), KINDS)}")
         apis = _apis(given.get("api", _ALL))
         selection = Selection(

@@ -124,10 +124,18 @@ class RequestFilter:
             if name not in FILTERS:
                 raise ConfigError(f"{name}: requests are not filtered by that{nearest(name, FILTERS)}")
         self._given = {name: value for name, value in given.items() if value is not None}
+        for name in ("client", "topic", "group"):
+            if not isinstance(self._given.get(name, ""), str):
+                raise ConfigError(f"{name} is {self._given[name]!r}: it must be a text")
         self._api = api_name(given["api"]) if given.get("api") is not None else None
         self._error = error_code(_number(given["error"])) if given.get("error") is not None else None
         self._partition = _number(given.get("partition"))
-        self._answered = {"true": True, "false": False}.get(str(given.get("answered")).lower())
+        if self._partition is not None and (type(self._partition) is not int or self._partition < 0):
+            raise ConfigError(f"partition is {self._partition!r}: it must be a whole number from 0")
+        answered = str(self._given.get("answered", None)).lower()
+        if answered not in ("true", "false", "none"):
+            raise ConfigError(f"answered is {given['answered']!r}: it must be true or false")
+        self._answered = {"true": True, "false": False}.get(answered)
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self._given.items()) or "any request"

@@ -47,6 +47,10 @@ class Runner(Protocol):
         """Whether it still serves."""
 
     @property
+    def hosting(self) -> bool:
+        """Whether there is somebody to ask, though the node itself may have been ended by its controls."""
+
+    @property
     def channel(self) -> Channel:
         """The way to its controls."""
 
@@ -100,8 +104,13 @@ class ThreadRunner:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop runs."""
+        """Whether the node runs on its loop."""
         return self._thread.running and self._host.node is not None
+
+    @property
+    def hosting(self) -> bool:
+        """Whether the loop runs."""
+        return self._thread.running
 
     @property
     def channel(self) -> Channel:
@@ -185,6 +194,11 @@ class ProcessRunner:
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
+
+    @property
+    def hosting(self) -> bool:
+        """Whether the process runs."""
+        return self.alive
 
     @property
     def channel(self) -> Channel:

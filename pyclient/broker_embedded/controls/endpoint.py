@@ -15,6 +15,7 @@ T = TypeVar("T")
 Values = Mapping[str, Any]
 
 _LONGEST: Final = 3600.0  # seconds that a request may wait
+_FARTHEST: Final = 1e9  # seconds that a clock may jump, or a pause last
 _WAIT: Final = 10.0
 
 TIMEOUT: Final = {"timeout": "how many seconds to wait; 10 if not said"}
@@ -63,8 +64,9 @@ def seconds_of(values: Values, name: str, default: float | None) -> float:
         seconds = float(given)
     except (TypeError, ValueError):
         seconds = -1.0
-    if isinstance(given, bool) or not 0 <= seconds <= (_LONGEST if name != "seconds" else 1e9):
-        raise ConfigError(f"{name} is {given!r}: it must be a number of seconds from 0")
+    most = _LONGEST if name != "seconds" else _FARTHEST
+    if isinstance(given, bool) or not 0 <= seconds <= most:
+        raise ConfigError(f"{name} is {given!r}: it must be a number of seconds from 0 to {most:.0f}")
     return seconds
 
 
@@ -78,6 +80,23 @@ def count_of(values: Values, name: str, default: int) -> int:
     if isinstance(given, (bool, float)) or count < 0:
         raise ConfigError(f"{name} is {given!r}: it must be a whole number from 0")
     return count
+
+
+def flag_of(values: Values, name: str, *, default: bool) -> bool:
+    """True or false in a field, also as the texts of a query; `ConfigError` if it is neither."""
+    given = values.get(name, default)
+    flag = {"true": True, "false": False}.get(given) if isinstance(given, str) else given
+    if not isinstance(flag, bool):
+        raise ConfigError(f"{name} is {given!r}: it must be true or false")
+    return flag
+
+
+def text_of(values: Values, name: str) -> str | None:
+    """A text in a field, or None if there is none; `ConfigError` if it is something else."""
+    given = values.get(name)
+    if given is not None and not isinstance(given, str):
+        raise ConfigError(f"{name} is {given!r}: it must be a text")
+    return given
 
 
 def optional_count_of(values: Values, name: str) -> int | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotThere, Values, count_of, within
 from pyclient.broker_embedded.faults_spec import FIELDS, FaultSpec
+from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.broker_embedded.faults import LiveFault
+
+_NOT_TEXTS: Final = frozenset({"error", "seconds", "times", "skip", "partition", "node", "whole"})
 
 
 async def faults(controls: Controls, _name: str, _values: Values) -> Any:
@@ -20,7 +24,11 @@ async def faults(controls: Controls, _name: str, _values: Values) -> Any:
 
 async def add_fault(controls: Controls, _name: str, values: Values) -> Any:
     """`POST /faults`: the next requests that match are failed, delayed, ...."""
-    return controls.interceptor.add(FaultSpec.build(values)).describe()
+    given = {name: _plain(name, value) for name, value in values.items()}
+    own, node = controls.host.config.integer("node.id"), given.pop("node", None)
+    if node not in (None, own):
+        raise ConfigError(f"node is {node!r}: this is broker {own}, which makes faults of its own only")
+    return controls.interceptor.add(FaultSpec.build(given)).describe()
 
 
 async def clear_faults(controls: Controls, _name: str, _values: Values) -> Any:
@@ -52,6 +60,16 @@ async def cancel_fault(controls: Controls, name: str, _values: Values) -> Any:
     fault = _fault(controls, name)
     controls.interceptor.cancel(fault)
     return fault.describe()
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A field's value; numbers and the like come as texts in a query."""
+    if not isinstance(value, str) or name not in _NOT_TEXTS:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _fault(controls: Controls, name: str) -> LiveFault:

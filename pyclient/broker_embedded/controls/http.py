@@ -170,7 +170,7 @@ def parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
         raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request; GET / tells what there is")
     method, target, version = first
     if method not in _METHODS:
-        raise Refused(HTTPStatus.NOT_IMPLEMENTED, f"{method:.20}: only {', '.join(sorted(_METHODS))}")
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{method:.20}: only {', '.join(sorted(_METHODS))}")
     if not target.startswith("/") or target.startswith("//"):
         raise Refused(HTTPStatus.BAD_REQUEST, f"{target:.100}: a path starts with one slash")
     headers: dict[str, str] = {}

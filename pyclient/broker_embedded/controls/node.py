@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.controls.endpoint import Endpoint, NotThere, Values, seconds_of
-from pyclient.errors import ConfigError
+from pyclient.broker_embedded.controls.endpoint import Endpoint, NotThere, Values, flag_of, seconds_of, text_of
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
@@ -53,11 +52,9 @@ async def kill(controls: Controls, _name: str, _values: Values) -> Any:
 
 async def restart(controls: Controls, _name: str, values: Values) -> Any:
     """`POST /broker/restart`: stop it, wait, start it."""
-    clean = values.get("clean", True)
-    if not isinstance(clean, bool):
-        raise ConfigError(f"clean is {clean!r}: it must be true or false")
+    clean, seconds = flag_of(values, "clean", default=True), seconds_of(values, "down_seconds", 0.0)
     await controls.host.stop(clean)
-    await asyncio.sleep(seconds_of(values, "down_seconds", 0.0))
+    await asyncio.sleep(seconds)
     await controls.host.start()
     return state_of(controls)
 
@@ -106,7 +103,7 @@ async def retention(controls: Controls, _name: str, _values: Values) -> Any:
 
 async def compact(controls: Controls, _name: str, values: Values) -> Any:
     """`POST /compact`: compact what may be compacted now."""
-    topic = values.get("topic")
+    topic = text_of(values, "topic")
     if topic is not None and topic not in controls.node.image.topics:
         raise NotThere(f"there is no topic {topic!r}")
     return {"rounds": controls.node.logs.compact_now(topic)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,12 @@ def test_a_paused_broker_can_be_ended(connect: Any, processes: bool, end: str) -
             assert connect(cluster).call(ASK, 1).controller_id == 1
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        yield running
+
+
 def test_what_does_not_run_is_neither_paused_nor_asked() -> None:
     cluster = EmbeddedCluster()
     with pytest.raises(ClientError, match="nothing to pause"):
@@ -137,6 +144,100 @@ def test_a_fault_may_be_cancelled_while_its_broker_is_down(connect: Any) -> None
         assert fault.over
         cluster.brokers[0].start()
         assert connect(cluster).call(ASK, 1).controller_id == 1
+
+
+@MODES
+def test_a_fault_is_cancelled_or_released_while_its_broker_is_paused(connect: Any, processes: bool) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        client = connect(cluster)
+        failing = cluster.faults.fail("InitProducerId", errors.UnknownServerError, times=None)
+        held = cluster.faults.hold("Metadata")
+        client.send(ASK, 1)
+        held.wait()
+        cluster.requests.start()
+        broker.pause()
+        failing.cancel()
+        held.release()
+        cluster.requests.stop()
+        with pytest.raises(ClientError, match=r"resume\(\) it first"):
+            cluster.faults.drop("Metadata")
+        assert (held.hits(), held.held, held.over) == (1, 1, True)
+        broker.resume()
+        assert client.receive(MetadataRequest, 1)[0].controller_id == 1
+        assert client.call(WRITERS, 4).error_code == 0
+        assert (held.hits(), held.held, held.over) == (1, 0, True)
+        with pytest.raises(ClientError, match="is off"):
+            cluster.requests.query()
+
+
+@MODES
+def test_a_fault_that_is_released_in_a_pause_that_ends_in_a_crash_does_not_come_again(
+    connect: Any, processes: bool
+) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        fault = cluster.faults.hold("Metadata", times=None)
+        broker.pause()
+        fault.release()
+        broker.kill()
+        broker.start()
+        assert connect(cluster).call(ASK, 1).controller_id == 1
+        assert fault.over
+
+
+@MODES
+def test_a_fault_that_is_made_while_its_broker_is_down_meets_the_first_requests(connect: Any, processes: bool) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        broker.kill()
+        fault = cluster.faults.fail("InitProducerId", errors.UnknownServerError, times=1)
+        never = cluster.faults.drop("InitProducerId")
+        with pytest.raises(ConfigError, match="times is '3'"):
+            cluster.faults.drop("Metadata", times="3")  # type: ignore[arg-type]
+        assert (fault.hits(), fault.held, fault.over) == (0, 0, False)
+        never.cancel()
+        broker.start()
+        client = connect(cluster)
+        assert [client.call(WRITERS, 4).error_code for _ in range(2)] == [errors.UnknownServerError.code, 0]
+        assert (fault.hits(), fault.over, len(cluster.faults)) == (1, True, 1)
+
+
+def test_a_wait_for_the_last_hit_does_not_overlook_it(connect: Any) -> None:
+    with EmbeddedCluster() as cluster:
+        client = connect(cluster)
+        for _ in range(50):
+            fault = cluster.faults.delay("Metadata", 0.0)
+            client.send(ASK, 1)
+            assert fault.wait(timeout=20) == 1
+            client.receive(MetadataRequest, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda cluster: cluster.advance_time("5"), "seconds is '5'"),
+        (lambda cluster: cluster.wait_group(5), "group is 5"),
+        (lambda cluster: cluster.wait_group("g", 5), "state is 5"),
+        (lambda cluster: cluster.wait_group("g", ["Empty", 5]), "state is"),
+        (lambda cluster: cluster.wait_group("g", timeout="x"), "timeout is 'x'"),
+        (lambda cluster: cluster.wait_topic(None), "topic is None"),
+        (lambda cluster: cluster.wait_topic("t", records="many"), "records is 'many'"),
+        (lambda cluster: cluster.compact_now(5), "topic is 5"),
+        (lambda cluster: cluster.requests.query(client=5), "client is 5"),
+        (lambda cluster: cluster.requests.query(partition="a"), "partition is 'a'"),
+        (lambda cluster: cluster.requests.query(answered=3), "answered is 3"),
+        (lambda cluster: cluster.requests.wait_request(count="x"), "count is 'x'"),
+        (lambda cluster: cluster.requests.wait_request(timeout="x"), "timeout is 'x'"),
+        (lambda cluster: cluster.faults.drop("Metadata").wait("x"), "n is 'x'"),
+        (lambda cluster: cluster.faults.drop("Metadata").wait(timeout=-1), "timeout is -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_name(cluster: Any, call: Any, expected: str) -> None:
+    cluster.requests.start()
+    with pytest.raises(ConfigError, match=expected):
+        call(cluster)
+    cluster.advance_time(0)
 
 
 def test_time_stays_advanced_when_the_broker_is_started_again() -> None:

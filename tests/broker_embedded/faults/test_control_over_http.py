@@ -261,13 +261,58 @@ def test_what_there_is_describes_itself(control: Http) -> None:
         ("GET", "/faults/99", None, 404, "no fault 99"),
         ("GET", "/faults/x/wait", None, 404, "no fault x"),
         ("POST", "/requests/start", {"limit": 0}, 400, "limit is 0"),
-        ("PUT", "/faults", None, 501, "PUT"),
+        ("PUT", "/faults", None, 405, "PUT"),
+        ("POST", "/faults", {"kind": ["fail"], "api": "Produce", "error": 6}, 400, "kind is ['fail']"),
+        ("POST", "/faults", {"kind": "drop", "node": 2}, 400, "node is 2: this is broker 1"),
+        ("POST", "/faults?kind=drop&times=x", None, 400, "times is 'x'"),
+        ("POST", "/compact", {"topic": ["t"]}, 400, "topic is ['t']: it must be a text"),
+        ("POST", "/broker/restart", {"clean": "no"}, 400, "clean is 'no'"),
+        ("POST", "/broker/restart", {"down_seconds": "x"}, 400, "down_seconds is 'x'"),
+        ("GET", "/topics/t/wait?timeout=4000", None, 400, "from 0 to 3600"),
     ],
 )
 def test_what_is_wrong_is_said(control: Http, method: str, path: str, body: Any, status: int, expected: str) -> None:
     found, answer = control.ask(method, path, body)
     assert found == status, answer
     assert expected in answer["error"]["message"]
+    assert control.ask("GET", "/broker")[1]["running"]
+
+
+@pytest.mark.parametrize("query", ["answered=maybe", "partition=x", "partition=-1", "error=zz", "api=Prod"])
+def test_a_search_that_cannot_be_meant_is_refused(control: Http, query: str) -> None:
+    control.ask("POST", "/requests/start")
+    status, answer = control.ask("GET", f"/requests?{query}")
+    assert status == 400
+    assert query.split("=")[0] in answer["error"]["message"]
+    control.ask("POST", "/requests/stop")
+
+
+def test_a_fault_may_be_said_in_a_query(control: Http) -> None:
+    query = "kind=delay&api=Produce&seconds=0.5&times=2&partition=0&topic=5&skip=1&node=1"
+    status, fault = control.ask("POST", f"/faults?{query}")
+    assert status == 200
+    assert (fault["times"], fault["partition"], fault["topic"], fault["seconds"]) == (2, [0], "5", 0.5)
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
+def test_what_was_done_by_http_is_undone_by_the_cluster(processes: bool, connect: Any) -> None:
+    with EmbeddedCluster(processes=processes, control_port=0) as cluster:
+        control = Http(cluster.control_url or "")
+        [broker] = cluster.brokers
+        client = connect(cluster)
+        control.ask("POST", "/broker/pause")
+        broker.resume()
+        assert client.call(MetadataRequest(topics=[]), 1).controller_id == 1
+        control.ask("POST", "/broker/stop")
+        broker.start()
+        assert connect(cluster).call(MetadataRequest(topics=[]), 1).controller_id == 1
+        control.ask("POST", "/faults", {"kind": "drop", "times": None})
+        cluster.faults.clear()
+        assert control.ask("GET", "/faults")[1] == {"faults": []}
+        control.ask("POST", "/time/advance", {"seconds": 10})
+        cluster.advance_time(5)
+        broker.restart()
+        assert control.ask("GET", "/broker")[1]["advanced_seconds"] == 15
 
 
 @pytest.mark.parametrize(
