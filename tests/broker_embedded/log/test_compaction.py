@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.broker_embedded.log.compaction.compactor import Compactor
-from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.steps import run_here
-from pyclient.records import (
-    BatchBuilder,
-    Compression,
-    Record,
-    decode_batch,
-    iter_batches,
-)
-
-DAY = 86_400_000
-CODECS = list(Compression)
-
-
-def compactor(bench: Any, keys: int = 100_000) -> Compactor:
-    def saved() -> Any:
-        yield None
-
-    return Compactor(bench.fs, memory=keys * KEY_BYTES, save=saved)
-
-
-def compact(bench: Any, log: Any, *, after_ms: int = 0, keys: int = 100_000) -> int:
-    return compactor(bench, keys).everything(log, bench.now + after_ms)
-
-
-def keyed(*rows: tuple[bytes, bytes | None], timestamp_ms: int, **options: Any) -> bytearray:
-    builder = BatchBuilder(bytearray(1000 + sum(100 + len(key) + len(value or b"") for key, value in rows)), None)
-    for number, (key, value) in enumerate(rows):
-        assert builder.append(timestamp_ms + number, key, value, (("h", b"x"),)) is not None
-    return bytearray(builder.seal(**options))
-
-
-def put(bench: Any, log: Any, *rows: tuple[bytes, bytes | None], **options: Any) -> Any:
-    return log.append(keyed(*rows, timestamp_ms=bench.now, **options), leader_epoch=0, now_ms=bench.now)
-
-
-def pairs(bench: Any, log: Any) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(record.offset, record.key, record.value) for record in bench.records(log)]
+from pyclient.records import Compression
+from tests.broker_embedded.log.compaction_tools import CODECS, DAY, compact, compactor, keyed, pairs, put
 
 
 def batches(log: Any) -> list[Any]:
@@ -258,16 +219,6 @@ def test_small_segments_become_one_and_no_larger_than_a_segment(bench: Any) -> N
     assert pairs(bench, bench.reopen(log)) == expected
 
 
-def test_a_map_that_is_full_ends_the_round_and_the_next_goes_on(bench: Any, log: Any) -> None:
-    rows = [(b"k%d" % (n % 50), b"%d" % n) for n in range(200)]
-    for first in range(0, 200, 20):
-        put(bench, log, *rows[first : first + 20])
-    assert compact(bench, log, keys=10) > 1
-    newest = dict(rows)
-    assert [(key, value) for _, key, value in pairs(bench, log)] == list(newest.items())
-    assert log.cleaned_to == 200
-
-
 def test_the_time_of_a_kept_record_is_found(bench: Any, log: Any) -> None:
     for n in range(20):
         batch = keyed((b"k%d" % (n % 4), b"%d" % n), timestamp_ms=bench.now + 1000 * n)
@@ -277,59 +228,6 @@ def test_the_time_of_a_kept_record_is_found(bench: Any, log: Any) -> None:
     assert log.offset_for_timestamp(bench.now + 17_500).offset == 18
     assert log.latest_timestamp_offset().offset == 19
     assert bench.reopen(log).offset_for_timestamp(bench.now + 17_500).offset == 18
-
-
-def test_damage_is_reported_and_the_log_is_left_as_it_is(bench: Any, log: Any, caplog: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"a", b"2"))
-    log.roll()
-    path = bench.path(f"{0:020}.log")
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-    worker = compactor(bench)
-    assert run_here(worker.due([log], bench.now)) == 0
-    assert f"{path}: damaged at byte 0" in caplog.text
-    caplog.clear()
-    assert run_here(worker.due([log], bench.now)) == 0
-    assert not caplog.text
-    assert path.read_bytes() == content
-
-
-def test_a_disk_that_fills_up_leaves_the_log_as_it_was(bench: Any, log: Any, caplog: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"b", b"2" * 300), (b"a", b"2"))
-    log.roll()
-    before = pairs(bench, log)
-    worker = compactor(bench)
-    for room in (0, 100, 300):
-        bench.fs.room = room
-        assert run_here(worker.due([log], bench.now)) == 0
-        assert "tried again later" in caplog.text
-        assert pairs(bench, log) == before
-        assert not [name for name in bench.names() if name.endswith((".cleaned", ".swap"))]
-    bench.fs.room = None
-    assert run_here(worker.due([log], bench.now)) == 1
-    assert [row[0] for row in pairs(bench, log)] == [1, 2]
-
-
-def test_a_log_that_changes_meanwhile_is_left_alone(bench: Any, log: Any) -> None:
-    for n in range(4):
-        put(bench, log, (b"a", b"%d" % n))
-        log.roll()
-    steps = compactor(bench).due([log], bench.now)
-    answer: Any = None
-    rounds = None
-    truncated = False
-    while rounds is None:
-        try:
-            step = steps.send(answer)
-            answer = step.work() if step is not None else None
-            if step is not None and not truncated:
-                truncated = True
-                log.truncate_to(2)
-        except StopIteration as end:
-            rounds = end.value
-    assert pairs(bench, log)[-1] == (1, b"a", b"1")
-    assert not [name for name in bench.names() if name.endswith((".cleaned", ".swap"))]
 
 
 def old_message(offset: int, key: bytes, value: bytes, timestamp_ms: int) -> bytes:
@@ -344,153 +242,3 @@ def test_old_formats_are_compacted_as_well(bench: Any, log: Any) -> None:
         log.end_offset = log.high_watermark = offset + 1
     compact(bench, log)
     assert pairs(bench, log) == [(1, b"b", b"1"), (2, b"a", b"2")]
-
-
-Row = tuple[bytes, bytes | None]
-KEYS = [b"a", b"b", b"c", b"a key of more than sixteen bytes", b""]
-ROWS = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from([b"x", b"y", None])), min_size=1, max_size=8)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), ROWS, st.sampled_from(CODECS), st.sampled_from([-1, 1, 2])),
-        st.tuples(st.just("transaction"), ROWS, st.booleans(), st.booleans()),
-        st.tuples(st.just("roll")),
-        st.tuples(st.just("compact"), st.integers(0, 3), st.sampled_from([2, 100])),
-        st.tuples(st.just("restart"), st.booleans()),
-    ),
-    min_size=3,
-    max_size=14,
-)
-
-
-class Model:
-    """What was written: every record, and of each producer its next sequence."""
-
-    def __init__(self) -> None:
-        self.records: dict[int, Row] = {}
-        self.aborted: set[int] = set()
-        self.markers: set[int] = set()
-        self.sequences = {1: 0, 2: 0, 9: 0}
-
-    def last(self) -> dict[bytes, bytes | None]:
-        return {key: value for offset, (key, value) in self.records.items() if offset not in self.aborted}
-
-
-def committed(log: Any) -> list[Record[Any, Any]]:
-    """What a read_committed consumer gets from the start of the log."""
-    found: list[Record[Any, Any]] = []
-    at = log.start_offset
-    while at < log.end_offset:
-        read = log.read(at, 1 << 20, isolation="committed")
-        for part in read.parts:
-            part.release()
-        pending = sorted(read.aborted, key=lambda entry: entry[1])
-        data = log.read_bytes(at, 1 << 20, isolation="committed")
-        dropped: set[int] = set()
-        for position, header in iter_batches(data):
-            while pending and pending[0][1] <= header.last_offset:
-                dropped.add(pending.pop(0)[0])
-            if header.is_control and header.count:
-                raw = decode_batch(data, position, header, "t", 0)[0]
-                if struct.unpack(">hh", raw.key)[1] == 0:
-                    dropped.discard(header.producer_id)
-            elif not header.is_control and not (header.is_transactional and header.producer_id in dropped):
-                found += decode_batch(data, position, header, "t", 0, from_offset=at)
-            at = header.next_offset
-        if not data:
-            break
-    return found
-
-
-def run(bench: Any, log: Any, model: Model, step: Any, clock: int) -> Any:
-    kind = step[0]
-    if kind == "append":
-        _, rows, codec, producer = step
-        options = {}
-        if producer > 0:
-            options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": model.sequences[producer]}
-            model.sequences[producer] += len(rows)
-        base = put(bench, log, *rows, compression=codec, **options).base_offset
-        model.records |= dict(enumerate(rows, base))
-    elif kind == "transaction":
-        _, rows, commit, rolls = step
-        for row in rows:
-            options = {"producer_id": 9, "producer_epoch": 0, "base_sequence": model.sequences[9]}
-            base = put(bench, log, row, transactional=True, **options).base_offset
-            model.sequences[9] += 1
-            model.records[base] = row
-            if not commit:
-                model.aborted.add(base)
-            if rolls:
-                log.roll()
-        model.markers.add(bench.end(log, 9, 0, commit=commit).base_offset)
-    elif kind == "roll":
-        log.roll()
-    elif kind == "compact":
-        compact(bench, log, after_ms=clock + step[1] * 600, keys=step[2])
-    else:
-        start, cleaned = log.start_offset, log.cleaned_to
-        log = bench.reopen(log) if step[1] else bench.crash(log)
-        assert log.start_offset == start
-        log.cleaned_to = cleaned
-    return log
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=STEPS)
-def test_whatever_happens_readers_find_the_last_value_of_each_key(new_bench: Any, steps: list[Any]) -> None:
-    bench = new_bench()
-    bench.configure(cleanup_policy=("compact",), delete_retention_ms=1000, index_interval_bytes=50)
-    log, model = bench.open(), Model()
-    for clock, step in enumerate(steps):
-        log = run(bench, log, model, step, 500 * clock)
-    before = [(record.offset, record.key, record.value) for record in committed(log)]
-    kept = {offset for offset, *_ in before}
-    assert [offset for offset, *_ in before] == sorted(kept)
-    for offset, key, value in before:
-        assert model.records[offset] == (key, value)
-        assert offset not in model.aborted
-    newest = model.last()
-    found = {key: value for _offset, key, value in before}
-    assert found | {key: None for key in newest if key not in found} == newest
-    compact(bench, log, after_ms=DAY)
-    compact(bench, log, after_ms=2 * DAY)
-    after = [(key, value) for _offset, key, value in [(r.offset, r.key, r.value) for r in committed(log)]]
-    assert sorted(after) == sorted((key, value) for key, value in newest.items() if value is not None)
-    assert log.end_offset == len(model.records) + len(model.markers)
-    log = bench.crash(log, recovery_point=0)
-    for producer in (1, 2):
-        if model.sequences[producer]:
-            options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": model.sequences[producer]}
-            put(bench, log, (b"a", b"z"), **options)
-    assert all(damage is None for damage in log.verify())
-    bench.close()
-
-
-def test_a_crash_at_any_point_of_the_swap_leaves_the_old_or_the_new(bench: Any, new_bench: Any) -> None:
-    outcomes = set()
-    for point in range(40):
-        bench = new_bench()
-        bench.configure(cleanup_policy=("compact",), file_delete_delay_ms=10)
-        log = bench.open()
-        rng = random.Random(3)
-        for _ in range(5):
-            put(bench, log, *[(b"k%d" % rng.randrange(4), b"%d" % n) for n in range(6)])
-            log.roll()
-        before = pairs(bench, log)
-        newest = {key: (offset, key, value) for offset, key, value in before}
-        bench.fs.renames_left = point
-        failed = False
-        try:
-            compact(bench, log)
-        except OSError:
-            failed = True
-        bench.fs.renames_left = None
-        log = bench.crash(log)
-        after = pairs(bench, log)
-        assert after in (before, sorted(newest.values())), point
-        assert not [name for name in bench.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
-        outcomes.add((failed, after == before))
-        bench.close()
-        if not failed:
-            break
-    assert outcomes == {(True, True), (True, False), (False, False)}

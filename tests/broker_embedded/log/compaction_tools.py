@@ -1,0 +1,38 @@
+"""What tests of compaction do with a log: put keyed records into it, compact it, look at what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyclient.broker_embedded.log.compaction.compactor import Compactor
+from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
+from pyclient.records import BatchBuilder, Compression
+
+DAY = 86_400_000
+CODECS = list(Compression)
+
+
+def compactor(bench: Any, keys: int = 100_000) -> Compactor:
+    def saved() -> Any:
+        yield None
+
+    return Compactor(bench.fs, memory=keys * KEY_BYTES, save=saved)
+
+
+def compact(bench: Any, log: Any, *, after_ms: int = 0, keys: int = 100_000) -> int:
+    return compactor(bench, keys).everything(log, bench.now + after_ms)
+
+
+def keyed(*rows: tuple[bytes, bytes | None], timestamp_ms: int, **options: Any) -> bytearray:
+    builder = BatchBuilder(bytearray(1000 + sum(100 + len(key) + len(value or b"") for key, value in rows)), None)
+    for number, (key, value) in enumerate(rows):
+        assert builder.append(timestamp_ms + number, key, value, (("h", b"x"),)) is not None
+    return bytearray(builder.seal(**options))
+
+
+def put(bench: Any, log: Any, *rows: tuple[bytes, bytes | None], **options: Any) -> Any:
+    return log.append(keyed(*rows, timestamp_ms=bench.now, **options), leader_epoch=0, now_ms=bench.now)
+
+
+def pairs(bench: Any, log: Any) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for record in bench.records(log)]
