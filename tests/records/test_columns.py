@@ -1,9 +1,10 @@
+"""Columns read from batches: both twins give the same, what they hold, and that no memory is left behind."""
+
 from __future__ import annotations
 
 import resource
 import struct
 import threading
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.errors import CorruptRecord
-from pyclient.records import (
-    HEADER_SIZE,
-    BinaryColumn,
-    Compression,
-    HeaderColumns,
-    decode_columns,
-    encode_columns,
-    read_header,
-)
-
-SMALL = st.one_of(st.none(), st.binary(max_size=40))
-HEADERS = st.lists(st.tuples(st.text("abé", max_size=4), SMALL), max_size=3).map(tuple)
-ROWS = st.lists(st.tuples(st.integers(-1, 2**41), SMALL, SMALL, HEADERS), max_size=20)
-
-
-def column(values: list[bytes | None], *, start: int = 0, validity: bool = True) -> BinaryColumn:
-    """A column by hand, with `start` rows of junk in front as a slice of an Arrow array has them."""
-    rows = [b"junk"] * start + values
-    offsets, data, bits = array("i", [0]), bytearray(), 0
-    for number, value in enumerate(rows):
-        data += value or b""
-        bits |= (value is not None) << number
-        offsets.append(len(data))
-    packed = bits.to_bytes(len(rows) // 8 + 1, "little") if validity else None
-    return BinaryColumn(offsets.tobytes(), bytes(data), packed, len(values), start)
-
-
-def listed(part: BinaryColumn) -> list[bytes | None]:
-    offsets = memoryview(part.offsets).cast("B").cast("i")
-    data = bytes(part.data)
-    return [
-        None
-        if part.validity is not None and not part.validity[row >> 3] >> (row & 7) & 1
-        else data[offsets[row] : offsets[row + 1]]
-        for row in range(part.start, part.start + part.length)
-    ]
-
-
-def integers(buffer: Any, kind: str) -> list[int]:
-    return memoryview(buffer).cast("B").cast(kind).tolist()  # type: ignore[no-any-return]
-
-
-def exact(columns: Any) -> Any:
-    """Every byte of the columns, for comparing twins."""
-    binaries = (columns.keys, columns.values, columns.headers.names, columns.headers.values)
-    fixed = ("topic_ids", "partitions", "offsets", "timestamps", "timestamp_types")
-    return (
-        columns.count,
-        columns.topics,
-        [bytes(getattr(columns, name)) for name in fixed],
-        [
-            (bytes(part.offsets), bytes(part.data), part.validity and bytes(part.validity), part.length, part.start)
-            for part in binaries
-        ],
-        bytes(columns.headers.offsets),
-    )
+from pyclient.records import Compression, decode_columns, encode_columns, read_header
+from tests.records.column_samples import ROWS, column, exact, integers, listed
 
 
 @given(parts=st.lists(ROWS, max_size=4))
@@ -206,171 +153,6 @@ def test_the_python_twin_has_the_same_limit(twins: tuple[Any, Any], monkeypatch:
         for _ in range(3):
             builder.add(batch, 0, read_header(batch), "t", 0)
     assert builder.count in (3, 4)
-
-
-@given(rows=ROWS.filter(bool))
-def test_a_batch_made_from_columns_is_the_one_made_from_records(twins: tuple[Any, Any], rows: list[Any]) -> None:
-    for twin in twins:
-        batch = twin.build(rows)
-        columns = twin.columns(batch)
-        again = encode_columns(
-            columns.values, timestamps=columns.timestamps, keys=columns.keys, headers=columns.headers
-        )
-        assert bytes(again) == batch
-        builder = twin.BatchBuilder(bytearray(len(batch)), None)
-        arguments = (columns.timestamps, columns.keys, columns.values, columns.headers)
-        assert builder.append_columns(*arguments, 0, len(rows)) == len(rows)
-        assert bytes(builder.seal()) == batch
-
-
-@pytest.mark.parametrize("start", [0, 1, 8, 13])
-def test_slices_of_columns_are_taken_from_where_they_start(twin: Any, start: int) -> None:
-    values = [b"a", None, b"", b"dd"]
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    keys, others = column(values, start=start), column(values[::-1], start=start + 1)
-    assert builder.append_columns(7, keys, others, None, 0, 4) == 4
-    assert [row[1:3] for row in twin.rows(builder.seal())] == list(zip(values, values[::-1], strict=True))
-
-
-def test_rows_can_be_chosen_by_number(twin: Any) -> None:
-    values = column([b"a", b"b", b"c", b"d"])
-    rows = array("i", [3, 0, 0, 2])
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    assert builder.append_columns(array("q", [10, 20, 30, 40]), None, values, None, 1, 4, rows) == 3
-    assert [(row[0], row[2]) for row in twin.rows(builder.seal())] == [(10, b"a"), (10, b"a"), (30, b"c")]
-    for wrong in (4, -1):
-        with pytest.raises(ValueError, match=f"row {wrong} is not in columns of 4 rows"):
-            builder.append_columns(0, None, values, None, 0, 1, array("i", [wrong]))
-
-
-def test_columns_stop_where_the_batch_is_full(twin: Any) -> None:
-    values = column([b"value"] * 10)
-    builder = twin.BatchBuilder(bytearray(HEADER_SIZE + 12 * 4 + 11), None)
-    assert builder.append_columns(7, None, values, None, 2, 10) == 4
-    assert builder.append_columns(7, None, values, None, 6, 10) == 0
-    assert len(twin.rows(builder.seal())) == 4
-
-
-def broken(offsets: list[int], data: bytes = b"abcdef", validity: bytes | None = None) -> BinaryColumn:
-    return BinaryColumn(array("i", offsets), data, validity, len(offsets) - 1)
-
-
-@pytest.mark.parametrize("offsets", [[0, 7, 8], [-1, 2, 3], [3, 2, 4], [2**31 - 1, -(2**31), 0]])
-def test_a_row_outside_its_data_is_named(twin: Any, offsets: list[int]) -> None:
-    good = column([b"x"] * 2)
-    for keys, values, what in ((None, broken(offsets), "value"), (broken(offsets), good, "key")):
-        builder = twin.BatchBuilder(bytearray(1000), None)
-        with pytest.raises(ValueError, match=f"row 0 of the {what} column is not in its data"):
-            builder.append_columns(0, keys, values, None, 0, 2)
-        assert builder.count == 0
-
-
-def test_a_bad_row_further_on_ends_the_batch_before_it(twin: Any) -> None:
-    values = broken([0, 1, 2, 99, 3])
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    assert builder.append_columns(0, None, values, None, 0, 4) == 2
-    with pytest.raises(ValueError, match="row 2 of the value column"):
-        builder.append_columns(0, None, values, None, 2, 4)
-    with pytest.raises(ValueError, match="row 2 of the value column"):
-        encode_columns(values, timestamps=0)
-
-
-def test_null_rows_are_not_looked_up(twin: Any) -> None:
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    assert builder.append_columns(0, None, broken([0, 99, -5], validity=b"\0"), None, 0, 2) == 2
-    assert [row[2] for row in twin.rows(builder.seal())] == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("values", "options", "message"),
-    [
-        (BinaryColumn(array("i", [0, 1]), b"a", None, 2), {}, "the value column says 2 rows from 0 and has fewer"),
-        (BinaryColumn(array("i", [0, 1]), b"a", None, 1, 1), {}, "the value column says 1 rows from 1 and has fewer"),
-        (BinaryColumn(array("i", [0, 1]), b"a", None, -1), {}, "the value column says -1 rows"),
-        (BinaryColumn(array("i", [0, 1]), b"a", None, 1, -1), {}, "the value column says 1 rows from -1"),
-        (BinaryColumn(array("i", [0] * 10), b"", b"\xff", 9), {}, "the value column says 9 rows from 0"),
-        (column([b"a"]), {"keys": column([])}, "the key column has fewer rows than the value column"),
-        (column([b"a"]), {"timestamps": array("q")}, "the timestamp column has fewer rows"),
-        (
-            column([b"a"]),
-            {"headers": HeaderColumns(array("i", [0]), column([]), column([]))},
-            "the header column has fewer rows",
-        ),
-        (
-            column([b"a"]),
-            {"headers": HeaderColumns(array("i", [0, 2]), column([b"n"]), column([b"v"]))},
-            "row 0 of the header column is not in its data",
-        ),
-        (
-            column([b"a"]),
-            {"headers": HeaderColumns(array("i", [0, 1]), broken([0, 9]), column([b"v"]))},
-            "row 0 of the header column is not in its data",
-        ),
-        (
-            column([b"a"]),
-            {"headers": HeaderColumns(array("i", [0, 1]), column([b"\xff"]), column([b"v"]))},
-            "row 0 of the header column has a name that is not UTF-8",
-        ),
-    ],
-)
-def test_columns_that_contradict_themselves_are_refused(
-    twin: Any, values: BinaryColumn, options: dict[str, Any], message: str
-) -> None:
-    arguments = {"timestamps": 0, "keys": None, "headers": None, **options}
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    with pytest.raises(ValueError, match=message):
-        builder.append_columns(
-            arguments["timestamps"], arguments["keys"], values, arguments["headers"], 0, max(values.length, 0)
-        )
-
-
-@pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 4), (2, 1)])
-def test_rows_that_are_not_there_are_refused(twin: Any, start: int, stop: int) -> None:
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    with pytest.raises(ValueError, match=f"rows {start} to {stop} are not in columns of 3 rows"):
-        builder.append_columns(0, None, column([b"a"] * 3), None, start, stop)
-
-
-def test_a_null_header_name_is_empty(twin: Any) -> None:
-    headers = HeaderColumns(array("i", [0, 1]), column([None]), column([b"v"]))
-    builder = twin.BatchBuilder(bytearray(1000), None)
-    builder.append_columns(0, None, column([b"a"]), headers, 0, 1)
-    assert twin.rows(builder.seal())[0][3] == (("", b"v"),)
-
-
-def test_encoding_takes_codec_and_level(codec: Compression) -> None:
-    level = None if codec in (Compression.NONE, Compression.SNAPPY) else 5
-    batch = encode_columns(column([b"value"] * 100), timestamps=5, compression=codec, level=level)
-    header = read_header(batch)
-    assert header.codec == codec
-    assert listed(decode_columns(batch, 0, header).values) == [b"value"] * 100
-
-
-def test_rows_that_share_their_data_do_not_overrun_the_batch() -> None:
-    values = BinaryColumn(array("i", [0, 6, 0, 6, 0, 6]), b"abcdef" * 1, None, 5)
-    with pytest.raises(ValueError, match="row 1 of the value column"):
-        encode_columns(values, timestamps=0)
-
-
-def test_random_columns_do_what_both_twins_do_alike(twins: tuple[Any, Any]) -> None:
-    @given(
-        offsets=st.lists(st.integers(-2, 8), min_size=2, max_size=6),
-        validity=st.one_of(st.none(), st.binary(min_size=1, max_size=1)),
-        room=st.integers(HEADER_SIZE, HEADER_SIZE + 80),
-    )
-    def check(offsets: list[int], validity: bytes | None, room: int) -> None:
-        values = broken(offsets, validity=validity)
-        outcomes = []
-        for twin in twins:
-            builder = twin.BatchBuilder(bytearray(room), None)
-            try:
-                done = builder.append_columns(3, values, values, None, 0, values.length)
-                outcomes.append((done, bytes(builder.seal()) if done else b""))
-            except ValueError as error:
-                outcomes.append((str(error), b""))
-        assert outcomes[0] == outcomes[1]
-
-    check()
 
 
 def test_a_builder_refuses_a_second_thread_at_once(twins: tuple[Any, Any]) -> None:
