@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pyclient.broker_embedded.log_waits import behind_openings
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
 from pyclient.protocol.versions import API_KEYS
@@ -173,7 +174,8 @@ def _make_route(api_key: int, version: int) -> Route | None:
     handler = handler_of(name)
     request: type[Request[Any]] = handler.request  # type: ignore[attr-defined]
     decode = codec.decoder(request, version)
-    made = Route(name, _lenient(decode) if name in _ONE_BYTE_MORE else decode, handler, request.response)
+    decode = _lenient(decode) if name in _ONE_BYTE_MORE else decode
+    made = Route(name, decode, behind_openings(name, handler), request.response)
     _ROUTES[api_key << 16 | version] = made
     return made
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.failures import code_of
 from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +26,8 @@ class Reading:
     """A Fetch request and how to answer it, with at most `most` bytes; `respond` makes the response of what was read.
 
     Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
-    limits say. Partitions that are not there are told behind the others.
+    limits say. Partitions that are not there are told behind the others. One whose log is still to be opened is waited
+    for like one without data; when the wait is over the client is told to try again.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Reading:
     ) -> None:
         self._wanted = wanted
         self._node = node
+        self._logs = node.logs
         self._by_id = by_id
         self._respond = respond
         self._replica = max(request.replica_id, request.replica_state.replica_id)
@@ -49,11 +52,17 @@ class Reading:
         self._size = 0
         self._must_answer = False
         self._found: dict[PartitionLog, tuple[Wanted, int]] = {}
+        self._unopened: set[TopicPartition] = set()
 
     @property
     def logs(self) -> Iterable[PartitionLog]:
         """The logs that more data may come to."""
         return self._found
+
+    def when_opened(self, told: Callable[[], object]) -> None:
+        """Call `told` with each log that was not open at the last attempt, when it is; a new attempt is due then."""
+        for at in self._unopened:
+            self._logs.openings.when_over(at, told)
 
     def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
         """Look at the logs that have grown, not at all of them: a fetch of many partitions is woken often."""
@@ -78,13 +87,15 @@ class Reading:
         """The response if there is enough to say or this is the `last` attempt."""
         self._size, self._must_answer = 0, False
         self._found.clear()
+        self._unopened.clear()
         told: Told = []
         missing: Told = []
         for wanted in self._wanted:
             log = self._log_of(wanted, missing)
             if log is not None:
                 told.append((wanted, self._read(log, wanted)))
-        if last or self._must_answer or not self._found or self._size >= self._min_bytes:
+        nothing_to_wait_for = not self._found and not self._unopened
+        if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
             return self._respond(told + missing)
         for _wanted, answer in told:
             if answer.records:
@@ -101,10 +112,16 @@ class Reading:
                 topic = known.name
             if self._replica >= 0:
                 raise errors.NotLeaderOrFollower(f"replica {self._replica} of {topic} is not assigned")
+            if self._logs.unopened:
+                self._open(TopicPartition(topic, wanted.partition))
             return self._node.partitions.leader(topic, wanted.partition, wanted.request.current_leader_epoch)[0]
         except Exception as error:  # whatever it is, it becomes this answer
             missing.append((wanted, _failed(topic, wanted.partition, error)))
             return None
+
+    def _open(self, at: TopicPartition) -> None:
+        if at in self._logs.unopened and not self._logs.openings.want(at):
+            self._unopened.add(at)
 
     def _read(self, log: PartitionLog, wanted: Wanted) -> PartitionData:
         request = wanted.request

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
@@ -26,7 +27,8 @@ class Partitions:
     def leader(self, topic: str, index: int, epoch: int = -1) -> tuple[PartitionLog, int]:
         """The log and the leader epoch. `epoch` is what the client takes for it, negative for no idea (KIP-320).
 
-        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower`, `FencedLeaderEpoch`, `UnknownLeaderEpoch`, `OSError`.
+        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also while the log is not open yet, see `log_waits`),
+        `FencedLeaderEpoch`, `UnknownLeaderEpoch`, and what hinders the log's opening.
         """
         partition = self._image.partition(topic, index)
         if partition is None:
@@ -35,12 +37,20 @@ class Partitions:
             raise errors.NotLeaderOrFollower(f"broker {partition.leader} leads {topic}-{index}")
         if epoch >= 0 and epoch != partition.leader_epoch:
             _check_epoch(topic, partition, epoch)
-        log = self._logs.get(topic, index)
+        log = self._logs.find(topic, index)
         return (log if log is not None else self._create(topic, index)), partition.leader_epoch
 
     def existing(self, topic: str, index: int) -> PartitionLog | None:
-        """The log, if anything was ever written or read there."""
+        """The log, if anything was ever written or read there. It is opened, at once, for who has time."""
         return self._logs.get(topic, index)
+
+    def size(self, topic: str, index: int) -> int:
+        """Bytes of the log's batches; of one that is not open yet those of its files."""
+        at = TopicPartition(topic, index)
+        if at in self._logs.unopened:
+            return self._logs.size_on_disk(at)
+        log = self._logs.get(topic, index)
+        return 0 if log is None else log.size
 
     def remove_strays(self) -> None:
         """Delete what is left of topics that the metadata does not know: a crash interrupted their deletion."""

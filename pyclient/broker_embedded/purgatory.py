@@ -20,6 +20,9 @@ class Reading(Protocol):
     def logs(self) -> Iterable[PartitionLog]:
         """The logs that more data may come to."""
 
+    def when_opened(self, told: Callable[[], object]) -> None:
+        """Call `told` with each log that the last attempt has not found open, when it is."""
+
     def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
         """Whether an attempt is worth while after these logs have grown; cheaper than the attempt."""
 
@@ -30,11 +33,12 @@ class Reading(Protocol):
 class ParkedFetch:
     """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
 
-    __slots__ = ("future", "grown", "logs", "reading", "timer")
+    __slots__ = ("future", "grown", "logs", "opened", "reading", "timer")
 
     def __init__(self, reading: Reading, future: asyncio.Future[Any]) -> None:
         self.reading = reading
-        self.logs = tuple(reading.logs)
+        self.logs: tuple[PartitionLog, ...] = ()
+        self.opened = False  # a log is there that was not
         self.future = future
         self.grown: set[PartitionLog] = set()
         self.timer: Timer | None = None
@@ -55,9 +59,8 @@ class FetchPurgatory:
     def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
         """A future of the response: after the append that makes it enough, or after `wait` seconds."""
         fetch = ParkedFetch(reading, self._loop.create_future())
-        for log in fetch.logs:
-            self._watch(log)
-            self._waiting.setdefault(log, {})[fetch] = None
+        self._wait_at_logs(fetch)
+        reading.when_opened(lambda: self._look_again(fetch))
         fetch.timer = self._schedule(wait, lambda: self._try(fetch, True))
         connection.on_abandoned = lambda: self._forget(fetch)
         connection.on_ended = lambda: self._try(fetch, True)  # who has only finished sending gets an answer
@@ -90,6 +93,16 @@ class FetchPurgatory:
         for fetch in list(self._waiting.get(log, ())):
             self._try(fetch, True)
 
+    def _wait_at_logs(self, fetch: ParkedFetch) -> None:
+        fetch.logs = tuple({*fetch.logs, *fetch.reading.logs})
+        for log in fetch.logs:
+            self._watch(log)
+            self._waiting.setdefault(log, {})[fetch] = None
+
+    def _look_again(self, fetch: ParkedFetch) -> None:
+        fetch.opened = True
+        self._try(fetch, False)
+
     def _watch(self, log: PartitionLog) -> None:
         if log not in self._watched:
             self._watched.add(log)
@@ -100,7 +113,7 @@ class FetchPurgatory:
         if fetch.future.done() or fetch.timer is None:
             return
         try:
-            if not last and not fetch.reading.may_be_enough(grown):
+            if not last and not fetch.opened and not fetch.reading.may_be_enough(grown):
                 return
             response = fetch.reading.attempt(last)
         except Exception as error:  # the request's own failure, handed to who waits for it
@@ -110,6 +123,9 @@ class FetchPurgatory:
         if response is not None:
             self._forget(fetch)
             fetch.future.set_result(response)
+        elif fetch.opened:
+            fetch.opened = False
+            self._wait_at_logs(fetch)
 
     def _forget(self, fetch: ParkedFetch) -> None:
         if fetch.timer is not None:

@@ -30,6 +30,10 @@ class Upkeep:
         self._node = node
         self._timers: dict[str, Timer] = {}
         self._background = Background(node.loop, node.logs.side)
+        openings = node.logs.openings
+        openings.wake = lambda: self._background.run("opening logs", openings.steps())
+        if not node.logs.was_clean:
+            openings.want_everything()
         config = node.config
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)
         checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.dispatch import SERVED, RequestContext, handler_of
+from pyclient.broker_embedded.log_waits import opened
 from pyclient.broker_embedded.settings import nearest
 from pyclient.errors import ConfigError
 from pyclient.protocol.messages.describe_groups import DescribeGroupsRequest
 from pyclient.protocol.messages.list_groups import ListGroupsRequest
 from pyclient.protocol.versions import API_KEYS
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
@@ -98,6 +100,9 @@ async def topic(node: BrokerNode, name: str) -> dict[str, Any]:
     if image is None:
         return {"topic": name, "topic_id": None, "partitions": []}
     partitions = []
+    over = opened(node, (TopicPartition(name, index) for index in image.partitions))
+    if over is not None:
+        await over
     for index in sorted(image.partitions):
         log = node.partitions.existing(name, index)
         partitions.append(

@@ -59,8 +59,7 @@ def _is_here(node: BrokerNode, topic: str, index: int) -> bool:
 
 
 def _describe(node: BrokerNode, topic: str, index: int) -> DescribeLogDirsPartition:
-    log = node.partitions.existing(topic, index)
-    size = 0 if log is None else log.size
+    size = node.partitions.size(topic, index)
     return DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pyclient import errors
@@ -15,6 +15,7 @@ from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
 from pyclient.broker_embedded.log.flusher import Flusher
 from pyclient.broker_embedded.log.identity import identify
+from pyclient.broker_embedded.log.openings import Openings
 from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
 from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
@@ -33,7 +34,8 @@ _SYNCED_ONE_BY_ONE: Final = 100  # of more logs the whole filesystem is synced a
 class LogDirectory:
     """The logs under `data_dir`, which belongs to one node of one process at a time.
 
-    Finding a partition costs a name in a list; its files are read, and after a crash recovered, by the first `get`.
+    Finding a partition costs a name in a list; its files are read, and after a crash recovered, by the first `get`, or
+    in steps by `openings`.
     `config_for` gives the configs of a topic whose log is opened; the defaults until somebody sets it.
     """
 
@@ -61,6 +63,7 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: dict[TopicPartition, str] = {}  # and their directories
+        self.openings = Openings(self._unopened, self._opening_as_it_is)
         self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
         self._forgotten: set[TopicPartition] = set()  # the files may still have offsets of these, which are gone
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
@@ -95,6 +98,16 @@ class LogDirectory:
     def opened(self) -> list[PartitionLog]:
         """The logs that are in use: those that were opened."""
         return list(self._logs.values())
+
+    @property
+    def unopened(self) -> Mapping[TopicPartition, str]:
+        """The directories of the logs that are not open yet."""
+        return self._unopened
+
+    def size_on_disk(self, at: TopicPartition) -> int:
+        """Bytes of the segments of a log that is not open."""
+        files = self._fs.list_files(self._unopened[at])
+        return sum(size for name, size in files.items() if name.endswith(".log"))
 
     def topic_ids(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
         """Every partition with files here, and the topic id they were written for, without opening any log."""
@@ -144,6 +157,14 @@ class LogDirectory:
             self._begin_anew(at)
         return self._open_log(at, topic_id, config)
 
+    def find(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log; None if there is none. Raises `NotLeaderOrFollower` while it is not open, or why it cannot be."""
+        at = TopicPartition(topic, partition)
+        found = self._logs.get(at)
+        if found is None and at in self._unopened:
+            self.openings.check(at)
+        return found
+
     def _begin_anew(self, at: TopicPartition) -> None:
         """A new log has no part in what checkpoints say of an older one of its name, also if this node dies soon."""
         self._forget(at)
@@ -167,7 +188,15 @@ class LogDirectory:
         return found
 
     def _open_log(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> PartitionLog:
-        opened = PartitionLog.open(
+        self.openings.forget(at)
+        return run_here(self._opening(at, topic_id, config))
+
+    def _opening_as_it_is(self, at: TopicPartition) -> Steps[None]:
+        opened = yield from self._opening(at, None, self.config_for(at.topic))
+        opened.update_config(self.config_for(at.topic))  # it may have changed meanwhile
+
+    def _opening(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Steps[PartitionLog]:
+        opened = yield from PartitionLog.opening(
             self._path(str(at)),
             at.topic,
             at.partition,
@@ -197,6 +226,7 @@ class LogDirectory:
             opened = self._logs.pop(at, None)
             if opened is not None:
                 opened.close(clean=False)
+            self.openings.forget(at)
             self._unopened.pop(at, None)
             self._forget(at)
             self._doom(at, self._path(str(at)))
@@ -291,6 +321,7 @@ class LogDirectory:
 
     def close(self, clean: bool = True) -> None:
         """Closes every log. A clean close spares the next start all checks; else files are only let go of."""
+        self.openings.close()
         self.side.close(wait=clean)
         self.side.wake = None
         together = clean and len(self._logs) > _SYNCED_ONE_BY_ONE

@@ -80,12 +80,17 @@ class LogManager(LogDirectory):
 
     def retention_now(self) -> int:
         """Applies retention to every log as of now; how many segments went."""
+        if not self.was_clean:
+            _ = self.logs  # opens those that are not recovered yet
         return self.run_retention(self._clock.time_ms())
 
     def _opened(self, at: TopicPartition, is_wanted: Callable[[dict[str, int]], bool]) -> PartitionLog | None:
-        """The log, if it is open, or its files (names and sizes) make it worth opening. Errors are reported."""
+        """The log, if it is open, or its files (names and sizes) make it worth opening. Errors are reported.
+
+        After a crash all are being opened anyway, in steps, and this is none.
+        """
         found = self._logs.get(at)
-        if found is None and at in self._unopened:
+        if found is None and at in self._unopened and self.was_clean:
             try:
                 if is_wanted(self._fs.list_files(self._unopened[at])):
                     return self.get(*at)

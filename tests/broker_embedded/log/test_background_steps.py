@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from pyclient.broker_embedded.log import checking
+from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS
 from pyclient.broker_embedded.log.compaction import cleaner, filtering
 from pyclient.broker_embedded.log.compaction.compactor import Compactor
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
+from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
+from pyclient.broker_embedded.log.openings import Openings
+from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.records import BatchBuilder, BatchHeader, Compression, check_crc
 
 _LARGE_VALUE = 20_000
@@ -117,3 +122,145 @@ def test_retention_leaves_a_log_alone_that_was_closed_between_two_steps(bench: A
     shutil.rmtree(bench.directory)
     assert sum(steps) == 0
     assert not Path(bench.directory).exists()
+
+
+class OpeningCounter:
+    """Counts what is done to a log that is being opened; each step's is taken away with `take`."""
+
+    def __init__(self, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._fs = bench.fs
+        self.batches = self.checked = 0
+        self.beside = False  # whether this is done beside the loop
+        note_batch = IndexedSegment.note_batch
+
+        def note(segment: Any, position: int, header: BatchHeader) -> None:
+            self.batches += 1
+            note_batch(segment, position, header)
+
+        def check(batch: Any, position: int, header: BatchHeader) -> None:
+            self.checked += 0 if self.beside else header.size
+            check_crc(batch, position, header)
+
+        monkeypatch.setattr(IndexedSegment, "note_batch", note)
+        monkeypatch.setattr(checking, "check_crc", check)
+
+    def take(self) -> tuple[int, int, int]:
+        """(batches noted, bytes checked on the loop, bytes read on the loop) since the last call."""
+        found = self.batches, self.checked, self._fs.bytes_read
+        self.batches = self.checked = self._fs.bytes_read = 0
+        return found
+
+    def run(self, steps: Any) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Does all of it; the result, and what each step did."""
+        answer, done = None, []
+        self.take()
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                return end.value, [*done, self.take()]
+            done.append(self.take())
+            self.beside = True
+            answer = step.work() if step is not None else None
+            self.beside = False
+            self._fs.bytes_read = 0
+
+
+@pytest.mark.parametrize(
+    "lost", [(), (f"{0:020}.index",), (f"{0:020}.index", f"{0:020}.timeindex"), (LEADER_EPOCHS,), (f"{0:020}.log",)]
+)
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, lost: tuple[str, ...], clean: bool
+) -> None:
+    bench.configure(segment_bytes=16 << 20, index_interval_bytes=1000)
+    log = bench.open()
+    for n in range(1000):
+        bench.append(log, b"%d" % n * 20, producer_id=5, epoch=1, sequence=n, leader_epoch=n // 300)
+    bench.append(log, b"x" * _LARGE_VALUE * 40, producer_id=5, epoch=1, sequence=1000, leader_epoch=4)
+    log.roll()
+    bench.append(log, b"the last", producer_id=5, epoch=1, sequence=1001, leader_epoch=4)
+    end, size = log.end_offset, log.size
+    log.close(clean=clean)
+    for name in lost:
+        if name.endswith(".log"):  # its middle
+            content = bytearray(bench.path(name).read_bytes())
+            content[50_000] ^= 1
+            bench.path(name).write_bytes(content)
+        else:
+            bench.path(name).unlink()
+    counter = OpeningCounter(bench, monkeypatch)
+    opening = PartitionLog.opening(
+        bench.directory, "t", 0, bench.topic_id, bench.config, fs=bench.fs, clock=bench.clock, clean=clean
+    )
+    opened, done = counter.run(opening)
+    broken = not clean and lost == (f"{0:020}.log",)
+    assert (opened.end_offset < end) == broken
+    assert opened.size == size or broken
+    assert max(batches for batches, _, _ in done) <= 1
+    assert max(checked for _, checked, _ in done) < checking._LARGE
+    assert max(read for _, _, read in done) <= 64 << 10
+    if not clean and not lost:
+        assert sum(batches for batches, _, _ in done) == 1002
+    opened.close(clean=False)
+
+
+def opened_manager(bench: Any, *topics: str) -> Any:
+    """The logs of these topics, written and left as by a crash, and not opened again yet."""
+    manager = bench.manager()
+    manager.open()
+    for topic in topics:
+        log = manager.create(topic, bench.topic_id, 0, bench.config)
+        for n in range(20):
+            bench.append(log, b"%d" % n)
+    manager.close(clean=False)
+    again = bench.manager()
+    again.open()
+    return again
+
+
+def steps_of(openings: Openings) -> Iterator[None]:
+    steps = openings.steps()
+    answer = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            return
+        answer = step.work() if step is not None else None
+        yield None
+
+
+def test_a_log_that_is_waited_for_is_opened_before_the_others(bench: Any) -> None:
+    manager = opened_manager(bench, "a", "b", "c")
+    manager.openings.want_everything()
+    steps = steps_of(manager.openings)
+    for _ in range(3):
+        next(steps)
+    first, second, last = sorted(manager.unopened, key=lambda at: at not in manager.openings._begun)
+    told: list[Any] = []
+    assert not manager.openings.want(last)
+    manager.openings.when_over(last, lambda: told.append(list(manager.unopened)))
+    for _ in steps:
+        pass
+    assert [sorted(each) for each in told] == [sorted([first, second])]
+    assert not manager.unopened
+    assert [log.end_offset for log in manager.logs] == [20] * 3
+    manager.close()
+
+
+def test_who_cannot_wait_opens_a_log_that_was_half_way(bench: Any) -> None:
+    manager = opened_manager(bench, "a")
+    told: list[bool] = []
+    [at] = manager.unopened
+    assert not manager.openings.want(at)
+    manager.openings.when_over(at, lambda: told.append(at in manager.unopened))
+    steps = steps_of(manager.openings)
+    for _ in range(10):
+        next(steps)
+    log = manager.get(*at)
+    assert log.end_offset == 20
+    assert list(steps) == []
+    assert told == [False]
+    assert manager.get(*at) is log
+    manager.close()

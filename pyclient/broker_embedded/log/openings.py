@@ -1,0 +1,125 @@
+"""The logs of a directory that are not open yet, opened in steps: first those that somebody waits for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from pyclient import errors
+from pyclient.broker_embedded.log.steps import Steps
+from pyclient.types import TopicPartition
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+
+class Openings:
+    """`unopened` are the logs that it is about; the steps of `opening(at)` take one away from there.
+
+    `wake`, when it is set, is called when there is something to do, and has `steps` run. One log is opened at a time.
+    """
+
+    def __init__(
+        self, unopened: Mapping[TopicPartition, str], opening: Callable[[TopicPartition], Steps[object]]
+    ) -> None:
+        self.wake: Callable[[], object] | None = None
+        self._unopened = unopened
+        self._opening = opening
+        self._everything = False
+        self._wanted: dict[TopicPartition, list[Callable[[], object]]] = {}
+        self._begun: dict[TopicPartition, Steps[object]] = {}
+        self._failures: dict[TopicPartition, Exception] = {}
+
+    def want_everything(self) -> None:
+        """Open all of them, as is due after a crash. One that fails is reported, and tried again when it is wanted."""
+        self._everything = True
+        self._wake()
+
+    def want(self, at: TopicPartition) -> bool:
+        """Open this log now, before others; False if that takes longer. A failure before is forgotten."""
+        if at in self._unopened:
+            if at not in self._wanted:
+                self._failures.pop(at, None)
+                self._wanted[at] = []
+            self._wake()
+        return at not in self._wanted
+
+    def when_over(self, at: TopicPartition, told: Callable[[], object]) -> None:
+        """Call `told` when a log that is wanted is open, or cannot be opened, or is deleted."""
+        self._wanted[at].append(told)
+
+    def check(self, at: TopicPartition) -> None:
+        """For a log that is not open: raises why."""
+        failure = self._failures.get(at)
+        if failure is not None:
+            raise failure.with_traceback(None)
+        raise errors.NotLeaderOrFollower(f"{at} is being recovered: try again")
+
+    def forget(self, at: TopicPartition) -> None:
+        """Somebody else opens or deletes this log: what was begun is given up."""
+        work = self._begun.pop(at, None)
+        if work is not None:
+            work.close()
+        self._failures.pop(at, None)
+
+    def close(self) -> None:
+        """Give up what was begun."""
+        for at in list(self._begun):
+            self.forget(at)
+        self.wake = None
+
+    def steps(self) -> Steps[None]:
+        """Open what is to be opened."""
+        while (at := self._next()) is not None:
+            work = self._begun.get(at)
+            if work is None:
+                work = self._begun[at] = self._opening(at)
+            failure: Exception | None = None
+            try:
+                if not (yield from _one_step(work)):
+                    continue
+            except Exception as error:
+                log.error("%s cannot be opened: %s", at, error)
+                failure = error
+            self._end(at, failure)
+
+    def _next(self) -> TopicPartition | None:
+        for at in list(self._wanted):
+            if at in self._unopened:
+                return at
+            self._end(at, None)
+        for at in self._begun:
+            return at
+        if self._everything:
+            return next((at for at in self._unopened if at not in self._failures), None)
+        return None
+
+    def _end(self, at: TopicPartition, failure: Exception | None) -> None:
+        self._begun.pop(at, None)
+        if failure is not None and at in self._unopened:
+            self._failures[at] = failure
+        for told in self._wanted.pop(at, ()):
+            told()
+
+    def _wake(self) -> None:
+        if self.wake is not None:
+            self.wake()
+
+    def __repr__(self) -> str:
+        return f"<Openings unopened={len(self._unopened)} wanted={len(self._wanted)} begun={len(self._begun)}>"
+
+
+def _one_step(work: Steps[object]) -> Steps[bool]:
+    """A step with a pause behind it, or the last one; whether it was the last."""
+    try:
+        step = next(work)
+        while step is not None:
+            try:
+                answer = yield step
+            except Exception as error:
+                step = work.throw(error)
+            else:
+                step = work.send(answer)
+    except StopIteration:
+        return True
+    yield None
+    return False

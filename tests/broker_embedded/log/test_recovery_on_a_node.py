@@ -1,0 +1,315 @@
+"""A node that was killed serves at once: logs are recovered beside its requests, and who needs one waits for it."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
+from pyclient.net.loop_thread import LoopThread
+from pyclient.protocol import codec, framing
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pyclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyclient.records import build_batch, iter_batches
+from pyclient.types import TopicPartition
+
+SLOW = TopicPartition("slow", 0)
+BATCHES = 5
+SECONDS = 30
+RETRY = errors.NotLeaderOrFollower.code
+
+
+class HeldFile(RealFile):
+    """A file that is not read beside the loop before the filesystem's gate is open."""
+
+    __slots__ = ()
+
+    def pread(self, length: int, position: int) -> bytes:
+        fs = self._fs
+        assert isinstance(fs, HeldFileSystem)
+        if threading.current_thread().name == "pyclient-log-disk" and "/slow-0/" in self.path:
+            fs.reached.set()
+            assert fs.gate.wait(SECONDS)
+            if fs.fails:
+                raise OSError(5, "an unreadable sector", self.path)
+        return super().pread(length, position)
+
+
+class HeldFileSystem(RealFileSystem):
+    """A disk that is slow to read one partition."""
+
+    def __init__(self) -> None:
+        super().__init__(durable=False)
+        self.reached, self.gate, self.fails = threading.Event(), threading.Event(), False
+
+    def file(self, path: str) -> HeldFile:
+        return HeldFile(self, path)
+
+    def list_directories(self, path: str) -> list[str]:
+        return sorted(super().list_directories(path))  # the order in which logs are recovered
+
+
+class Restarted:
+    """The node after a crash, while one of its logs is being recovered; released at the latest by `close`."""
+
+    def __init__(self, data_dir: str) -> None:
+        self.fs = HeldFileSystem()
+        self.thread = LoopThread("node")
+        self.thread.start()
+        config = BrokerConfig.build(None, data_dir=data_dir, host="127.0.0.1", port=0, profile="test")
+        self.node: BrokerNode = self.on_loop(lambda: BrokerNode(config, loop=self.thread.loop, fs=self.fs))
+        self.thread.run(self.node.start, timeout=SECONDS)
+        self.bootstrap_servers = f"127.0.0.1:{self.node.port}"
+        assert self.fs.reached.wait(SECONDS)
+
+    def on_loop(self, function: Callable[[], Any]) -> Any:
+        async def call() -> Any:
+            return function()
+
+        return self.thread.run(call, timeout=SECONDS)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so, as the loop sees it."""
+        deadline = time.monotonic() + SECONDS
+        while not self.on_loop(condition):
+            assert time.monotonic() < deadline, repr(self.node.logs)
+
+    def close(self, *, clean: bool = True) -> None:
+        self.fs.gate.set()
+        self.thread.run(self.node.stop, clean, timeout=SECONDS)
+        self.thread.stop(SECONDS)
+
+
+@pytest.fixture
+def node(data_dir: str, connect: Any) -> Iterator[Restarted]:
+    """A node that was killed with batches in two logs, and cannot read one of them yet."""
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        topics = [
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            for name in ("slow", "quick")
+        ]
+        client.call(CreateTopicsRequest(topics=topics), 7)
+        for topic in ("slow", "quick"):
+            for n in range(BATCHES):
+                assert client.call(produce(topic, b"%d" % n), 9).responses[0].partition_responses[0].error_code == 0
+        cluster.kill()
+    restarted = Restarted(data_dir)
+    yield restarted
+    if restarted.thread.running:
+        restarted.close()
+
+
+def produce(topic: str, value: bytes) -> ProduceRequest:
+    batch = build_batch([(None, value)], timestamp_ms=1_700_000_000_000)
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])]
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
+
+
+def fetch(*topics: str, wait: float, offset: int = 0, min_bytes: int = 1) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=int(wait * 1000),
+        min_bytes=min_bytes,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic=topic, partitions=[wanted]) for topic in topics],
+    )
+
+
+def answers(response: Any) -> dict[str, Any]:
+    return {topic.topic: topic.partitions[0] for topic in response.responses}
+
+
+def end_offset(client: Any, topic: str) -> int:
+    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 5).topics[0].partitions
+    assert answer.error_code == 0
+    return int(answer.offset)
+
+
+def has_answer(client: Any) -> bool:
+    return bool(select.select([client.socket], [], [], 0)[0])
+
+
+def waits(node: Restarted, client: Any) -> bool:
+    """Whether the connection's request is there and unanswered."""
+    port = client.socket.getsockname()[1]
+    [connection] = [each for each in node.node.connections.values() if each.stream.peername.endswith(f":{port}")]
+    return "waiting" in repr(connection)
+
+
+def test_others_are_served_while_a_log_is_recovered_and_who_needs_it_waits(node: Restarted, connect: Any) -> None:
+    patient, other = connect(node), connect(node)
+    patient.send(produce("slow", b"more"), 9)
+    node.until(lambda: waits(node, patient))
+    assert other.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), 9).brokers
+    assert end_offset(other, "quick") == BATCHES
+    assert other.call(produce("quick", b"more"), 9).responses[0].partition_responses[0].base_offset == BATCHES
+    assert answers(other.call(fetch("quick", wait=0), 12))["quick"].high_watermark == BATCHES + 1
+    assert not has_answer(patient)
+    node.fs.gate.set()
+    answer = patient.receive(ProduceRequest, 9)[0].responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, BATCHES)
+
+
+def test_every_log_is_recovered_without_being_asked_for_and_the_next_stop_is_clean(
+    node: Restarted, data_dir: str
+) -> None:
+    assert not node.node.logs.was_clean
+    assert list(node.node.logs.unopened) == [SLOW]
+    node.fs.gate.set()
+    node.until(lambda: not node.node.logs.unopened)
+    assert {log.topic for log in node.node.logs.opened} == {"slow", "quick"}
+    node.close()
+    again = EmbeddedCluster(data_dir=data_dir)
+    with again:
+        assert again._runner.node.logs.was_clean  # type: ignore[union-attr]
+
+
+def test_a_fetch_tells_of_other_partitions_at_once_and_waits_for_the_one_that_is_not_there(
+    node: Restarted, connect: Any
+) -> None:
+    client = connect(node)
+    told = answers(client.call(fetch("slow", "quick", wait=SECONDS), 12))
+    assert (told["slow"].error_code, told["quick"].error_code) == (RETRY, 0)
+    assert len(list(iter_batches(bytes(told["quick"].records)))) == BATCHES
+    assert answers(client.call(fetch("slow", wait=0.001), 12))["slow"].error_code == RETRY
+    client.send(fetch("slow", "quick", wait=SECONDS, offset=BATCHES - 1, min_bytes=100_000), 12)
+    node.until(lambda: waits(node, client))
+    client.send(fetch("slow", wait=SECONDS), 12)
+    waiter = connect(node)
+    waiter.send(fetch("slow", wait=SECONDS), 12)
+    node.until(lambda: waits(node, waiter))
+    assert not has_answer(waiter)
+    node.fs.gate.set()
+    told = answers(waiter.receive(FetchRequest, 12)[0])
+    assert len(list(iter_batches(bytes(told["slow"].records)))) == BATCHES
+    assert not has_answer(client)  # which wants more than there is
+    connect(node).call(produce("slow", b"x" * 100_000), 9)
+    told = answers(client.receive(FetchRequest, 12)[0])  # it hears of appends to the log that it has waited for
+    assert (told["slow"].error_code, told["slow"].high_watermark) == (0, BATCHES + 1)
+
+
+def test_who_waits_too_long_is_told_to_try_again(node: Restarted, connect: Any) -> None:
+    client = connect(node)
+    client.send(produce("slow", b"more"), 9)
+    node.until(lambda: waits(node, client))
+    node.on_loop(lambda: node.node.timers.advance(6))
+    assert client.receive(ProduceRequest, 9)[0].responses[0].partition_responses[0].error_code == RETRY
+    node.fs.gate.set()
+    assert end_offset(client, "slow") == BATCHES
+
+
+def test_a_client_that_goes_while_it_waits_has_written_nothing(node: Restarted, connect: Any) -> None:
+    client = connect(node)
+    client.send(produce("slow", b"more"), 9)
+    node.until(lambda: waits(node, client))
+    client.close()
+    node.until(lambda: not node.node.connections)
+    node.fs.gate.set()
+    assert end_offset(connect(node), "slow") == BATCHES
+
+
+def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_recovered(node: Restarted, connect: Any) -> None:
+    waiter, client = connect(node), connect(node)
+    waiter.send(produce("slow", b"more"), 9)
+    node.until(lambda: waits(node, waiter))
+    [deleted] = client.call(DeleteTopicsRequest(topic_names=["slow"], timeout_ms=1000), 4).responses
+    assert deleted.error_code == 0
+    topic = CreatableTopic(name="slow", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    assert client.call(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+    assert end_offset(client, "slow") == 0
+    node.fs.gate.set()
+    answer = waiter.receive(ProduceRequest, 9)[0].responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+def test_a_log_that_cannot_be_read_is_told_and_tried_again_by_the_next_who_asks(node: Restarted, connect: Any) -> None:
+    client = connect(node)
+    client.send(produce("slow", b"more"), 9)
+    node.until(lambda: waits(node, client))
+    node.fs.fails = True
+    node.fs.gate.set()
+    answer = client.receive(ProduceRequest, 9)[0].responses[0].partition_responses[0]
+    assert answer.error_code == errors.KafkaStorageError.code
+    node.until(lambda: list(node.node.logs.unopened) == [SLOW])
+    node.fs.fails = False
+    assert end_offset(client, "slow") == BATCHES
+
+
+def test_the_size_of_a_log_is_known_before_it_is_open(node: Restarted, connect: Any) -> None:
+    [told] = connect(node).call(DescribeLogDirsRequest(topics=None), 4).results
+    sizes = {topic.name: topic.partitions[0].partition_size for topic in told.topics}
+    assert sizes["slow"] == sizes["quick"] > 0
+    assert SLOW in node.node.logs.unopened
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_node_may_stop_while_a_log_is_recovered_and_loses_nothing(
+    node: Restarted, data_dir: str, connect: Any, clean: bool
+) -> None:
+    client = connect(node)
+    client.send(produce("slow", b"more"), 9)
+    node.until(lambda: waits(node, client))
+    node.close(clean=clean)
+    frame = client.receive_frame()  # it may have been served just before the end
+    with EmbeddedCluster(data_dir=data_dir) as cluster:
+        client = connect(cluster)
+        assert end_offset(client, "quick") == BATCHES
+        assert end_offset(client, "slow") in ((BATCHES + 1,) if frame else (BATCHES, BATCHES + 1))
+
+
+def test_a_frame_is_the_same_whether_its_partition_was_waited_for_or_not(node: Restarted, connect: Any) -> None:
+    """The other requests for partitions wait, too; each by its own message."""
+    from pyclient.protocol.messages.delete_records import (
+        DeleteRecordsPartition,
+        DeleteRecordsRequest,
+        DeleteRecordsTopic,
+    )
+    from pyclient.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+    from pyclient.protocol.messages.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+        OffsetForLeaderTopic,
+    )
+
+    epoch = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    requests: list[tuple[Any, int]] = [
+        (OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="slow", partitions=[epoch])]), 4),
+        (DescribeProducersRequest(topics=[TopicRequest(name="slow", partition_indexes=[0])]), 0),
+        (
+            DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(name="slow", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])
+                ],
+                timeout_ms=1000,
+            ),
+            2,
+        ),
+    ]
+    clients = []
+    for request, version in requests:
+        client = connect(node)
+        client.send(request, version)
+        clients.append(client)
+        node.until(lambda client=client: waits(node, client))  # type: ignore[misc]
+    node.fs.gate.set()
+    for client, (request, version) in zip(clients, requests, strict=True):
+        early, _ = client.receive(type(request), version)
+        late = client.call(request, version)
+        assert codec.encode(early, version) == codec.encode(late, version)
+        assert framing.encode_response(late, version, 1)
