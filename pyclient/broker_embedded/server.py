@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
+    from pyclient.broker_embedded.lone_produce import LoneProduces
     from pyclient.broker_embedded.timers import Timer
     from pyclient.protocol.fields import Part, Request, Response
 
@@ -34,6 +35,7 @@ PAUSE_ABOVE: Final = 4 << 20
 _ACCEPTS: Final = 64  # connections taken before the loop turns to others
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _API_VERSIONS: Final = 18
+_PRODUCE: Final = 0
 _LEAST_PROGRESS: Final = 1024  # bytes of an unfinished request a second
 
 
@@ -132,6 +134,7 @@ class BrokerConnection:
         self.on_ended: Callable[[], None] | None = None
         """Called when the client sends nothing more while its request waits: it is gone, or will soon be."""
         self.address = address_of(sock)
+        self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._muted: Timer | None = None
         self._spent = 0.0  # seconds that the handler of the present request took, where somebody has a quota
@@ -195,7 +198,12 @@ class BrokerConnection:
         node = self.node
         self.last_active = node.loop.time()
         began = perf_counter() if node.image.client_quotas else 0.0
-        cache = node.answer_cache if node.interceptor is None and not began else None
+        plain = node.interceptor is None and not began
+        lones = self._lones
+        if lones is not None and plain and (known := lones.answer(node, frame)) is not None:
+            self.stream.send([known])
+            return
+        cache = node.answer_cache if plain else None
         if cache is not None and (known := cache.answer(frame)) is not None:
             self.stream.send([known])
             return
@@ -227,6 +235,8 @@ class BrokerConnection:
             parts = self._send(answer, route, header, request)
             if parts is not None and cache is not None and header.api_key == METADATA:
                 cache.keep(frame, answer, parts)
+            elif plain and header.api_key == _PRODUCE:
+                self._keep(frame, header, request)
         elif answer is not None:
             self._park(answer, route, header, request)
 
@@ -243,6 +253,15 @@ class BrokerConnection:
             return None
         self.stream.send(parts)  # a closed stream takes them, too, and releases the files they hold
         return parts
+
+    def _keep(self, frame: memoryview, header: framing.RequestHeader, request: Request[Any]) -> None:
+        """Have the next Produce request like this one served in few steps."""
+        lones = self._lones
+        if lones is None:
+            from pyclient.broker_embedded.lone_produce import LoneProduces
+
+            lones = self._lones = LoneProduces()
+        lones.keep(frame, header, request)  # type: ignore[arg-type]  # it is Produce's
 
     def _charge(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
         """Count the time that a handler took, and leave a client alone that is above its quota of it (KIP-124).

@@ -70,18 +70,28 @@ def _append(
         records = _checked(topic, partition.records, request)
         info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="client")
     except Exception as error:  # whatever it is, it becomes this answer
-        return PartitionProduceResponse(
-            index=partition.index,
-            error_code=code_of(error, f"Produce to {topic}-{partition.index}"),
-            base_offset=-1,
-            error_message=message_of(error),
-        )
+        return refusal(error, topic, partition.index)
+    return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
+
+
+def written(index: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:
+    """What is answered for a partition whose batch was appended."""
     return PartitionProduceResponse(
-        index=partition.index,
+        index=index,
         error_code=0,
-        base_offset=info.base_offset,
-        log_append_time_ms=info.append_time_ms,
-        log_start_offset=info.log_start_offset,
+        base_offset=base_offset,
+        log_append_time_ms=append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+
+
+def refusal(error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
+    """What is answered for a partition that nothing was appended to."""
+    return PartitionProduceResponse(
+        index=index,
+        error_code=code_of(error, f"Produce to {topic}-{index}"),
+        base_offset=-1,
+        error_message=message_of(error),
     )
 
 
@@ -89,16 +99,23 @@ def _checked(topic: str, records: memoryview | None, request: ProduceRequest) ->
     """The partition's batches, if the request may be served at all."""
     if request.acks not in (-1, 0, 1):
         raise errors.InvalidRequiredAcks(f"acks is {request.acks}: it must be -1 (all), 0 or 1")
-    if topic in _CLOSED_TOPICS:
+    if is_closed(topic):
         raise errors.InvalidTopic(f"{topic} is written by the brokers only")
     if records is None or len(records) == 0:
         raise errors.InvalidRecord("a partition of a Produce request has no records")
-    transactional = (
-        len(records) > _ATTRIBUTES + 1 and records[_MAGIC] == 2 and records[_ATTRIBUTES + 1] & _TRANSACTIONAL
-    )
-    if transactional:
+    if is_transactional(records):
         raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
     return records
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether what begins there is a batch of a transaction."""
+    return len(records) > _ATTRIBUTES + 1 and records[_MAGIC] == 2 and records[_ATTRIBUTES + 1] & _TRANSACTIONAL != 0
+
+
+def is_closed(topic: str) -> bool:
+    """Whether no client may write the topic."""
+    return topic in _CLOSED_TOPICS
 
 
 _CLOSED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})

@@ -1,0 +1,196 @@
+"""A Produce request that differs from one before it in its one batch alone: read and answered in few steps.
+
+Between two such requests to a partition only the correlation id, the batch and its length differ; between two answers
+that report no error the correlation id and three numbers. (Measured with batches of 128 KiB: 89 us of CPU time outside
+the kernel instead of 134.)
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.handlers.produce import is_closed, is_transactional, refusal, written
+from pyclient.errors import ProtocolError
+from pyclient.protocol.codec import encode_parts
+from pyclient.protocol.framing import encode_response
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from pyclient.varint import decode_uvarint
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.protocol.fields import Part
+    from pyclient.protocol.framing import RequestHeader
+
+_MARK: Final = b"?"
+_LENGTH: Final = Struct(">i")
+_NUMBERS: Final = Struct(">qqq")  # base offset, time of the append, start of the log
+_MARKS: Final = (0x5A5A5A5A5A5A5A5A, -1, 0x5B5B5B5B5B5B5B5B)
+_START_SINCE: Final = 5  # the version that tells where the log starts
+_ID_AT: Final = 4  # the correlation id, behind API key and version
+_ID_END: Final = 8
+_MOST_KEPT: Final = 1000  # of one connection
+_PATIENCE: Final = 16  # requests of another length that are not kept before those that are make room
+
+
+class LoneProduce:
+    """The requests and plain answers of one partition and one client id, in one version.
+
+    Both are cut out of what the codec makes of a sample, so that there is one description of the messages.
+    """
+
+    __slots__ = (
+        "_answer", "_before", "_behind", "_compact", "_epoch", "_length", "_log", "_name", "_seen", "_tail",
+        "_topic_id", "_version", "front", "index",
+    )  # fmt: skip
+
+    def __init__(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
+        topic = request.topic_data[0]
+        self._name, self._topic_id = topic.name, topic.topic_id  # not the whole of it, which would hold the batch
+        self._version = version = header.api_version
+        self.index = topic.partition_data[0].index
+        head, _, *tail = encode_parts(_with_records(request, _MARK), version)
+        self._compact = version >= (ProduceRequest.flexible or 0)
+        self.front = frame[: header.body_offset].tobytes() + _joined([head])[: -1 if self._compact else -_LENGTH.size]
+        self._tail = _joined(tail)
+        sample = _joined(encode_response(self._response(written(self.index, *_MARKS)), version, 0))
+        at = sample.index(_NUMBERS.pack(*_MARKS))
+        self._length, self._before, self._behind = sample[:4], sample[8:at], sample[at + _NUMBERS.size :]
+        self._answer = Struct(f">4s4s{len(self._before)}sqqq{len(self._behind)}s")
+        self._seen = -1  # the version of the metadata that the other two are of
+        self._log: PartitionLog | None = None
+        self._epoch = -1
+
+    def __repr__(self) -> str:
+        return f"<LoneProduce {self._name or self._topic_id}-{self.index} v{self._version}>"
+
+    def answer(self, node: BrokerNode, frame: memoryview) -> bytes | None:
+        """Appends the batch of a request that begins with `front`; the frame of the answer.
+
+        None, and nothing was done: it is not such a request, or not so simple.
+        """
+        records = self.records(frame)
+        if records is None or is_transactional(records):
+            return None
+        log = self._log
+        if self._seen != node.image.version or log is None or log.closed:
+            log = self._look_up(node)
+            if log is None:
+                return None
+        number = frame[_ID_AT:_ID_END].tobytes()
+        try:
+            info = log.append(records, leader_epoch=self._epoch, now_ms=node.clock.time_ms())
+        except Exception as error:  # whatever it is, it becomes this answer
+            response = self._response(refusal(error, log.topic, self.index))
+            return _joined(encode_response(response, self._version, int.from_bytes(number, "big", signed=True)))
+        base, _, time, start, _ = info
+        return self._answer.pack(self._length, number, self._before, base, time, start, self._behind)
+
+    def records(self, frame: memoryview) -> memoryview | None:
+        """The batch in a request that begins with `front`; None if that is not all there is in it."""
+        begin = len(self.front)
+        if self._compact:
+            try:
+                size, begin = decode_uvarint(frame, begin)
+            except ProtocolError:  # the general way meets it, too, and says it
+                return None
+            size -= 1
+        elif len(frame) < begin + _LENGTH.size:
+            return None
+        else:
+            size = _LENGTH.unpack_from(frame, begin)[0]
+            begin += _LENGTH.size
+        end = begin + size
+        if size <= 0 or end + len(self._tail) != len(frame) or frame[end:] != self._tail:
+            return None
+        return frame[begin:end]
+
+    def _look_up(self, node: BrokerNode) -> PartitionLog | None:
+        topic = self._name or node.topic_name(self._topic_id)
+        if topic is None or is_closed(topic):
+            return None
+        try:
+            self._log, self._epoch = node.partitions.leader(topic, self.index)
+        except Exception:  # the general way meets it, too, and says it
+            return None
+        self._seen = node.image.version
+        return self._log
+
+    def _response(self, partition: PartitionProduceResponse) -> ProduceResponse:
+        answer = TopicProduceResponse(name=self._name, topic_id=self._topic_id, partition_responses=[partition])
+        return ProduceResponse(responses=[answer])
+
+
+class LoneProduces:
+    """Those of one connection."""
+
+    __slots__ = ("_known", "_length", "_others")
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, LoneProduce] = {}  # by their fronts without the correlation id
+        self._length = 0  # of those fronts
+        self._others = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def answer(self, node: BrokerNode, frame: memoryview) -> bytes | None:
+        """Serves a request like one that was kept; the frame of the answer. None, and nothing was done, for others."""
+        front = frame[: self._length].tobytes()
+        lone = self._known.get(front[:_ID_AT] + front[_ID_END:])
+        return None if lone is None else lone.answer(node, frame)
+
+    def keep(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
+        """Remembers a request that was served, unless it is the first of its kind: many a connection sends one alone.
+
+        Fronts of one length are kept, usually those of one topic's partitions; others make them room if they are many.
+        """
+        if not _is_lone(header, request):
+            return
+        self._others += 1
+        if self._others == 1:
+            return
+        lone = LoneProduce(frame, header, request)
+        front = frame[: len(lone.front)].tobytes()
+        if front != lone.front or lone.records(frame) is None:  # the client writes it in another way than we do
+            return
+        if len(front) != self._length:
+            if self._known and self._others < _PATIENCE:
+                return
+            self._known.clear()
+            self._length = len(front)
+        self._others = 1
+        if len(self._known) < _MOST_KEPT:
+            self._known[front[:_ID_AT] + front[_ID_END:]] = lone
+
+
+def _is_lone(header: RequestHeader, request: ProduceRequest) -> bool:
+    return (
+        header.api_version >= _START_SINCE
+        and request.acks in (-1, 1)
+        and len(request.topic_data) == 1
+        and len(request.topic_data[0].partition_data) == 1
+    )
+
+
+def _with_records(request: ProduceRequest, records: bytes) -> ProduceRequest:
+    topic = request.topic_data[0]
+    data = [PartitionProduceData(index=topic.partition_data[0].index, records=records)]
+    return ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=[TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=data)],
+    )
+
+
+def _joined(parts: list[Part]) -> bytes:
+    return b"".join(parts)  # type: ignore[arg-type]  # no files
