@@ -54,7 +54,8 @@ class FetchPurgatory:
         self._watched: set[PartitionLog] = set()
 
     def __len__(self) -> int:
-        return len({fetch for fetches in self._waiting.values() for fetch in fetches})
+        # copies, for other threads may ask how many there are
+        return len({fetch for fetches in list(self._waiting.values()) for fetch in list(fetches)})
 
     def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
         """A future of the response: after the append that makes it enough, or after `wait` seconds."""
