@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.broker_embedded.groups.transcripts import ANSWERS, SCENES, Talk, play
+from tests.broker_embedded.groups.group_talk import Talk
+from tests.broker_embedded.groups.transcripts import ANSWERS, SCENES, play
 
 RECORDED = json.loads(ANSWERS.read_text())
 

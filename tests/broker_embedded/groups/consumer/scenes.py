@@ -11,8 +11,10 @@ from pathlib import Path
 from uuid import UUID
 
 from pyclient import errors
+from tests.broker_embedded.groups.consumer.mixed_scenes import MIXED
+from tests.broker_embedded.groups.consumer.mixed_talk import MixedTalk
 from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
-from tests.broker_embedded.groups.transcripts import Record
+from tests.broker_embedded.groups.group_talk import Record, told
 
 ANSWERS = Path(__file__).with_name("consumer_answers.json")
 SETTINGS = {"group.consumer.assignment.interval.ms": "0"}
@@ -287,114 +289,7 @@ def committing_while_moving(talk: ConsumerTalk) -> None:
     talk.commit_as("b", 3, topic=talk.other, partition=1 - kept[0])
 
 
-def empty_groups_change_their_kind(talk: ConsumerTalk) -> None:
-    talk.commit_as("", -1)
-    talk.list_types()
-    talk.enter("a")
-    talk.fetch_as(None, -1, every=True)
-    talk.list_types()
-    talk.beat("a", -1)
-    joined = talk.connection("k")
-    talk.join("k", "", 3)
-    talk.list_types()
-    talk.group_is()
-    assert joined is talk.connection("k")
-
-
-def a_classic_group_is_upgraded(talk: ConsumerTalk) -> None:
-    k = talk.classic_join("k", talk.classic_join("k", "").member_id).member_id
-    talk.classic_sync("k", k, 1, {k: {talk.topic: [0, 1, 2, 3]}})
-    talk.classic_group()
-    talk.beat("a", 1)
-    talk.enter("a")
-    talk.list_types()
-    talk.classic_group(version=5)
-    talk.members_by_kind()
-    talk.classic_beat("k", k, 1)
-    talk.classic_beat("k", k, 2)
-    talk.classic_beat("k", "stranger", 1)
-    talk.classic_beat("a", "a", 2)
-    talk.classic_sync("k", k, 1)
-    talk.classic_join("k", k, owned={}, generation=1)
-    talk.members_by_kind()
-    talk.classic_sync("k", k, 2)
-    talk.classic_sync("k", k, 2, protocol_name="roundrobin")
-    talk.classic_sync("k", k, 2, protocol_type="connect")
-    talk.classic_sync("a", "a", 2)
-    talk.classic_beat("k", k, 2)
-    talk.beat("a", 2)
-    talk.members_by_kind()
-    talk.commit_as(k, 2, version=7, label="k")
-    talk.commit_as(k, 1, version=7, label="k")
-    talk.commit_as(k, 0, version=7, label="k")
-    talk.commit_as(k, 3, version=7, label="k")
-    talk.commit_as("a", 2, version=7)
-    talk.classic_join("m", "", protocols=("roundrobin",))
-    talk.classic_join("m", "", protocol_type="connect")
-    talk.classic_leave("a", ("a", None), ("stranger", None))
-    talk.classic_group()
-    talk.beat("a", -1)
-    talk.list_types()
-    talk.classic_beat("k", k, 2)
-    talk.classic_join("k", k)
-    talk.classic_group()
-
-
-def classic_members_enter_a_consumer_group(talk: ConsumerTalk) -> None:
-    talk.enter("a")
-    k = talk.classic_join("k", "").member_id
-    talk.classic_join("k", k)
-    talk.classic_sync("k", k, 3)
-    talk.classic_beat("k", k, 3)
-    talk.members_by_kind()
-    talk.beat("a", 2)
-    talk.classic_beat("k", k, 3)
-    talk.beat("a", 2, owns={talk.topic: [0, 1]})
-    talk.classic_beat("k", k, 3)
-    talk.classic_sync("k", k, 3)
-    talk.classic_join("k", k, generation=3)
-    talk.classic_sync("k", k, 3)
-    talk.members_by_kind()
-    talk.classic_leave("k", (k, None))
-    talk.beat("a", 3)
-    talk.members_by_kind()
-
-
-def a_cooperative_classic_member_gives_up(talk: ConsumerTalk) -> None:
-    talk.enter("a", talk.other)
-    k = talk.classic_join("k", "").member_id
-    talk.classic_join("k", k)
-    talk.classic_sync("k", k, 3)
-    talk.enter("b")
-    talk.classic_beat("k", k, 3)
-    talk.classic_join("k", k, owned={talk.topic: [0, 1, 2, 3]}, generation=3)
-    talk.classic_sync("k", k, 3)
-    talk.classic_beat("k", k, 3)
-    talk.members_by_kind()
-    talk.classic_join("k", k, owned={talk.topic: [0, 1]}, generation=3)
-    talk.classic_sync("k", k, 4)
-    talk.classic_beat("k", k, 4)
-    talk.beat("b", 4)
-    talk.members_by_kind()
-
-
-def a_static_member_changes_its_protocol(talk: ConsumerTalk) -> None:
-    talk.enter("a", instance_id="one")
-    talk.enter("b")
-    talk.members_by_kind()
-    k = talk.classic_join("k", "", group_instance_id="one").member_id
-    talk.members_by_kind()
-    talk.beat("a", 2, instance_id="one", says=False)
-    talk.classic_beat("k", k, 2, group_instance_id="one")
-    talk.classic_beat("k", "x", 2, group_instance_id="one")
-    talk.classic_leave("x", ("x", "one"))
-    talk.classic_leave("x", ("", "two"))
-    talk.enter("c", instance_id="one")
-    talk.members_by_kind()
-    talk.classic_leave("x", ("", "one"))
-
-
-SCENES: tuple[Callable[[ConsumerTalk], None], ...] = (
+SCENES: tuple[Callable[[MixedTalk], None], ...] = (
     requests_that_make_no_sense,
     nothing_to_read,
     strangers,
@@ -410,20 +305,10 @@ SCENES: tuple[Callable[[ConsumerTalk], None], ...] = (
     regular_expressions,
     offsets,
     committing_while_moving,
-    empty_groups_change_their_kind,
-    a_classic_group_is_upgraded,
-    classic_members_enter_a_consumer_group,
-    a_cooperative_classic_member_gives_up,
-    a_static_member_changes_its_protocol,
+    *MIXED,
 )
 
 
-def play(scene: Callable[[ConsumerTalk], None], bootstrap_servers: str) -> Record:
+def play(scene: Callable[[MixedTalk], None], bootstrap_servers: str) -> Record:
     """What everybody was told, in order."""
-    talk = ConsumerTalk(bootstrap_servers)
-    try:
-        talk.prepare()
-        scene(talk)
-    finally:
-        talk.close()
-    return talk.record
+    return told(MixedTalk(bootstrap_servers), scene)

@@ -18,12 +18,12 @@ from pyclient.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
+from tests.broker_embedded.groups.consumer.mixed_talk import MixedTalk
 
 
-def on(cluster: EmbeddedCluster, before: ConsumerTalk | None = None) -> ConsumerTalk:
+def on(cluster: EmbeddedCluster, before: MixedTalk | None = None) -> MixedTalk:
     """Members on this broker; those of `before` go on with their group and topics."""
-    talk = ConsumerTalk(cluster.bootstrap_servers)
+    talk = MixedTalk(cluster.bootstrap_servers)
     if before is None:
         talk.prepare()
         return talk
@@ -70,7 +70,7 @@ def test_members_lose_a_topic_that_is_deleted() -> None:
         talk.close()
 
 
-def classic_member(talk: ConsumerTalk, **more: Any) -> str:
+def classic_member(talk: MixedTalk, **more: Any) -> str:
     member_id = talk.classic_join("k", talk.classic_join("k", "", **more).member_id, **more).member_id
     talk.classic_sync("k", member_id, 1)
     return str(member_id)
@@ -153,7 +153,7 @@ def test_a_groups_own_options_are_set_listed_checked_and_obeyed() -> None:
         talk.close()
 
 
-def alter(talk: ConsumerTalk, name: str, value: str, *, group: str | None = None) -> int:
+def alter(talk: MixedTalk, name: str, value: str, *, group: str | None = None) -> int:
     change = AlterableConfig(name=name, config_operation=0, value=value)
     wanted = talk.group if group is None else group
     resource = AlterConfigsResource(resource_type=32, resource_name=wanted, configs=[change])

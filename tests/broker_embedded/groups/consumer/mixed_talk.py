@@ -1,0 +1,135 @@
+"""What members say where classic consumers and those of KIP-848 meet in one group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyclient.protocol import codec
+from pyclient.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pyclient.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from pyclient.protocol.messages.describe_groups import DescribeGroupsRequest
+from pyclient.protocol.messages.heartbeat import HeartbeatRequest
+from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
+
+
+class MixedTalk(ConsumerTalk):
+    """Of the answers to classic members only what a member is told goes into the record."""
+
+    def classic_join(self, who: str, member_id: str, *topics: str, owned: dict[str, list[int]] | None = None,
+                     generation: int = -1, **more: Any) -> Any:  # fmt: skip
+        """JoinGroup of a classic consumer that has `owned`; only what a member is told goes into the record."""
+        parts = [ConsumerProtocolSubscriptionTopicPartition(topic=t, partitions=p) for t, p in (owned or {}).items()]
+        subscription = ConsumerProtocolSubscription(
+            topics=list(topics or (self.topic,)), owned_partitions=parts, generation_id=generation
+        )
+        protocols = more.pop("protocols", ("range",))
+        metadata = more.pop("metadata", codec.encode_versioned(subscription, 3))
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=more.pop("session", 30_000),
+            rebalance_timeout_ms=more.pop("rebalance", 60_000),
+            member_id=member_id,
+            protocol_type=more.pop("protocol_type", "consumer"),
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
+            **more,
+        )
+        answer = self._ask(who, request, 9)
+        told = [
+            answer.error_code,
+            answer.generation_id,
+            answer.protocol_type,
+            answer.protocol_name,
+            answer.leader == "",
+        ]
+        self.record.append([f"{who}: classic join", [*told, len(answer.members), answer.member_id == member_id]])
+        return answer
+
+    def classic_sync(
+        self,
+        who: str,
+        member_id: str,
+        generation: int,
+        parts: dict[str, dict[str, list[int]]] | None = None,
+        **more: Any,
+    ) -> Any:
+        """SyncGroup; `parts` is the leader's assignment."""
+        assignments = [
+            SyncGroupRequestAssignment(
+                member_id=name,
+                assignment=codec.encode_versioned(
+                    ConsumerProtocolAssignment(
+                        assigned_partitions=[
+                            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
+                            for topic, partitions in part.items()
+                        ]
+                    ),
+                    3,
+                ),
+            )
+            for name, part in (parts or {}).items()
+        ]
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=generation,
+            member_id=member_id,
+            protocol_type=more.pop("protocol_type", "consumer"),
+            protocol_name=more.pop("protocol_name", "range"),
+            assignments=assignments,
+            **more,
+        )
+        answer = self._ask(who, request, 5)
+        data = bytes(answer.assignment)
+        read = codec.decode_versioned(ConsumerProtocolAssignment, data).assigned_partitions if data else []
+        held = dict(sorted((self.say(part.topic), sorted(part.partitions)) for part in read))
+        self.record.append(
+            [f"{who}: classic sync", [answer.error_code, answer.protocol_type, answer.protocol_name, held]]
+        )
+        return answer
+
+    def classic_beat(self, who: str, member_id: str, generation: int, **more: Any) -> Any:
+        """Heartbeat of a classic consumer."""
+        request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=member_id, **more)
+        answer = self._ask(who, request, 4)
+        self.record.append([f"{who}: classic heartbeat at {generation}", answer.error_code])
+        return answer
+
+    def classic_leave(self, who: str, *members: tuple[str, str | None]) -> None:
+        """LeaveGroup."""
+        named = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in members]
+        answer = self._ask(who, LeaveGroupRequest(group_id=self.group, members=named), 5)
+        self.record.append([f"{who}: classic leave", [answer.error_code, [m.error_code for m in answer.members]]])
+
+    def classic_group(self, version: int = 6) -> None:
+        """DescribeGroups: the state and how many members."""
+        [group] = self._ask("admin", DescribeGroupsRequest(groups=[self.group]), version).groups
+        told = [group.error_code, group.group_state, group.protocol_type, group.protocol_data, len(group.members)]
+        self.record.append(["classic group", told])
+
+    def members_by_kind(self) -> None:
+        """The group and its members without the ids that a broker chose, into the record."""
+        [group] = (
+            self.connection("admin")
+            .ask(ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False), 1)
+            .groups
+        )
+        told = [group.error_code, group.group_state, group.group_epoch, group.assignment_epoch]
+        members = sorted(
+            [
+                each.member_type,
+                each.client_id,
+                each.instance_id,
+                each.member_epoch,
+                self.parts(each.assignment),
+                self.parts(each.target_assignment),
+            ]
+            for each in group.members
+        )
+        self.tell("members by kind", [*told, members])
