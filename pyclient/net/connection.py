@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyclient
 from pyclient.clock import Clock
@@ -22,7 +24,8 @@ from pyclient.errors import (
     from_code,
 )
 from pyclient.net.connect import Connector, TcpConnector
-from pyclient.net.stream import Stream
+from pyclient.net.stream import FrameStream, Stream
+from pyclient.net.waiting import Answered, Told, Waiting
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -48,52 +51,6 @@ _MAX_CORRELATION_ID: Final = 2**31 - 1
 _SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
 
 
-class _Told:
-    """Stands where a future would: tells a response in the turn of the loop in which its frame was received.
-
-    A future's callback comes a turn later (measured: 15 us of CPU time for a small request). Errors take that turn,
-    too: they come up where the connection is not ready for what a caller may do next.
-    """
-
-    __slots__ = ("_answered", "_loop")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, answered: Callable[[Any, BaseException | None], object]
-    ) -> None:
-        self._loop = loop
-        self._answered: Callable[[Any, BaseException | None], object] | None = answered
-
-    def done(self) -> bool:
-        return self._answered is None
-
-    def set_result(self, response: Any) -> None:
-        answered = self._take()
-        try:
-            answered(response, None)
-        except Exception as error:
-            text = "what was to happen after a response failed"
-            self._loop.call_exception_handler({"message": text, "exception": error})
-
-    def set_exception(self, error: BaseException) -> None:
-        self._loop.call_soon(self._take(), None, error)
-
-    def _take(self) -> Callable[[Any, BaseException | None], object]:
-        """Who is to be told, once. Like a future it then forgets him: the traceback of a bad answer holds on to it."""
-        assert self._answered is not None
-        answered, self._answered = self._answered, None
-        return answered
-
-
-class _Waiting(NamedTuple):
-    correlation_id: int
-    request: type[Request[Any]]
-    version: int
-    future: asyncio.Future[Any] | _Told
-    deadline: float
-    timeout: float
-    read: Callable[[memoryview], Any] | None = None  # reads a plain answer's frame; None for what is not plain
-
-
 class Connection:
     """A connection that is ready for requests: `Connection.open` connects and agrees on versions.
 
@@ -113,9 +70,10 @@ class Connection:
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._gate = threading.RLock()  # held while a request gets its place in the order, and at the end
         self._stream: Stream | None = None
         self._cause: BaseException | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._correlation_id = 0
         self._versions: dict[type[Request[Any]], int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -137,7 +95,9 @@ class Connection:
         """Connects and asks for the broker's versions; `ConnectionFailed` says what failed and where."""
         connection = cls(host, port, config=config, clock=clock, node_id=node_id)
         connector = connector or TcpConnector(config)
-        connection._stream = await connector(host, port, connection._on_frame, connection._on_closed)
+        connection._stream = stream = await connector(host, port, connection._on_frame, connection._on_closed)
+        if type(stream) is FrameStream:
+            connection._gate = stream.gate
         try:
             await connection._agree_on_versions()
         except BaseException:
@@ -199,12 +159,18 @@ class Connection:
         self._submit(message, future, version, timeout)
         return future
 
-    def tell(self, message: Request[R], answered: Callable[[R | None, BaseException | None], object]) -> None:
+    def tell(
+        self,
+        message: Request[R],
+        answered: Callable[[R | None, BaseException | None], object],
+        *,
+        version: int | None = None,
+    ) -> None:
         """Sends a request at once and calls `answered(response, None)` or `answered(None, error)`, from the loop.
 
         Raises `UnsupportedVersion` if broker and client have no version in common.
         """
-        self._submit(message, _Told(self._loop, answered), None, None)
+        self._submit(message, Told(self._loop, answered), version, None)
 
     def tell_prepared(
         self,
@@ -212,22 +178,59 @@ class Connection:
         version: int,
         make: Callable[[int], list[Part]],
         read: Callable[[memoryview], Any],
-        answered: Callable[[Any, BaseException | None], object],
+        answered: Answered,
     ) -> None:
         """Like `tell` with a frame that `make(correlation_id)` gives.
 
         `answered` gets what `read(frame)` makes of the answer, or where that is None the response as `tell` gives it.
         """
-        told = _Told(self._loop, answered)
+        told = Told(self._loop, answered)
         if self._cause is not None:
             told.set_exception(self._failure(request, version))
             return
-        correlation_id = self._next_correlation_id()
-        parts = make(correlation_id)
-        self._expect(_Waiting(correlation_id, request, version, told, *self._time_limit(None), read), parts)
+        with self._gate:
+            correlation_id = self._next_correlation_id()
+            parts = make(correlation_id)
+            self._expect(Waiting(correlation_id, request, version, told, *self._time_limit(None), read), parts)
+
+    def tell_now(
+        self,
+        request: type[Request[Any]],
+        version: int,
+        make: Callable[[int], list[Part]],
+        read: Callable[[memoryview], Any],
+        told: Told,
+    ) -> bool:
+        """Like `tell_prepared`, from any thread, which writes the request to the socket itself.
+
+        False, and nothing has happened, if that is the loop's to do: something waits to be written, the broker asked
+        for silence, or the loop has no timer yet that would find a late answer.
+        """
+        stream = self._stream
+        timeout = self._config.request_timeout_ms / 1000
+        with self._gate:
+            now = time.monotonic()  # the loop's clock, which tells another thread when its last turn began
+            if (
+                type(stream) is not FrameStream or not stream.free or self._cause is not None or self._held
+                or self._throttled_until > now or self._timer is None or now + timeout < self._timer_at
+            ):  # fmt: skip
+                return False
+            correlation_id = self._next_correlation_id()
+            parts = make(correlation_id)
+            self._waiting.append(Waiting(correlation_id, request, version, told, now + timeout, timeout, read))
+            self.last_used = self._clock.monotonic()
+            stream.write_here(parts)
+        return True
+
+    def interrupted(self, told: Told, error: BaseException) -> None:
+        """A `tell_now` raised: tells `error`. If the request may be on its way, the connection ends with that."""
+        if any(waiting.future is told for waiting in list(self._waiting)):
+            self.end(f"interrupted while it was written to ({error!r})")
+        if not told.done():
+            told.set_exception(error)
 
     def _submit(
-        self, message: Request[R], future: asyncio.Future[R] | _Told, version: int | None, timeout: float | None
+        self, message: Request[R], future: asyncio.Future[R] | Told, version: int | None, timeout: float | None
     ) -> None:
         request = type(message)
         if version is None:
@@ -237,9 +240,10 @@ class Connection:
         if self._cause is not None:
             future.set_exception(self._failure(request, version))
             return
-        correlation_id = self._next_correlation_id()
-        parts = encode_request(message, version, correlation_id, self._config.client_id)
-        self._expect(_Waiting(correlation_id, request, version, future, *self._time_limit(timeout)), parts)
+        with self._gate:
+            correlation_id = self._next_correlation_id()
+            parts = encode_request(message, version, correlation_id, self._config.client_id)
+            self._expect(Waiting(correlation_id, request, version, future, *self._time_limit(timeout)), parts)
 
     def _time_limit(self, timeout: float | None) -> tuple[float, float]:
         """When an answer to what is sent now is late, and the timeout behind it."""
@@ -247,7 +251,7 @@ class Connection:
             timeout = self._config.request_timeout_ms / 1000
         return max(self._loop.time(), self._throttled_until) + timeout, timeout
 
-    def _expect(self, waiting: _Waiting, parts: list[Part]) -> None:
+    def _expect(self, waiting: Waiting, parts: list[Part]) -> None:
         self._waiting.append(waiting)
         if self._timer is None or waiting.deadline < self._timer_at:
             self._wake_at(waiting.deadline)
@@ -260,7 +264,8 @@ class Connection:
             version = self.version_for(request)
         if self._cause is not None:
             raise self._failure(request, version)
-        self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
+        with self._gate:
+            self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
 
     def cork(self) -> None:
         """Requests from now on leave together at `uncork`: one system call costs as much as several kilobytes."""
@@ -328,11 +333,11 @@ class Connection:
             if not future.done():
                 future.set_exception(type(error)(f"{self._who}: {text}"))
             raise type(error)(text) from error
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:  # before who is told sends the next one
+            self._throttle(throttle_ms / 1000)
         if not future.done():
             future.set_result(response)
-        throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms > 0:
-            self._throttle(throttle_ms / 1000)
 
     def _throttle(self, seconds: float) -> None:
         """Holds requests back as the broker asks, but never longer than an answer may take."""
@@ -346,9 +351,10 @@ class Connection:
         if self.throttled_for:
             self._loop.call_at(self._throttled_until, self._send_held)
             return
-        held, self._held = self._held, []
-        for parts in held:
-            self._send(parts)
+        with self._gate:
+            held, self._held = self._held, []
+            for parts in held:
+                self._send(parts)
 
     # -- time
 
@@ -361,14 +367,15 @@ class Connection:
     def _on_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        late = [waiting for waiting in self._waiting if waiting.deadline <= now]
+        pending = list(self._waiting)  # at once: another thread may add to it
+        late = [waiting for waiting in pending if waiting.deadline <= now]
         if late:
             for waiting in late:
                 if not waiting.future.done():
-                    waiting.future.set_exception(KafkaTimeout(f"{self._who}: {_no_answer(waiting)}"))
-            self._end(KafkaTimeout(_no_answer(late[0])))
-        elif self._waiting:
-            self._wake_at(min(waiting.deadline for waiting in self._waiting))
+                    waiting.future.set_exception(KafkaTimeout(f"{self._who}: {waiting.no_answer}"))
+            self._end(KafkaTimeout(late[0].no_answer))
+        elif pending:
+            self._wake_at(min(waiting.deadline for waiting in pending))
 
     # -- the end
 
@@ -376,15 +383,16 @@ class Connection:
         self._end(error or ConnectionFailed("the broker closed the connection"))
 
     def _end(self, cause: BaseException) -> None:
-        if self._cause is not None:
-            return
-        self._cause = cause
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._stream is not None:
-            self._stream.close(cause)
-        waiting, self._waiting = self._waiting, deque()
-        self._held.clear()
+        with self._gate:
+            if self._cause is not None:
+                return
+            self._cause = cause
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._stream is not None:
+                self._stream.close(cause)
+            waiting, self._waiting = self._waiting, deque()
+            self._held.clear()
         for each in waiting:
             if not each.future.done():
                 each.future.set_exception(self._failure(each.request, each.version))
@@ -457,7 +465,3 @@ def _listed_version(response: ApiVersionsResponse, highest: int) -> int:
         if api.api_key == ApiVersionsRequest.api_key and 0 <= api.max_version < highest:
             return api.max_version
     return 0
-
-
-def _no_answer(waiting: _Waiting) -> str:
-    return f"no answer to {waiting.request.name} v{waiting.version} within {waiting.timeout:g} s"

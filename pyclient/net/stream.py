@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -126,6 +127,8 @@ class FrameStream:
         """Called if the other side ends, or is lost, while reading is paused and all that came was received."""
         self.pending = 0
         self.closed = False
+        self.gate = threading.RLock()
+        """Held by another thread than the loop's while it writes: until then the socket is not closed."""
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
@@ -188,6 +191,32 @@ class FrameStream:
         except OSError as error:
             self.close(_lost(self.peername, error))
             return len(message)
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing waits to be written, so that another thread that holds `gate` may `write_here`.
+
+        Whoever else sends has to hold it, too, until what he sent is queued or written.
+        """
+        return not (self._queue or self._writing or self._corked or self.closed)
+
+    def write_here(self, parts: Sequence[Part]) -> None:
+        """Writes a small message, of bytes-like parts, in the calling thread; the loop's with what the kernel leaves.
+
+        A stream that ends with it ends in the loop.
+        """
+        message = b"".join(parts)  # type: ignore[arg-type]  # no FileRegion
+        try:
+            sent = self._sock.send(message)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._loop.call_soon_threadsafe(self.close, _lost(self.peername, error))
+            return
+        if sent < len(message):
+            self._queue.append(memoryview(message)[sent:])
+            self.pending += len(message) - sent
+            self._loop.call_soon_threadsafe(self.uncork)
 
     async def drain(self, below: int = 0) -> None:
         """Waits until no more than `below` bytes are queued; `ConnectionFailed` if the stream closes before."""
@@ -409,13 +438,15 @@ class FrameStream:
 
     def _handing_out(self, deliver: Callable[..., None], *args: int) -> None:
         """Runs the receiver; what it sends meanwhile leaves in one write afterwards."""
-        self.cork()
+        self._corked = True
         try:
             deliver(*args)
         except Exception as error:  # told to on_closed
             self.close(error)
         finally:
-            self.uncork()
+            self._corked = False
+            if self._queue:
+                self.uncork()
 
     def cork(self) -> None:
         """What is sent from now on waits for `uncork`, to leave in one write."""
@@ -447,7 +478,8 @@ class FrameStream:
             self._loop.remove_reader(self._fd)
         if loop_runs and self._writing:
             self._loop.remove_writer(self._fd)
-        self._sock.close()
+        with self.gate:
+            self._sock.close()
         queue, self._queue = self._queue, deque()
         self.pending = 0
         _release(queue)

@@ -139,8 +139,13 @@ class RecordAccumulator:
 
     def _close(self, queue: PartitionQueue) -> None:
         batch = queue.close()
-        topic = queue.topic
-        if batch is not None and queue is topic.sticky and topic.partitioner.closed(batch.size):
+        if batch is not None:
+            self.count_closed(batch)
+
+    def count_closed(self, batch: ProducerBatch) -> None:
+        """A batch takes no more records: keyless ones go elsewhere if this partition has had its share of them."""
+        topic = batch.queue.topic
+        if batch.queue is topic.sticky and topic.partitioner.closed(batch.builder.size):
             self._switch(topic)
 
     # -- readiness

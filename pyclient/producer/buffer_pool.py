@@ -53,7 +53,7 @@ class BufferPool:
 
     def try_acquire(self, size: int) -> bytearray | None:
         """A buffer of at least `size` bytes, or None if there is not enough memory or others wait for it already."""
-        if self._waiters or self.available < self._charged(size):
+        if self._waiters or self.available < max(size, self.pooled_size):
             return None
         return self._allocate(size)
 
@@ -106,13 +106,13 @@ class BufferPool:
             behind, self._behind = self._behind, []
             for wake in behind:
                 wake()
-        if not patient or self.available >= self._plenty:
+        if self._waiters and (not patient or self.available >= self._plenty):
             self.grant()
 
     @property
     def withheld(self) -> bool:
         """Whether somebody waits although there is memory for him: `grant` hands it out."""
-        return bool(self._waiters) and self.available >= self._charged(self._waiters[0].size)
+        return bool(self._waiters) and self.available >= max(self._waiters[0].size, self.pooled_size)
 
     def wake_all(self) -> None:
         """Wakes everybody without a buffer, because the producer closes."""
@@ -121,7 +121,7 @@ class BufferPool:
 
     def grant(self) -> None:
         """Serves those who wait, as far as memory goes."""
-        while self._waiters and self.available >= self._charged(self._waiters[0].size):
+        while self._waiters and self.available >= max(self._waiters[0].size, self.pooled_size):
             waiter = self._waiters.popleft()
             waiter.buffer = self._allocate(waiter.size)
             self.unowned = None
@@ -132,11 +132,8 @@ class BufferPool:
         if self.unowned is not None:
             self.release(self.unowned)
 
-    def _charged(self, size: int) -> int:
-        return max(size, self.pooled_size)
-
     def _allocate(self, size: int) -> bytearray:
-        charged = self._charged(size)
+        charged = max(size, self.pooled_size)
         if charged == self.pooled_size and self._free:
             buffer = self._free.pop()
         else:

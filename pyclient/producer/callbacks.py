@@ -53,7 +53,9 @@ class CallbackThread:
         with self._lock:
             stopped = self._stopped
             if calls and not stopped:  # an empty list is the end
-                self._start()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
                 self._calls.put(calls)
         if stopped:
             run_in_order(calls)
@@ -81,11 +83,6 @@ class CallbackThread:
             return True
         thread.join(timeout)
         return not thread.is_alive()
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
 
     def _run(self) -> None:
         while calls := self._calls.get():

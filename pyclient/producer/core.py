@@ -28,6 +28,7 @@ from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
+from pyclient.producer.direct import DirectSend
 from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
 from pyclient.producer.sender import Sender
 from pyclient.producer.sender_loop import SenderLoop
@@ -80,6 +81,7 @@ class ProducerCore:
             availability_timeout=config.partitioner_availability_timeout_ms / 1000,
         )
         self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)
+        self.direct = DirectSend(self.loop, self.desk, config, clock)
         self.topics = self.accumulator.topics
         """What `send` looks topics up in; an empty dictionary once the producer is closed."""
 
@@ -106,9 +108,12 @@ class ProducerCore:
                 return None
             queue = choose_queue(queues, key, partition)
             size = self.accumulator.batch_size
-            if queue.open is not None or HEADER_SIZE + record_size_bound(key, value, headers) > size:
-                return None
             try:
+                future = self.direct.send(queue, timestamp_ms, key, value, headers)
+                if future is not None:
+                    return future
+                if queue.open is not None or HEADER_SIZE + record_size_bound(key, value, headers) > size:
+                    return None
                 buffer = self.accumulator.pool.try_acquire(size)
                 if buffer is None:
                     return None

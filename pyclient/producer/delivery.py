@@ -110,8 +110,13 @@ class Delivery(BatchOutcome):
             self.count, self.base_offset, self.log_append_time_ms = count, base_offset, log_append_time_ms
             self.state = State.DELIVERED
             self.delivered = True
-            waiting = self._take()
-        self._tell(*waiting)
+            waiters, callbacks = self._waiters, self.callbacks
+            self._waiters = self.callbacks = None
+        if callbacks:
+            self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
+        if waiters:
+            for _, wake in waiters:
+                wake()
         return True
 
     def fail(self, count: int, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> bool:

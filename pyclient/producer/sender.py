@@ -66,7 +66,9 @@ class Settlement:
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
+    """A broker, as far as it takes requests."""
+
     in_flight: int = 0
     throttled_until: float = 0.0
     stalled_since: float = NEVER
@@ -95,6 +97,7 @@ class Sender:
         self.accumulator = accumulator
         self.identity = ProducerIdentity()
         self.metrics = ProducerMetrics()
+        self.nodes: dict[int, Node] = {}
         self.refresh_wanted = False  # metadata is stale
         self._rng = rng
         self._idempotent = idempotent
@@ -104,7 +107,6 @@ class Sender:
         self._backoff = backoff
         self._delivery_timeout_ms = delivery_timeout_ms
         self._availability_timeout = availability_timeout
-        self._nodes: dict[int, _Node] = {}
         self._look_again = NEVER
         self._now = 0.0
         if availability_timeout:
@@ -120,9 +122,9 @@ class Sender:
 
     def drain(self, node: int, now: float) -> ProduceWork | None:
         """The next request for a broker, None if there is nothing (more) that it may be sent now."""
-        state = self._nodes.get(node)
+        state = self.nodes.get(node)
         if state is None:
-            state = self._nodes[node] = _Node()
+            state = self.nodes[node] = Node()
         if state.throttled_until > now:
             self._look_again = min(self._look_again, state.throttled_until)
             return None
@@ -155,7 +157,7 @@ class Sender:
 
     def stalled(self, node: int, now: float) -> None:
         """A broker has something to be sent and takes nothing."""
-        state = self._nodes.setdefault(node, _Node())
+        state = self.nodes.setdefault(node, Node())
         state.stalled_since = min(state.stalled_since, now)
 
     def next_look(self) -> float:
@@ -170,7 +172,7 @@ class Sender:
     @property
     def total_in_flight(self) -> int:
         """How many requests wait for an answer, at all brokers."""
-        return sum(node.in_flight for node in self._nodes.values())
+        return sum(node.in_flight for node in self.nodes.values())
 
     def _sendable(self, queue: PartitionQueue, node: int, now: float) -> ProducerBatch | None:
         if not queue.head_is_ready:
@@ -201,7 +203,7 @@ class Sender:
 
     def _stalled_nodes(self) -> set[int]:
         since = self._now - self._availability_timeout
-        return {node for node, state in self._nodes.items() if state.stalled_since < since}
+        return {node for node, state in self.nodes.items() if state.stalled_since < since}
 
     # -- answers
 
@@ -211,7 +213,7 @@ class Sender:
         """A Produce request was answered."""
         self._ended(work)
         if throttle_ms > 0:
-            self._nodes[work.node].throttled_until = now + min(throttle_ms / 1000, MAX_THROTTLE)
+            self.nodes[work.node].throttled_until = now + min(throttle_ms / 1000, MAX_THROTTLE)
         settlements = []
         for batch in work.batches:
             queue = batch.queue
@@ -222,6 +224,11 @@ class Sender:
             else:
                 settlements.append(self._settle(batch, answer, work.node, now))
         return [settlement for settlement in settlements if settlement is not None]
+
+    def delivered(self, work: ProduceWork, answer: PartitionAnswer, now: float) -> Settlement:
+        """The answer to a request with one batch says that it was written, and nothing else."""
+        self._ended(work)
+        return self._delivered(work.batches[0], answer, now)
 
     def lost(self, work: ProduceWork, error: KafkaError, *, written: bool, now: float) -> list[Settlement]:
         """A Produce request ended without an answer; `written` says whether the broker may have seen it."""
@@ -236,7 +243,7 @@ class Sender:
         return [self._delivered(batch, PartitionAnswer(0), now) for batch in work.batches]
 
     def _ended(self, work: ProduceWork) -> None:
-        self._nodes[work.node].in_flight -= 1
+        self.nodes[work.node].in_flight -= 1
         for batch in work.batches:
             batch.on_wire = False
             batch.queue.on_wire -= 1
@@ -284,8 +291,9 @@ class Sender:
                 queue.sequence.confirmed(batch.position)
             queue.outstanding.remove(batch)
         base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
-        settlement = Settlement(batch.delivery, batch.count, base_offset, answer.log_append_time_ms)
-        self.metrics.delivered(batch.count, batch.size, now - batch.created, now)
+        count = batch.builder.count
+        settlement = Settlement(batch.delivery, count, base_offset, answer.log_append_time_ms)
+        self.metrics.delivered(count, batch.builder.size, now - batch.created, now)
         self.accumulator.release(batch, patient=True)
         return settlement
 

@@ -16,6 +16,7 @@ from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
 from pyclient.producer.accumulator import NEVER
+from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.outcome import PartitionAnswer
@@ -37,7 +38,8 @@ _SMALL_REQUEST: Final = 65_536  # bytes; larger ones go out while the next is be
 class SenderLoop:
     """Runs on the event loop; only `wake` may be called from other threads.
 
-    `lock` is the producer's: it is held for decisions, never while futures are completed or bytes are sealed and sent.
+    `lock` is the producer's: it is held for decisions, never while futures are completed or bytes are sealed and sent
+    (but see `DirectSend`).
     """
 
     def __init__(
@@ -53,11 +55,12 @@ class SenderLoop:
     ) -> None:
         self.sender = sender
         self.next_look = NEVER  # when the loop looks again by itself
+        self.links: dict[int, Connection] = {}  # to brokers that it has sent to
         self.learning: Counter[str] = Counter()  # topics that somebody waits for, and how many do
         self._cluster = cluster
         self._lock = lock
         self._config = config
-        self._loop = loop
+        self.loop = loop
         self._clock = clock
         self._rng = rng
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
@@ -65,12 +68,11 @@ class SenderLoop:
         self._level = config.compression_level
         self.scheduled = False  # a look at everything is due in the loop's next turn
         self._timer: asyncio.TimerHandle | None = None
-        self._links: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[int] = set()
         self._asking_for_id = False
         self._grant_due = False
-        self._idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
+        self.idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
         self._stopped = False
 
     def start(self) -> None:
@@ -82,7 +84,7 @@ class SenderLoop:
 
     def stop(self) -> None:
         """Sends nothing any more. Requests on their way are still settled when their connections end."""
-        self._stopped = True
+        self._stopped = self.scheduled = True
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -92,13 +94,13 @@ class SenderLoop:
         """There is something to do; from any thread, at once or with the others' wakes."""
         if not self.scheduled and not self._stopped:
             self.scheduled = True
-            self._loop.call_soon_threadsafe(self._step)
+            self.loop.call_soon_threadsafe(self._step)
 
     def nudge(self) -> None:
         """Like `wake`, from the loop itself."""
         if not self.scheduled and not self._stopped:
             self.scheduled = True
-            self._loop.call_soon(self._step)
+            self.loop.call_soon(self._step)
 
     def tell(self, settlements: list[Settlement]) -> None:
         """Completes futures, outside the lock."""
@@ -108,9 +110,13 @@ class SenderLoop:
     def _tell_delivered(self, settlements: list[Settlement]) -> None:
         """The same for an answer, which frees memory: a little of it is handed out a moment later."""
         self.tell(settlements)
-        if not self._grant_due and self.sender.accumulator.pool.withheld:
+        if self.sender.accumulator.pool.withheld:
+            self._grant_soon()
+
+    def _grant_soon(self) -> None:
+        if not self._grant_due:
             self._grant_due = True
-            self._loop.call_later(_GRANT_SECONDS, self._grant)
+            self.loop.call_later(_GRANT_SECONDS, self._grant)
 
     def _grant(self) -> None:
         self._grant_due = False
@@ -120,9 +126,9 @@ class SenderLoop:
     # -- one look
 
     def _step(self) -> None:
-        self.scheduled = False
         if self._stopped:
-            return
+            return  # and stays `scheduled`: nobody wakes it or sends past it any more
+        self.scheduled = False
         now = self._clock.monotonic()
         requests: list[tuple[Connection, list[ProduceWork]]] = []
         sender = self.sender
@@ -154,14 +160,14 @@ class SenderLoop:
         if self.sender.identity.wanted and not self._asking_for_id:
             self._asking_for_id = True
             self._spawn(self._obtain_producer_id())
-        if now >= self._idle_check_at:
-            self._idle_check_at = now + _IDLE_CHECK_SECONDS
+        if now >= self.idle_check_at:
+            self.idle_check_at = now + _IDLE_CHECK_SECONDS
             self._forget_idle_topics(now)
         if next_look < self.next_look:  # a timer that is early costs one look, to move it at every record costs more
             if self._timer is not None:
                 self._timer.cancel()
             self.next_look = next_look
-            self._timer = self._loop.call_later(max(0.0, next_look - now), self._on_timer)
+            self._timer = self.loop.call_later(max(0.0, next_look - now), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -185,16 +191,16 @@ class SenderLoop:
         if node == NO_LEADER:
             self.sender.refresh_wanted = True
             return None
-        connection = self._links.get(node)
+        connection = self.links.get(node)
         if connection is None or connection.closed:
             connection = self._cluster.try_connection(node)
             if connection is None or connection.closed:
-                self._links.pop(node, None)
+                self.links.pop(node, None)
                 if node not in self._connecting:
                     self._connecting.add(node)
                     self._spawn(self._connect(node))
                 return None
-            self._links[node] = connection
+            self.links[node] = connection
         return connection
 
     async def _connect(self, node: int) -> None:
@@ -209,7 +215,7 @@ class SenderLoop:
         self.nudge()
 
     def _spawn(self, coroutine: Any) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended_task)
 
@@ -235,13 +241,18 @@ class SenderLoop:
         if together:
             connection.cork()
         for work in works:
-            self._send(connection, work)
+            self.send(connection, work)
         if together:
             connection.uncork()
 
-    def _send(self, connection: Connection, work: ProduceWork) -> None:
+    def seal(self, batch: ProducerBatch) -> memoryview:
+        """The batch's bytes as they are sent."""
+        return batch.seal(self._compression, self._level)
+
+    def send(self, connection: Connection, work: ProduceWork) -> None:
+        """Sends what was taken out of the accumulator."""
         try:
-            sealed = [batch.seal(self._compression, self._level) for batch in work.batches]
+            sealed = [self.seal(batch) for batch in work.batches]
         except Exception as error:
             logger.exception("a batch could not be sealed")
             self._lost(work, ClientError(f"the batch could not be sealed: {error!r}"), written=False)
@@ -252,16 +263,14 @@ class SenderLoop:
         if self._config.acks == 0:
             self._send_unanswered(connection, request_of(work, sealed, self._config), work)
             return
-        answered = partial(self._answered, work)
         try:
             version = connection.version_for(ProduceRequest)
             if len(sealed) == 1:
                 lone = self._lone(work.batches[0].queue, version)
-                connection.tell_prepared(
-                    ProduceRequest, version, partial(lone.request, sealed[0]), lone.answer, answered
-                )
+                make, answered = partial(lone.request, sealed[0]), partial(self.answered_plainly, work)
+                connection.tell_prepared(ProduceRequest, version, make, lone.answer, answered)
             else:
-                connection.tell(request_of(work, sealed, self._config), answered)
+                connection.tell(request_of(work, sealed, self._config), partial(self._answered, work))
         except KafkaError as error:  # no version in common: nothing was sent
             self._lost(work, error, written=False)
 
@@ -275,22 +284,30 @@ class SenderLoop:
             )  # fmt: skip
         return lone
 
-    def _answered(
-        self, work: ProduceWork, response: ProduceResponse | PartitionAnswer | None, error: BaseException | None
-    ) -> None:
+    def answered_plainly(self, work: ProduceWork, answer: Any, error: BaseException | None) -> None:
+        """Takes the answer to a request with one batch: a `PartitionAnswer` if it was written, no more."""
+        if type(answer) is not PartitionAnswer:
+            self._answered(work, answer, error)
+            return
+        sender, now = self.sender, self._clock.monotonic()
+        with self._lock:
+            settlement = sender.delivered(work, answer, now)
+            more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
+        settlement.tell()
+        if withheld:
+            self._grant_soon()
+        if more:  # a look that finds nothing takes as long as to send a record
+            self.nudge()
+
+    def _answered(self, work: ProduceWork, response: ProduceResponse | None, error: BaseException | None) -> None:
         if response is not None:
-            throttle_ms = 0
-            if isinstance(response, PartitionAnswer):
-                queue = work.batches[0].queue
-                answers = {(queue.topic.name, queue.partition): response}
-            else:
-                answers, throttle_ms = answers_by_partition(response), response.throttle_time_ms
-            now = self._clock.monotonic()
             with self._lock:
-                settlements = self.sender.answered(work, answers, throttle_ms, now)
+                settlements = self.sender.answered(
+                    work, answers_by_partition(response), response.throttle_time_ms, self._clock.monotonic()
+                )
                 more = self.sender.has_more_to_do
             self._tell_delivered(settlements)
-            if more:  # a look that finds nothing takes as long as to send a record
+            if more:
                 self.nudge()
         elif isinstance(error, KafkaError):
             self._lost(work, error, written=True)

@@ -17,7 +17,10 @@ import pytest
 from pyclient import Producer
 
 BATCH = 500
-PLACES = ("core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py")
+PLACES = (
+    "core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py",
+    "direct.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
+)  # fmt: skip
 
 
 class Interrupt:

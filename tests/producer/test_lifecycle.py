@@ -248,15 +248,15 @@ nowhere.close(0)
 producer = Producer(sys.argv[1], batch_size=1024, buffer_memory=2048, linger_ms=0)
 topic = sys.argv[2]
 producer.send(topic, b"first", partition=0).result(60)
-drain = producer._core.sender.drain
-producer._core.sender.drain = lambda node, now: None   # brokers take nothing
+drain, send = producer._core.sender.drain, producer._core.direct.send
+producer._core.sender.drain = producer._core.direct.send = lambda *_: None   # brokers take nothing
 future = producer.send(topic, b"x" * 800, partition=0)
 interrupted(future.result)
 interrupted(producer.flush)
 producer.send(topic, b"x" * 800, partition=0)
 interrupted(lambda: producer.send(topic, b"y" * 800, partition=0))
 interrupted(producer.close)
-producer._core.sender.drain = drain
+producer._core.sender.drain, producer._core.direct.send = drain, send
 producer._core.loop.wake()
 producer.close()
 assert future.result(0).offset == 1

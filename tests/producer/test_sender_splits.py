@@ -75,7 +75,7 @@ def test_a_throttle_time_that_nobody_can_mean_is_bounded():
     bench.batch("a")
     bench.drain()
     bench.answer("a", throttle_ms=2**31 - 1)
-    assert bench.sender._nodes[1].throttled_until <= 100 + 3600
+    assert bench.sender.nodes[1].throttled_until <= 100 + 3600
     bench.drain(seconds=3600)
     bench.batch("b")
     assert bench.drain() == [["b"]]

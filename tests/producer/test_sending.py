@@ -331,7 +331,7 @@ def test_only_topics_in_use_are_asked_about(make, topic):
         face.send(f"{topic}-other", b"", partition=99)
     assert face.core.cluster.topics == {topic}
     face.core.accumulator.topics[topic].last_used = -10_000
-    face.core.loop._idle_check_at = 0
+    face.core.loop.idle_check_at = 0
     face.core.loop.wake()
     face.result(face.send(f"{topic}-new", b""))
     assert face.core.cluster.topics == {f"{topic}-new"}
@@ -344,7 +344,7 @@ def test_a_topic_that_was_forgotten_takes_records_that_look_like_its_first_ones(
     for number in range(3):
         assert face.result(face.send(topic, b"%d" % number, partition=0)).offset == number
         face.core.accumulator.topics[topic].last_used = -10_000
-        face.core.loop._idle_check_at = 0
+        face.core.loop.idle_check_at = 0
         face.result(face.send(f"{topic}-new", b""))
         assert topic not in face.core.accumulator.topics
     assert [record.value for record in log()[0]] == [b"0", b"1", b"2"]

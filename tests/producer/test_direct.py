@@ -1,0 +1,86 @@
+"""A record that nothing is in front of is written by the thread that sends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyclient import Producer
+from pyclient.broker_embedded import EmbeddedCluster
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)  # between two looks
+
+
+def at_rest(producer: Producer) -> bool:
+    """Whether the sender's loop has nothing to do, so that a record may be sent past it."""
+    core = producer._core
+    with core.lock:
+        return not core.loop.scheduled and not core.sender.total_in_flight
+
+
+@pytest.mark.parametrize("options", [{}, {"compression_type": "lz4"}, {"batch_size": 0}, {"enable_idempotence": False}])
+def test_it_reaches_the_log_while_the_senders_thread_is_busy(
+    cluster: EmbeddedCluster, topic: str, log: Callable[[], dict[int, list[Any]]], options: dict[str, Any]
+) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0, **options) as producer:
+        producer.send(topic, b"first", partition=0).result(60)
+        until(lambda: at_rest(producer))
+        busy, go_on = threading.Event(), threading.Event()
+        producer._engine.thread.call_soon(lambda: (busy.set(), go_on.wait(60)))
+        try:
+            assert busy.wait(60)
+            second = producer.send(topic, b"second", key=b"k", headers={"h": b"v"}, partition=0)
+            third = producer.send(topic, b"third", partition=0)  # behind another: that is the sender's affair
+            until(lambda: len(log()[0]) == 2)
+            assert not second.done() and not third.done()
+        finally:
+            go_on.set()
+        assert [second.result(60).offset, third.result(60).offset] == [1, 2]
+        metrics = producer.metrics()
+        assert (metrics["records_delivered"], metrics["requests"], metrics["buffer_bytes_used"]) == (3, 3, 0)
+    assert [(record.key, record.value) for record in log()[0]] == [
+        (None, b"first"),
+        (b"k", b"second"),
+        (None, b"third"),
+    ]
+
+
+@pytest.mark.parametrize("options", [{"linger_ms": 5}, {"linger_ms": 0, "acks": 0}])
+def test_it_lingers_or_needs_no_answer_and_goes_the_usual_way(
+    cluster: EmbeddedCluster, topic: str, options: dict[str, Any]
+) -> None:
+    with Producer(cluster.bootstrap_servers, **options) as producer:
+        producer.send(topic, b"first", partition=0).result(60)
+        until(lambda: at_rest(producer))
+        busy, go_on = threading.Event(), threading.Event()
+        producer._engine.thread.call_soon(lambda: (busy.set(), go_on.wait(60)))
+        try:
+            assert busy.wait(60)
+            second = producer.send(topic, b"second", partition=0)
+            assert producer.metrics()["requests"] == 1
+        finally:
+            go_on.set()
+        second.result(60)
+
+
+def test_records_one_by_one_move_on_from_partition_to_partition(
+    cluster: EmbeddedCluster, topic: str, log: Callable[[], dict[int, list[Any]]]
+) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1000) as producer:
+        for number in range(60):
+            producer.send(topic, b"%2d" % number * 50).result(60)
+    found = log()
+    assert sum(map(len, found.values())) == 60
+    assert sum(bool(records) for records in found.values()) > 1
+    for records in found.values():
+        values = [record.value for record in records]
+        assert values == sorted(values)
