@@ -1,34 +1,17 @@
-"""Threads, forks, signals, forgotten producers and the end of the interpreter."""
+"""Threads, forks, signals, callbacks that close, and what a producer tells of itself."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
-import time
-import warnings
 
 import pytest
 
 from pyclient import AsyncProducer, Producer, errors
 from tests.producer.network import HOLD, PASS, PRODUCE
-
-
-def run(code, *arguments, expected=0):
-    """Runs a program of its own; its stdout."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == expected, done.stderr
-    return done.stdout
+from tests.producer.programs import run
 
 
 def test_many_threads_may_send_flush_and_wait(make, topic, log):
@@ -111,111 +94,6 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(cluster, topic):
         topic,
     )
     assert out == "done\n"
-
-
-def test_interpreter_exit_delivers_what_was_accepted(cluster, topic, log):
-    run(
-        """
-        import sys
-        from pyclient import Producer
-        producer = Producer(sys.argv[1], linger_ms=30_000, request_timeout_ms=5000)
-        for number in range(1000):
-            producer.send(sys.argv[2], b"%d" % number, partition=0)
-        """,
-        cluster.bootstrap_servers,
-        topic,
-    )
-    assert [record.value for record in log()[0]] == [b"%d" % number for number in range(1000)]
-
-
-def test_interpreter_exit_tells_of_records_that_could_not_be_delivered(cluster, topic):
-    started = time.monotonic()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(
-                """
-                import sys
-                from pyclient import Producer
-                from pyclient.producer import engine
-                engine.EXIT_SECONDS = 0.5
-                producer = Producer(sys.argv[1], linger_ms=30_000, request_timeout_ms=5000)
-                producer.partitions_for(sys.argv[2])
-                producer._core.sender.drain = lambda node, now: None
-                kept = producer.send(sys.argv[2], b"x")
-                """
-            ),
-            cluster.bootstrap_servers,
-            topic,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0 and "1 record was not delivered" in done.stderr
-    assert time.monotonic() - started < 60
-
-
-def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
-    producer = Producer(cluster.bootstrap_servers, linger_ms=100)
-    future = producer.send(topic, b"x", partition=0)
-    with pytest.warns(ResourceWarning, match="<Producer .* was not closed"):
-        del producer
-        gc.collect()
-    assert future.result(60).offset == 0
-
-
-def test_a_forgotten_async_producer_warns_and_still_delivers(cluster, topic, log):
-    import asyncio
-
-    from pyclient import AsyncProducer
-
-    async def main():
-        producer = AsyncProducer(cluster.bootstrap_servers, linger_ms=100)
-        future = await producer.send(topic, b"x", partition=0)
-        with pytest.warns(ResourceWarning, match="<AsyncProducer .* was not closed"):
-            del producer
-            gc.collect()
-        return await future
-
-    assert asyncio.run(main()).offset == 0
-
-
-UNCLOSED = """
-import asyncio, sys
-from pyclient import AsyncProducer
-from pyclient.producer import async_producer
-
-async def main():
-    producer = AsyncProducer(sys.argv[1], linger_ms=3000)
-    for number in range(500):
-        await producer.send(sys.argv[2], b"%d" % number, partition=0)
-    if sys.argv[3] == "kept":
-        kept.append(producer)
-    if sys.argv[3] == "in vain":
-        async_producer.EXIT_SECONDS = 0.3
-        producer._core.sender.drain = lambda node, now: None
-
-kept = []
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("fate", ["dropped", "kept", "in vain"])
-def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_says_so(cluster, topic, log, fate):
-    done = subprocess.run(
-        [sys.executable, "-c", UNCLOSED, cluster.bootstrap_servers, topic, fate],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0
-    if fate == "in vain":
-        assert "500 records were not delivered" in done.stderr
-    else:
-        assert done.stderr == ""
-        assert [record.value for record in log()[0]] == [b"%d" % number for number in range(500)]
 
 
 INTERRUPTED = """
@@ -320,46 +198,6 @@ print("done")
     assert out == "done\n"
 
 
-def test_opening_and_closing_leaves_nothing_behind(cluster, topic):
-    def once():
-        with Producer(cluster.bootstrap_servers) as producer:
-            producer.send(topic, b"x", partition=0, on_delivery=lambda future: None).result(60)
-
-    for _ in range(3):
-        once()
-    gc.collect()
-    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    for _ in range(25):
-        once()
-    gc.collect()
-    deadline = time.monotonic() + 30
-    while threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > files:
-        assert time.monotonic() < deadline, (threading.enumerate(), os.listdir("/proc/self/fd"))
-        time.sleep(0.01)  # the broker's ends of the connections, and threads that end
-
-
-def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
-    from pyclient.producer.delivery import Delivery
-
-    with Producer(cluster.bootstrap_servers, request_timeout_ms=200, delivery_timeout_ms=400) as producer:
-        deadline = time.monotonic() + 60
-        while (late := producer.send(topic, b"").exception(60)) is not None:  # so short a time may not do at first
-            assert time.monotonic() < deadline, late
-        network.request = lambda api: HOLD if api == PRODUCE else PASS
-        for _ in range(3):
-            future = producer.send(topic, b"x")
-            with pytest.raises(errors.KafkaTimeout):
-                future.result(60)
-            try:
-                raise future.exception()
-            except errors.KafkaTimeout as error:
-                kept = error
-        del future, kept
-        network.release()
-    gc.collect()
-    assert not [thing for thing in gc.get_objects() if isinstance(thing, Delivery) and thing.topic == topic]
-
-
 def test_a_callback_may_flush_and_even_close(cluster, topic):
     producer, done = Producer(cluster.bootstrap_servers), threading.Event()
 
@@ -387,16 +225,6 @@ def test_repr_and_health_tell_the_state(make, cluster, topic):
     assert health["topics"] == [topic] and health["buffer_bytes_used"] == 0 and health["producer_id"] >= 0
     face.close()
     assert "closed" in repr(face.producer)
-
-
-def test_no_warning_without_a_reason(cluster, topic):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        producer = Producer(cluster.bootstrap_servers)
-        producer.send(topic, b"").result(60)
-        producer.close()
-        del producer
-        gc.collect()
 
 
 def test_signal_handlers_are_left_alone(cluster):

@@ -1,0 +1,19 @@
+"""Programs of their own that a test runs, for what only a whole interpreter shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+
+def run(code, *arguments, expected=0):
+    """Runs a program of its own; its stdout."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == expected, done.stderr
+    return done.stdout
