@@ -98,7 +98,7 @@ def test_a_record_cannot_be_changed_but_by_making_another():
 
 def test_a_failure_is_told_and_still_nobody_has_looked_at_it(make, topic, network):
     watcher = Watcher()
-    face = make(interceptors=[watcher], request_timeout_ms=300, delivery_timeout_ms=600)
+    face = make(interceptors=[watcher], request_timeout_ms=600, delivery_timeout_ms=1500)
     begin(face, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
     kept = face.send(topic, b"lost", partition=0, headers={"a": b"1"})
