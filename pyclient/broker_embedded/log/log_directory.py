@@ -140,6 +140,8 @@ class LogDirectory:
             marker = self._path(checkpoints.CLEAN_SHUTDOWN)
             self.was_clean = identity.is_new or self._fs.exists(marker)
             self._fs.remove(marker)
+            for name in () if self.was_clean else checkpoints.OF_PARTITIONS:  # they are needed at once
+                self._checkpoint(name)
         except BaseException:
             self._lock.release()
             raise
