@@ -127,7 +127,9 @@ class Admin:
         async def on_its_thread() -> ClusterHealth:
             return self._core.health()
 
-        return self._run(on_its_thread)
+        with self._lock:
+            closed = self._closed
+        return self._core.health() if closed else self._run(on_its_thread)
 
     def close(self) -> None:
         """Closes the connections and ends the thread; a second close is nothing, nor is one in a forked child."""
@@ -142,8 +144,7 @@ class Admin:
                 self._thread.stop(_CLOSING_SECONDS)
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._closed:
-            raise ClosedError("the admin client is closed")
+        self._check_open()
         if not self._started:
             with self._lock:
                 if not self._started and not self._closed:
@@ -151,7 +152,12 @@ class Admin:
                     self._started = True
         return self._thread.run(call)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the admin client is closed")
+
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

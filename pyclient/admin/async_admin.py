@@ -34,6 +34,7 @@ class AsyncAdmin(AdminCore):
         super().__init__(resolve(AdminConfig, {"bootstrap_servers": bootstrap_servers, **options}, config))
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         return self
 
     async def __aexit__(

@@ -199,11 +199,14 @@ class AdminCore:
             self._closed = True
             await self._cluster.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the admin client is closed")
+
     async def _begin(self, timeout: float | None) -> _Left:
         if self._pid != os.getpid():
             raise ForkError(f"this admin client belongs to process {self._pid}: after fork() make one of your own")
-        if self._closed:
-            raise ClosedError("the admin client is closed")
+        self._check_open()
         if not self._started:
             self._started = True
             await self._cluster.start()

@@ -327,6 +327,7 @@ class Consumer(ConsumerFace[K, V]):
             thread.stop(_EXIT_SECONDS)
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

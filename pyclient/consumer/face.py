@@ -147,12 +147,12 @@ class ConsumerFace(Generic[K, V]):
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions this consumer reads now."""
-        self._check_process()
+        self._check_open()
         return set(self._core.subscription.assignment())
 
     def subscription(self) -> set[str]:
         """The topics subscribed to; for a pattern those that match it so far."""
-        self._check_process()
+        self._check_open()
         return set(self._core.subscription.topics)
 
     # ---- where to read
@@ -213,7 +213,7 @@ class ConsumerFace(Generic[K, V]):
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that `pause` stopped."""
-        self._check_process()
+        self._check_open()
         with self._core.lock:
             return {state.topic_partition for state in self._core.subscription if state.paused}
 
@@ -298,10 +298,14 @@ class ConsumerFace(Generic[K, V]):
 
     def _use(self) -> Guard:
         """The guard, for an open consumer in the process that made it."""
+        self._check_open()
+        return self._guard
+
+    def _check_open(self) -> None:
+        """`ClosedError` after `close()`, `ForkError` in a forked child. `health`, `metrics` and `wakeup` go on."""
+        self._check_process()
         if self._closed:
             raise ClosedError("the consumer is closed: make a new one to read more")
-        self._check_process()
-        return self._guard
 
     def _check_process(self) -> None:
         if not self._is_mine():

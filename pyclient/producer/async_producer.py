@@ -18,7 +18,16 @@ from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.bulk import BulkAppend
 from pyclient.producer.callbacks import LoopCallbacks
-from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
+from pyclient.producer.checks import (
+    WRONG_RECORD,
+    Headers,
+    check_callback,
+    check_partition,
+    check_seconds,
+    check_timestamp,
+    check_topic,
+    explain,
+)
 from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
@@ -119,6 +128,7 @@ class AsyncProducer(RecordAppender):
 
         See `Producer.send`; `on_delivery(future)` is called on the loop.
         """
+        check_callback(on_delivery, "on_delivery")
         if not self._plain:
             if self._interceptors is not None:
                 record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
@@ -264,6 +274,7 @@ class AsyncProducer(RecordAppender):
 
     async def flush(self, timeout: float | None = None) -> None:
         """Sends everything that was accepted before this call and waits for the outcome; see `Producer.flush`."""
+        check_seconds(timeout)
         core = await self._started()
         deliveries = core.begin_flush()
         try:
@@ -284,6 +295,7 @@ class AsyncProducer(RecordAppender):
         """Delivers what was accepted and ends the producer; see `Producer.close`."""
         if self._forked:
             return
+        check_seconds(timeout)
         self._topics, self._lanes = {}, {}
         self._closed = True
         core, self._core = self._core, None
@@ -327,6 +339,11 @@ class AsyncProducer(RecordAppender):
             self._loop.call_soon_threadsafe(finish_in_background, core, self._last_chance)
 
     # -- state
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called: it takes no records any more. `health()` and `metrics()` go on."""
+        return self._closed
 
     def health(self) -> dict[str, Any]:
         """The producer's state; see `Producer.health`."""

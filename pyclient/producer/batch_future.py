@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from pyclient.errors import DeliveryFailed, KafkaTimeout
+from pyclient.producer.checks import check_callback, check_seconds
 from pyclient.producer.delivery import (
     Delivery,
     DeliveryDesk,
@@ -149,6 +150,7 @@ class BatchFuture:
 
     def exception(self, timeout: float | None = None) -> DeliveryFailed | None:
         """`DeliveryFailed` if any record failed, None if all were delivered; waits like `result`."""
+        check_seconds(timeout)
         now = self._desk.clock.monotonic
         deadline = None if timeout is None else now() + timeout
         for delivery, index in self._pending():
@@ -161,6 +163,7 @@ class BatchFuture:
 
     def add_done_callback(self, callback: Callable[[BatchFuture], object]) -> None:
         """Calls `callback(future)` when every outcome is known, where the client runs callbacks."""
+        check_callback(callback, "callback")
         pending = self._pending()
 
         def go_on(_: object) -> None:

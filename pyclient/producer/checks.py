@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import isnan
+from numbers import Real
 from operator import index
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.errors import InvalidTopic, SerializationError
-from pyclient.producer.config import Serializer
+
+if TYPE_CHECKING:
+    from pyclient.producer.config import Serializer
 
 Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
@@ -36,6 +40,22 @@ def check_partition(partition: Any) -> int | None:
     if partition is not None and (number is None or number < 0):
         raise ValueError(f"a partition is a number from 0, not {partition!r}")
     return number
+
+
+def check_seconds(timeout: Any) -> None:
+    """`TypeError` for a timeout that is no number of seconds, `ValueError` for one that is no time; None is none."""
+    if timeout is None or (type(timeout) is float and timeout == timeout):
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        raise TypeError(f"timeout={timeout!r} is not possible: it takes seconds, as a number, or None for no limit")
+    if isnan(timeout):
+        raise ValueError(f"timeout={timeout!r} is not possible: it takes seconds, or None for no limit")
+
+
+def check_callback(callback: Any, name: str) -> None:
+    """`TypeError` for what cannot be called; better now than when the outcome is known."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
 
 
 def whole_number(number: Any) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pyclient.clock import Clock
 from pyclient.errors import ForkError, KafkaTimeout
 from pyclient.producer.callbacks import CallbackRunner
+from pyclient.producer.checks import check_seconds
 from pyclient.producer.failures import Failure, UnobservedFailures
 from pyclient.records import BatchOutcome, OutcomeHandle
 from pyclient.types import RecordMetadata
@@ -230,6 +231,7 @@ class Delivery(BatchOutcome):
 
 def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout: float | None) -> None:
     """Blocks the thread until the record's outcome is known; `KafkaTimeout` after `timeout` seconds (None: never)."""
+    check_seconds(timeout)
     if timeout is not None and timeout <= 0:
         raise KafkaTimeout(f"{delivery.topic}-{delivery.partition}: the record is not confirmed yet")
     desk.check_process()

@@ -15,7 +15,15 @@ from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError, 
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.bulk import BulkAppend
-from pyclient.producer.checks import WRONG_RECORD, Headers, check_partition, check_timestamp, check_topic, explain
+from pyclient.producer.checks import (
+    WRONG_RECORD,
+    Headers,
+    check_partition,
+    check_seconds,
+    check_timestamp,
+    check_topic,
+    explain,
+)
 from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.delivery import DeliveryFuture
@@ -209,6 +217,7 @@ class Producer(RecordSender[DeliveryFuture]):
         `DeliveryFailed` if records failed since the last flush and nobody looked at their futures.
         """
         self._check_process()
+        check_seconds(timeout)
         with self._lock:
             self._core.check_open()
         engine = self._engine
@@ -225,6 +234,8 @@ class Producer(RecordSender[DeliveryFuture]):
     def purge(self) -> None:
         """Fails every record that waits to be sent; those in a request that is on its way are not touched."""
         self._check_process()
+        with self._lock:
+            self._core.check_open()
         self._core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     def close(self, timeout: float | None = None) -> None:
@@ -235,10 +246,14 @@ class Producer(RecordSender[DeliveryFuture]):
         """
         if self._forked:
             return
+        check_seconds(timeout)
         self._topics, self._lanes = {}, {}
         self._engine.close(timeout)
 
     def __enter__(self) -> Self:
+        self._check_process()
+        with self._lock:
+            self._core.check_open()
         return self
 
     def __exit__(
@@ -260,6 +275,11 @@ class Producer(RecordSender[DeliveryFuture]):
         engine.abandon()
 
     # -- state
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called: it takes no records any more. `health()` and `metrics()` go on."""
+        return self._core.closed
 
     def health(self) -> dict[str, Any]:
         """The producer's state in plain values: connections, last failures by address, batches, buffer use."""

@@ -153,6 +153,8 @@ cdef class RecordSender(RecordAppender):
         Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
         """
         cdef object handle = None
+        if on_delivery is not None:
+            check_callback(on_delivery, "on_delivery")
         if self._direct and (timestamp_ms is None or type(timestamp_ms) is int and timestamp_ms >= 0):
             if type(headers) is dict:
                 headers = list(headers.items())
@@ -166,6 +168,13 @@ cdef class RecordSender(RecordAppender):
         if on_delivery is not None:
             handle.add_done_callback(on_delivery)
         return handle
+
+
+cdef inline int check_callback(object callback, str name) except -1:
+    """Refuse what could only fail when it is called."""
+    if not callable(callback):
+        raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
+    return 0
 
 
 cdef class BatchOutcome:
@@ -196,6 +205,7 @@ cdef class OutcomeHandle(RecordHandle):
     def add_done_callback(self, callback):
         """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
         cdef list callbacks = (<BatchOutcome?>self.batch).callbacks
+        check_callback(callback, "callback")
         if callbacks is None:
             self._add_done_callback(callback)
             return

@@ -298,8 +298,9 @@ def test_the_synchronous_client_does_the_same(served):
         health = admin.health()
         assert health.connected == health.nodes == (served,)
         assert repr(admin) == f"<Admin {served} open>"
+    assert admin.health().connected == ()
     with pytest.raises(errors.ClosedError):
-        admin.health()
+        admin.list_topics()
 
 
 def test_the_synchronous_client_is_safe_to_share(served):

@@ -209,10 +209,12 @@ def test_a_handle_of_a_delivered_batch_knows_its_place(twin: Any) -> None:
 def test_a_handle_of_any_other_batch_leaves_the_answer_to_its_subclass(twin: Any) -> None:
     _, handle = handle_of(twin)
     assert handle.done() is False
-    for ask in (handle.exception, handle.result, handle.add_done_callback):
+    for ask, argument in ((handle.exception, 3), (handle.result, 3), (handle.add_done_callback, print)):
         with pytest.raises(Asked) as asked:
-            ask(3)
-        assert asked.value.args == (3,)
+            ask(argument)
+        assert asked.value.args == (argument,)
+    with pytest.raises(TypeError, match=r"callback=3 is not possible: it takes a function"):
+        handle.add_done_callback(3)
 
 
 def test_a_callback_joins_those_that_the_batch_has_already(twins: tuple[Any, Any]) -> None:

@@ -137,6 +137,8 @@ class RecordSender(RecordAppender, Generic[H]):
         Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
         """
         handle: Any = None
+        if on_delivery is not None:
+            _check_callback(on_delivery, "on_delivery")
         if self._direct and (timestamp_ms is None or (type(timestamp_ms) is int and timestamp_ms >= 0)):
             if type(headers) is dict:
                 headers = list(headers.items())
@@ -150,6 +152,12 @@ class RecordSender(RecordAppender, Generic[H]):
         if on_delivery is not None:
             handle.add_done_callback(on_delivery)
         return handle  # type: ignore[no-any-return]
+
+
+def _check_callback(callback: object, name: str) -> None:
+    """Refuse what could only fail when it is called."""
+    if not callable(callback):
+        raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
 
 
 class BatchOutcome:
@@ -194,6 +202,7 @@ class OutcomeHandle(RecordHandle):
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
+        _check_callback(callback, "callback")
         self._add_done_callback(callback)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:

@@ -1,0 +1,144 @@
+"""What a client that is closed still answers, method by method: its state does, everything else is a `ClosedError`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
+from pyclient.admin import NewTopic
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import ClosedError
+
+PLACE = TopicPartition("orders", 0)
+GOES_ON = {"close", "closed", "health", "metrics", "wakeup"}
+NOT_FOR_USERS = {"after_fork"}
+
+PRODUCER: dict[str, tuple[Any, ...]] = {
+    "flush": (),
+    "partitions_for": ("orders",),
+    "purge": (),
+    "send": ("orders", b"value"),
+    "send_many": ("orders", [b"value"]),
+}
+CONSUMER: dict[str, tuple[Any, ...]] = {
+    "assign": (PLACE,),
+    "assignment": (),
+    "beginning_offsets": (PLACE,),
+    "commit": (),
+    "commit_async": (),
+    "committed": (),
+    "end_offsets": (PLACE,),
+    "lag": (),
+    "offsets_for_times": ({PLACE: 0},),
+    "partitions_for": ("orders",),
+    "pause": (PLACE,),
+    "paused": (),
+    "poll": (0,),
+    "position": (PLACE,),
+    "resume": (),
+    "seek": (PLACE, 0),
+    "seek_to_beginning": (),
+    "seek_to_end": (),
+    "subscribe": ("orders",),
+    "subscription": (),
+    "unsubscribe": (),
+}
+ADMIN: dict[str, tuple[Any, ...]] = {
+    "alter_group_offsets": ("billing", {PLACE: 0}),
+    "create_partitions": ({"orders": 2},),
+    "create_topics": ([NewTopic("new")],),
+    "delete_groups": (["billing"],),
+    "delete_topics": (["orders"],),
+    "describe_groups": (["billing"],),
+    "describe_topics": (["orders"],),
+    "list_group_offsets": ("billing",),
+    "list_groups": (),
+    "list_topics": (),
+}
+TABLES: dict[type[Any], dict[str, tuple[Any, ...]]] = {
+    Producer: PRODUCER,
+    AsyncProducer: PRODUCER | {"start": ()},
+    Consumer: CONSUMER,
+    AsyncConsumer: CONSUMER,
+    Admin: ADMIN,
+    AsyncAdmin: ADMIN,
+}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+def make(cls: type[Any], servers: str) -> Any:
+    if issubclass(cls, (Consumer, AsyncConsumer)):
+        return cls("orders", bootstrap_servers=servers, group_id="billing")
+    return cls(servers)
+
+
+async def finished(result: Any) -> Any:
+    return await result if isinstance(result, Coroutine) else result
+
+
+async def use(client: Any) -> None:
+    """So that there is something to be closed."""
+    if isinstance(client, (Producer, AsyncProducer)):
+        future = await finished(client.send("orders", b"value"))
+        await future
+    elif isinstance(client, (Consumer, AsyncConsumer)):
+        await finished(client.poll(0.0))
+    else:
+        await finished(client.list_topics())
+
+
+def public_names(cls: type[Any]) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")} - NOT_FOR_USERS
+
+
+@pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
+def test_every_public_method_is_in_the_table(cls: type[Any]) -> None:
+    assert public_names(cls) - GOES_ON == set(TABLES[cls])
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used", "new"])
+@pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
+def test_what_is_closed_says_so_and_still_tells_its_state(cls: type[Any], used: bool, servers: str) -> None:
+    async def scenario() -> None:
+        client = make(cls, servers)
+        if used:
+            await use(client)
+        await finished(client.close())
+        await finished(client.close())
+        for name, arguments in TABLES[cls].items():
+            with pytest.raises(ClosedError, match="is closed"):
+                await finished(getattr(client, name)(*arguments))
+                pytest.fail(f"{name} went on")
+        for name in public_names(cls) & GOES_ON - {"closed"}:
+            await finished(getattr(client, name)())
+        if hasattr(cls, "closed"):
+            assert client.closed
+        assert "closed" in repr(client)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
+def test_a_with_block_and_a_loop_need_an_open_client(cls: type[Any], servers: str) -> None:
+    async def scenario() -> None:
+        client = make(cls, servers)
+        await finished(client.close())
+        with pytest.raises(ClosedError):
+            await finished(client.__aenter__() if hasattr(cls, "__aenter__") else client.__enter__())
+        if issubclass(cls, Consumer):
+            with pytest.raises(ClosedError):
+                next(iter(client))
+        if issubclass(cls, AsyncConsumer):
+            with pytest.raises(ClosedError):
+                await anext(aiter(client))
+
+    asyncio.run(scenario())

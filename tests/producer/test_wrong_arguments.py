@@ -1,0 +1,76 @@
+"""Arguments of calls that cannot be meant are refused by their names, before anything has happened."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import pytest
+
+from pyclient import AsyncProducer, errors
+from tests.producer.network import HOLD, PASS
+
+PRODUCE = 0
+NO_SECONDS = pytest.mark.parametrize("timeout", ["5", b"5", True, [5], object(), Decimal(5)], ids=repr)
+
+
+@NO_SECONDS
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_timeout_that_is_no_number_is_refused_and_the_producer_goes_on(make, topic, call, timeout):
+    face = make()
+    with pytest.raises(TypeError, match=r"timeout=.* takes seconds, as a number"):
+        getattr(face, call)(timeout)
+    assert not face.producer.closed
+    assert face.result(face.send(topic, b"x", partition=0)).offset == 0
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_timeout_that_is_no_time_is_refused(make, call):
+    face = make()
+    with pytest.raises(ValueError, match="timeout=nan"):
+        getattr(face, call)(math.nan)
+    assert not face.producer.closed
+
+
+@NO_SECONDS
+def test_a_future_names_a_timeout_that_is_no_number(make, topic, network, timeout):
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    face = make(linger_ms=0)
+    future, column = face.send(topic, b"x", partition=0), face.send_many(topic, [b"y"], partition=0)
+    for wait in (future.result, future.exception, column.result, column.exception):
+        with pytest.raises(TypeError, match=r"timeout=.* takes seconds, as a number"):
+            wait(timeout)
+        with pytest.raises(ValueError, match="timeout=nan"):
+            wait(math.nan)
+        with pytest.raises(errors.KafkaTimeout):
+            wait(-1)
+    network.release()
+    face.result(future)
+    face.result(column)
+
+
+@pytest.mark.parametrize("callback", [5, "print", object()], ids=["number", "text", "object"])
+def test_a_callback_that_cannot_be_called_is_refused_before_the_record_is_taken(make, topic, callback):
+    face = make(linger_ms=60_000)
+    with pytest.raises(TypeError, match=r"on_delivery=.* takes a function"):
+        face.send(topic, b"x", partition=0, on_delivery=callback)
+    first = face.send(topic, b"first", partition=0)
+    with pytest.raises(TypeError, match=r"on_delivery=.* takes a function"):
+        face.send(topic, b"x", partition=0, on_delivery=callback)  # where there is an open batch
+    column = face.send_many(topic, [b"second"], partition=0)
+    for future in (first, column):
+        with pytest.raises(TypeError, match=r"callback=.* takes a function"):
+            future.add_done_callback(callback)
+    face.flush()
+    assert face.result(first).offset == 0
+    assert face.result(column)[0].offset == 1
+    with pytest.raises(TypeError, match=r"callback=.* takes a function"):
+        first.add_done_callback(callback)
+
+
+def test_closed_tells_whether_records_are_taken(make, cluster):
+    face = make()
+    assert not face.producer.closed
+    face.close()
+    assert face.producer.closed
+    assert not AsyncProducer(cluster.bootstrap_servers).closed
