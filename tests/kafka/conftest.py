@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.kafka.jars import VERSIONS
-from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import REPLICATED, RealKafka
 
 GIVEN = os.environ.get("PYCLIENT_TEST_BOOTSTRAP")
 HERE = Path(__file__).parent
@@ -38,9 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kafka_tools() -> None:
     """Java and Kafka's tools are here, or the test is skipped."""
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka()
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +49,7 @@ def started() -> Iterator[Callable[[str], Cluster]]:
 
         @cache
         def start(version: str) -> Cluster:
-            reason = why_not(version)
-            if reason:
-                pytest.skip(reason)
+            skip_without_kafka(version)
             kafka = running.enter_context(RealKafka(version, heap="512M"))
             return Cluster(kafka.bootstrap_servers, version)
 
@@ -74,16 +71,8 @@ def newest(started: Callable[[str], Cluster]) -> Cluster:
 @pytest.fixture(scope="module")
 def three_nodes() -> Iterator[RealKafka]:
     """Three nodes that a test may pause, kill and restart; it leaves them all running."""
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    settings = {
-        "min.insync.replicas": "2",
-        "broker.session.timeout.ms": "6000",
-        "broker.heartbeat.interval.ms": "500",
-        "replica.lag.time.max.ms": "4000",
-    }
-    with RealKafka(nodes=3, heap="512M", settings=settings) as kafka:
+    skip_without_kafka()
+    with RealKafka(nodes=3, heap="512M", settings=REPLICATED) as kafka:
         yield kafka
 
 

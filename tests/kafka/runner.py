@@ -27,7 +27,15 @@ from tests.kafka.tools import command, finish
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NoKafka", "RealKafka", "why_not"]
+__all__ = ["REPLICATED", "NoKafka", "RealKafka", "why_not"]
+
+REPLICATED: Final = {
+    "min.insync.replicas": "2",
+    "broker.session.timeout.ms": "6000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+}
+"""Settings of three nodes that notice soon when one of them is gone."""
 
 START_TIMEOUT: Final = 240.0
 STOP_TIMEOUT: Final = 60.0

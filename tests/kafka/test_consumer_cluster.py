@@ -15,7 +15,8 @@ import pytest
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from tests.consumer.consumer_faces import Diary, Faces, poll_until, shares
 from tests.kafka import topics
-from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import REPLICATED, RealKafka
 from tests.kafka.test_consumer_rolling import Load
 from tests.kafka.tools import run
 from tests.kafka.topics import PATIENCE, wait_until
@@ -28,14 +29,9 @@ PARTITIONS = 6  # as many as `Load` writes to
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[RealKafka]:
     """Three nodes, each in a rack of its own, that let a reader fetch from the one in its rack."""
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka()
     settings = {
-        "min.insync.replicas": "2",
-        "broker.session.timeout.ms": "6000",
-        "broker.heartbeat.interval.ms": "500",
-        "replica.lag.time.max.ms": "4000",
+        **REPLICATED,
         "controlled.shutdown.retry.backoff.ms": "500",
         "broker.rack": "rack-{node}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",

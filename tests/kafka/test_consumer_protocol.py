@@ -14,7 +14,8 @@ from tests.consumer.consumer_protocol import ConsumerProtocol, group
 from tests.kafka import tools
 from tests.kafka.conftest import GIVEN, Cluster
 from tests.kafka.jars import VERSIONS
-from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE, create
 
 __all__ = ["group"]
@@ -34,9 +35,7 @@ def cluster() -> Iterator[Cluster]:
     if GIVEN:
         yield Cluster(GIVEN, VERSIONS[0])
         return
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka()
     with RealKafka(heap="512M", settings=QUICK) as kafka:
         yield Cluster(kafka.bootstrap_servers, kafka.version)
 

@@ -19,7 +19,8 @@ from pyclient.records import BatchBuilder, Compression
 from tests.broker_embedded.groups.raw import RawConnection
 from tests.interop.peers import CODECS, PEERS
 from tests.kafka import tools
-from tests.kafka.jars import VERSIONS, why_not
+from tests.kafka.jars import VERSIONS
+from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE, create
 
@@ -98,9 +99,7 @@ class Theirs(NamedTuple):
 @pytest.fixture(scope="module", params=VERSIONS)
 def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Theirs:
     """The data directory of a real Kafka of each release: all codecs, a group, prepared batches, a clean end."""
-    reason = why_not(request.param)
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka(request.param)
     sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
     with RealKafka(request.param, heap="512M", directory=tmp_path_factory.mktemp("theirs")) as kafka:
         servers = kafka.bootstrap_servers
@@ -187,9 +186,7 @@ def test_kafka_3_9_opens_what_our_broker_wrote_as_3_9(tmp_path: Path) -> None:
     """And again, after ours has opened it and made a topic: the log keeps the level that it began with."""
     data_dir = tmp_path / "node1" / "data"
     version, names = VERSIONS[1], [f"made-{n}" for n in range(2)]
-    reason = why_not(version)
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka(version)
     for as_version, name in zip((version, None), names, strict=True):
         with EmbeddedCluster(data_dir=str(data_dir), as_version=as_version) as cluster:
             with Admin(cluster.bootstrap_servers) as admin:

@@ -13,7 +13,8 @@ from tests.broker_embedded.groups.consumer import scenes as consumer_scenes
 from tests.broker_embedded.groups.group_talk import Record
 from tests.broker_embedded.groups.transcripts import ANSWERS, SCENES, play
 from tests.kafka.conftest import Cluster
-from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import RealKafka
 
 
 def test_the_recorded_answers_are_what_kafka_says(newest: Cluster) -> None:
@@ -26,9 +27,7 @@ def test_the_recorded_answers_are_what_kafka_says(newest: Cluster) -> None:
 @pytest.fixture(scope="module")
 def at_once() -> Iterator[str]:
     """A real Kafka that makes target assignments as often as it can."""
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka()
     with RealKafka(heap="512M", settings=consumer_scenes.SETTINGS) as kafka:
         yield kafka.bootstrap_servers
 

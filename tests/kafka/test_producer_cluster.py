@@ -15,7 +15,8 @@ import pytest
 from pyclient import Consumer, TopicPartition, errors
 from pyclient.admin import NewTopic
 from tests.kafka import topics
-from tests.kafka.runner import RealKafka, why_not
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import RealKafka
 from tests.kafka.topics import wait_until
 from tests.producer.faces import FACES
 
@@ -28,9 +29,7 @@ PATIENCE = 150.0  # seconds; how long a busy machine may take for what is awaite
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[RealKafka]:
     """Three nodes that lead and vote; a test leaves them all running."""
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka()
     settings = {
         "min.insync.replicas": "2",
         "broker.session.timeout.ms": str(int(SESSION * 1000)),

@@ -9,7 +9,8 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka import tools
-from tests.kafka.jars import VERSIONS, why_not
+from tests.kafka.jars import VERSIONS
+from tests.kafka.needs import skip_without_kafka
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +23,7 @@ def ours() -> Iterator[str]:
 @pytest.fixture(params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
     """The release whose tools are used."""
-    reason = why_not(request.param)
-    if reason:
-        pytest.skip(reason)
+    skip_without_kafka(request.param)
     return str(request.param)
 
 

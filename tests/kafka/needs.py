@@ -1,0 +1,14 @@
+"""What a test against a real Kafka needs before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kafka.jars import VERSIONS, why_not
+
+
+def skip_without_kafka(version: str = VERSIONS[0]) -> None:
+    """Skips the test if no real Kafka of that release can run here. May take minutes when the jars have to come."""
+    reason = why_not(version)
+    if reason:
+        pytest.skip(reason)
