@@ -2,6 +2,8 @@
 
 cdef enum:
     ROOM_FOR_HEADER = 61
+    PIECE = 16  # bytes that are copied at once; a length and a timestamp have 15 at most
+    MANY_PIECES = 512  # bytes from which a call of memcpy costs less
     RECORD_OVERHEAD = 21  # length, attributes, timestamp delta and offset delta at their widest
 
 cdef tuple NO_ARGUMENTS = ()
@@ -190,6 +192,8 @@ cdef class BatchBuilder:
         if not 0 <= start <= stop <= available:
             raise rows_outside(start, stop, available)
         # Under the GIL: it is what makes an append by another thread and this one follow each other.
+        if numbers is None and columns.are_values_alone():
+            at = self.write_values(columns, at, stop)
         while at < stop:
             number = at if numbers is None else numbers.int32(at)
             problem = columns.read(number, &row)
@@ -199,6 +203,68 @@ cdef class BatchBuilder:
         if problem and at == start:
             raise columns.error(number, problem)
         return at - start
+
+    cdef int64_t write_values(self, ColumnRows columns, int64_t at, int64_t stop) noexcept:
+        """Write rows that are values alone, at one timestamp, while there is room to spare; where it stopped.
+
+        From there on `write` goes on, and finds out why. What is the same in each record is made once, and written in
+        pieces of fixed size that may reach behind it (measured with values of 100 bytes: a third of the time).
+        """
+        cdef Binary values = columns.values
+        cdef const uint8_t* offsets = values.offsets.data + 4 * values.start
+        cdef const uint8_t* source
+        cdef int64_t timestamp = columns.one_timestamp
+        cdef int64_t base = timestamp if self.count == 0 else self.base_timestamp
+        cdef int64_t delta = <int64_t>(<uint64_t>timestamp - <uint64_t>base)
+        cdef int64_t size, whole = 0, made_for = -1, made_until = -1, number = self.count
+        cdef uint8_t[PIECE] front, middle
+        cdef int64_t front_size = 0, middle_size = 0, done
+        cdef uint8_t* position = self._data + self.size
+        cdef uint8_t* last = self._data + self._capacity - 4 * PIECE  # where a record may end
+        cdef int32_t begin, end
+        if self._closed or at >= stop:
+            return at
+        memcpy(&begin, offsets + 4 * at, 4)
+        while at < stop:
+            memcpy(&end, offsets + 4 * at + 4, 4)
+            size = <int64_t>end - begin
+            if begin < 0 or size < 0 or end > values.data_size:
+                break
+            if size != made_for or number >= made_until:
+                whole = 3 + varint_size(delta) + varint_size(number) + varint_size(size) + size
+                made_until = <int64_t>1 << (7 * varint_size(number) - 1)
+                made_for = size
+                front_size = write_varint(front, whole) - front
+                front[front_size] = 0
+                front_size = write_varint(front + front_size + 1, delta) - front
+                middle_size = write_varint(write_varint(middle, -1), size) - middle
+            if whole > last - position:
+                break
+            memcpy(position, front, PIECE)
+            position = write_varint(position + front_size, number)
+            memcpy(position, middle, PIECE)
+            position += middle_size
+            source = values.data + begin
+            if size <= MANY_PIECES and end <= values.data_size - PIECE:
+                done = 0
+                while done < size:
+                    memcpy(position + done, source + done, PIECE)
+                    done += PIECE
+            else:
+                memcpy(position, source, size)
+            position += size
+            position[0] = 0
+            position += 1
+            number += 1
+            at += 1
+            begin = end
+        if number > self.count:
+            self.size = position - self._data
+            if self.count == 0 or timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+            self.base_timestamp = base
+            self.count = number
+        return at
 
     def seal(
         self,

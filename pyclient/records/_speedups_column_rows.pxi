@@ -177,6 +177,15 @@ cdef class ColumnRows:
     cdef inline int64_t timestamp(self, int64_t number) noexcept nogil:
         return self.one_timestamp if self.timestamps is None else self.timestamps.int64(number)
 
+    cdef inline bint are_values_alone(self) noexcept nogil:
+        """Whether there is nothing else in a row: no key, no header, no null and no time of its own."""
+        return (
+            self.keys is None
+            and self.header_offsets is None
+            and self.timestamps is None
+            and self.values.validity == NULL
+        )
+
     cdef inline int read(self, int64_t number, Row* row) noexcept nogil:
         """Not 0 when there is something wrong with that row."""
         row.header_count = 0

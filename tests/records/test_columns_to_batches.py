@@ -45,6 +45,44 @@ def test_slices_of_columns_are_taken_from_where_they_start(twin: Any, start: int
     assert [row[1:3] for row in twin.rows(builder.seal())] == list(zip(values, values[::-1], strict=True))
 
 
+SIZES = st.lists(
+    st.tuples(st.sampled_from([0, 1, 15, 16, 17, 63, 64, 100, 511, 512, 513, 9000]), st.integers(1, 80)), max_size=6
+)
+TIMES = st.sampled_from([0, 1, 7, 1_700_000_000_000, 2**62])
+
+
+@given(runs=SIZES, before=TIMES, time=TIMES, room=st.integers(HEADER_SIZE, 60_000), start=st.integers(0, 9))
+def test_rows_that_are_values_alone_are_written_alike_by_both(
+    twins: tuple[Any, Any], runs: list[tuple[int, int]], before: int, time: int, room: int, start: int
+) -> None:
+    values = [bytes([size % 251]) * size for size, count in runs for _ in range(count)]
+    rows = column(values, start=start, validity=False)
+    seen = []
+    for twin in twins:
+        builder = twin.BatchBuilder(bytearray(room), None)
+        builder.append(before, None, b"before", None)
+        done = builder.append_columns(time, None, rows, None, 0, len(values))
+        more = builder.append_columns(time, None, rows, None, done, len(values))
+        seen.append((done, more, builder.count, builder.size, builder.max_timestamp))
+        if builder.count:
+            seen[-1] += (bytes(builder.seal()),)
+    assert seen[0] == seen[1]
+
+
+def test_the_rows_of_a_full_batch_are_numbered_to_its_end(twin: Any) -> None:
+    values = [b"%d" % number for number in range(20_000)]
+    builder = twin.BatchBuilder(bytearray(500_000), None)
+    assert builder.append_columns(5, None, column(values, validity=False), None, 0, 20_000) == 20_000
+    written = twin.rows(builder.seal())
+    assert [row[2] for row in written] == values
+
+
+def test_a_closed_batch_takes_no_columns(twin: Any) -> None:
+    builder = twin.BatchBuilder(bytearray(1000), None)
+    builder.close()
+    assert builder.append_columns(5, None, column([b"a"], validity=False), None, 0, 1) == 0
+
+
 def test_rows_can_be_chosen_by_number(twin: Any) -> None:
     values = column([b"a", b"b", b"c", b"d"])
     rows = array("i", [3, 0, 0, 2])
