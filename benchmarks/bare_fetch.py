@@ -19,26 +19,20 @@ def fetch_bare(servers: str, topic: str, size: int, codec: str, count: int) -> C
     A MiB for a request is what it is quickest with. Where each of them begins is found before the clock runs.
     """
     bare = _Socket(servers)
-    requests = list(_all_of(bare, topic))
-
-    def run() -> Figures:
-        total = 0
-        while total < count * size:
-            for request in requests:
-                total += bare.answer(request)
-        return {"bytes": total}
-
-    return run
+    return _asking(bare, list(_all_of(bare, topic)), count * size)
 
 
 def fetch_warm(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
     """Reads the first MiB of each partition again and again: they stay in the CPU's cache, as no consumer's data do."""
-    bare = _Socket(servers)
-    requests = [_request(topic, number, 0) for number in range(PARTITIONS)]
+    return _asking(_Socket(servers), [_request(topic, number, 0) for number in range(PARTITIONS)], count * size)
+
+
+def _asking(bare: _Socket, requests: list[bytes], least: int) -> Callable[[], Figures]:
+    """Asks for all of it in turn until at least so many bytes have come."""
 
     def run() -> Figures:
         total = 0
-        while total < count * size:
+        while total < least:
             for request in requests:
                 total += bare.answer(request)
         return {"bytes": total}

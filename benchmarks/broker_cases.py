@@ -220,6 +220,18 @@ def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
                 window(both if number % 2 else both[::-1])
     for values in (*cpu.values(), *rates.values(), *seek.values(), bare):
         del values[0]  # the first one warms up
+    return _compared(small, large, cpu, rates, seek, bare)
+
+
+def _compared(
+    small: str,
+    large: str,
+    cpu: dict[str, list[float]],
+    rates: dict[str, list[float]],
+    seek: dict[str, list[float]],
+    bare: list[float],
+) -> dict[str, Figure]:
+    """The medians of all windows, and those of the ratios window by window."""
     found = {f"{name}: user CPU": Figure(median(values), "s/GB") for name, values in cpu.items()}
     found |= {f"{name}: appends": Figure(median(values), "MB/s") for name, values in rates.items()}
     found |= {f"{name}: finding a batch": Figure(median(values) * 1e6, "us") for name, values in seek.items()}

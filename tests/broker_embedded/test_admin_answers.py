@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.broker_embedded.admin_scenes import ANSWERS, SCENES, play
+from tests.broker_embedded.admin_play import ANSWERS, play
+from tests.broker_embedded.admin_scenes import SCENES
 
 RECORDED: dict[str, Any] = json.loads(ANSWERS.read_text())
 DEFAULT = 5

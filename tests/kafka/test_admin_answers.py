@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from tests.broker_embedded.admin_scenes import ANSWERS, SCENES, play
+from tests.broker_embedded.admin_play import ANSWERS, play
+from tests.broker_embedded.admin_scenes import SCENES
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 

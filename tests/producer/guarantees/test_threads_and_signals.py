@@ -194,69 +194,71 @@ def test_sixteen_tasks_that_send_flush_and_close_lose_nothing(cluster, topic):
 
 OFTEN = pytest.mark.parametrize("times", [50, pytest.param(1000, marks=pytest.mark.slow)])
 
+INTERRUPTED = """
+import os, random, signal, sys, threading
+from pyclient import Producer, errors
+signal.signal(signal.SIGINT, signal.default_int_handler)
+servers, topic, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rng, stop, futures, hits = random.Random(22), threading.Event(), [], 0
+FIRE = {signal.SIGINT}
+
+def shoot():
+    signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
+    while not stop.wait(rng.uniform(0.0002, 0.003)):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def use(producer):
+    while True:
+        for _ in range(rng.randrange(1, 30)):
+            futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0))
+        if rng.random() < 0.3 and futures:
+            futures[-1].result(20)
+        if rng.random() < 0.3:
+            producer.flush(20)
+        if rng.random() < 0.02:
+            producer.close(20)
+            return
+
+signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
+shooter = threading.Thread(target=shoot)
+shooter.start()
+while hits < times:
+    producer = Producer(servers, batch_size=300, buffer_memory=3000, linger_ms=0)
+    opened = hits
+    while hits < opened + 200:
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, FIRE)
+            use(producer)
+            break
+        except KeyboardInterrupt:
+            hits += 1
+        except errors.ClosedError:
+            break  # a close was interrupted, and this one goes on
+    signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
+    while True:
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, FIRE)
+            producer.close(20)
+            signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
+            break
+        except KeyboardInterrupt:
+            signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
+            hits += 1
+    assert producer._core.accumulator.pool.available == 3000
+stop.set()
+shooter.join()
+offsets = [future.result(0).offset for future in futures]
+assert offsets == sorted(set(offsets)), "in the order of the calls, each once"
+print("done")
+"""
+
 
 @OFTEN
 def test_ctrl_cs_at_any_moment_leave_a_producer_that_works(cluster, topic, times):
     """Guarantee 22: SIGINT at random points of send, result, flush and close, 1,000 times: nothing hangs, close works,
     what has a future is delivered once and in order, and nobody complains about anything."""
     run(
-        """
-        import os, random, signal, sys, threading
-        from pyclient import Producer, errors
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        servers, topic, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
-        rng, stop, futures, hits = random.Random(22), threading.Event(), [], 0
-        FIRE = {signal.SIGINT}
-
-        def shoot():
-            signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
-            while not stop.wait(rng.uniform(0.0002, 0.003)):
-                os.kill(os.getpid(), signal.SIGINT)
-
-        def use(producer):
-            while True:
-                for _ in range(rng.randrange(1, 30)):
-                    futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0))
-                if rng.random() < 0.3 and futures:
-                    futures[-1].result(20)
-                if rng.random() < 0.3:
-                    producer.flush(20)
-                if rng.random() < 0.02:
-                    producer.close(20)
-                    return
-
-        signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
-        shooter = threading.Thread(target=shoot)
-        shooter.start()
-        while hits < times:
-            producer = Producer(servers, batch_size=300, buffer_memory=3000, linger_ms=0)
-            opened = hits
-            while hits < opened + 200:
-                try:
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, FIRE)
-                    use(producer)
-                    break
-                except KeyboardInterrupt:
-                    hits += 1
-                except errors.ClosedError:
-                    break  # a close was interrupted, and this one goes on
-            signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
-            while True:
-                try:
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, FIRE)
-                    producer.close(20)
-                    signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
-                    break
-                except KeyboardInterrupt:
-                    signal.pthread_sigmask(signal.SIG_BLOCK, FIRE)
-                    hits += 1
-            assert producer._core.accumulator.pool.available == 3000
-        stop.set()
-        shooter.join()
-        offsets = [future.result(0).offset for future in futures]
-        assert offsets == sorted(set(offsets)), "in the order of the calls, each once"
-        print("done")
-        """,
+        INTERRUPTED,
         cluster.bootstrap_servers,
         topic,
         str(times),

@@ -1,0 +1,73 @@
+"""Plays the scenes of administrators to a broker: messages of dicts, and dicts of what it answered."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyclient.protocol import framing
+from pyclient.protocol.kinds import ArrayOf, Kind, Nested
+from pyclient.protocol.parts import fields_of
+from pyclient.protocol.versions import API_KEYS, request_class
+from tests.broker_embedded.admin_scenes import SCENES
+
+ANSWERS: Final = Path(__file__).with_name("kafka_admin_answers.json")
+
+_LOCAL: Final = {
+    *("cluster_id", "error_message", "host", "last_caught_up_timestamp", "last_fetch_timestamp", "log_dir", "port"),
+    *("throttle_time_ms", "topic_id", "total_bytes", "usable_bytes", "documentation"),
+}
+"""Fields that are no two brokers' alike; texts are everybody's own, too."""
+
+
+def play(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
+    """Every scene's label and answer, without what is a broker's own.
+
+    A real broker hears of its controller's decisions a little later: with `expected` answers, a scene that only looks
+    is asked again for up to half a minute while its answer is another.
+    """
+    host, _, port = bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as sock, sock.makefile("rb") as stream:
+        for number, scene in enumerate(SCENES):
+            cls = request_class(API_KEYS[scene.api])
+            request = _message(cls, scene.fields)
+            deadline = time.monotonic() + 30
+            while True:
+                sock.sendall(b"".join(framing.encode_request(request, scene.version, number, "scenes")))
+                (size,) = struct.unpack(">i", stream.read(4))
+                answer = _plain(framing.decode_response(cls.response, scene.version, stream.read(size))[1])
+                if expected is None or not scene.api.startswith(("Describe", "List")):
+                    break
+                if answer == expected.get(scene.label) or time.monotonic() > deadline:
+                    break
+            yield scene.label, answer
+
+
+def _message(cls: Any, fields: dict[str, Any]) -> Any:
+    """A message of dicts."""
+    kinds = {each.name: each.kind for each in fields_of(cls)}
+    return cls(**{name: _value(kinds[name], value) for name, value in fields.items()})
+
+
+def _value(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, Nested):
+        return _message(kind.cls, value)
+    return [_value(kind.item, item) for item in value] if isinstance(kind, ArrayOf) else value
+
+
+def _plain(value: Any) -> Any:
+    """Dicts of a message; the order of a list of parts is nobody's promise, so they are sorted."""
+    if value is None or isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return sorted((_plain(item) for item in value), key=str)
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return {each.name: _plain(getattr(value, each.name)) for each in fields_of(type(value)) if each.name not in _LOCAL}
