@@ -1,7 +1,7 @@
 """How long the broker's loop is held up by each slice of its background work, on logs that make it hard.
 
-`python -m benchmarks.broker_steps [--megabytes 200]`; what waits for the disk runs on a side thread, as in a node, and
-is not counted. A slice should take 2 ms at most.
+`python -m benchmarks.broker_steps [--megabytes 200] [--only recovery]`; what waits for the disk runs on a side thread,
+as in a node, and is not counted. A slice should take 2 ms at most.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 import uuid
 from array import array
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -150,6 +151,22 @@ class Bench:
         self.measure("retention", manager.side, _pauses(manager.retention_steps(late)))
         manager.close(clean=False)
 
+    def recovery(self) -> None:
+        """A log after a kill, none of which was flushed, in batches of several sizes; and one without its index."""
+        for size, lost in ((1, ()), (16, ()), (16, (".index", ".timeindex")), (900, ())):
+            manager = self.manager(segment_bytes=64 * MIB, file_delete_delay_ms=0, max_message_bytes=MIB)
+            fill(manager.create(f"recovered-{size}", _TOPIC_ID, 0, manager.defaults), self.amount, size * 8, 100)
+            manager.close(clean=False)
+            for kind in lost:
+                for path in Path(self.folder).glob(f"recovered-{size}-0/*{kind}"):
+                    path.unlink()
+            manager = self.manager()
+            manager.openings.want_everything()
+            name = f"recovery, batches of {size} KiB" + (", no indexes" if lost else "")
+            self.measure(name, manager.side, manager.openings.steps())
+            manager.delete_topic(f"recovered-{size}")
+            manager.close()
+
     def many_logs(self) -> None:
         """Checkpoints of 10,000 logs, and `flush.ms` over for 1,000 at once."""
         manager = self.manager(flush_ms=0)
@@ -187,11 +204,14 @@ def main() -> None:
     """Measure everything in turn and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200, help="of each log")
+    parser.add_argument("--only", action="append", help="machine, compaction, retention, recovery or many_logs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder:
         bench = Bench(folder, options.megabytes * MIB)
-        for work in (bench.machine, bench.compaction, bench.retention, bench.many_logs):
-            work()
+        works = (bench.machine, bench.compaction, bench.retention, bench.recovery, bench.many_logs)
+        for work in works:
+            if not options.only or work.__name__ in options.only:
+                work()
         Console(width=120).print(bench.table())
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pyclient.broker_embedded.commit_waits import behind_commits
 from pyclient.broker_embedded.log_waits import behind_openings
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
@@ -175,7 +176,7 @@ def _make_route(api_key: int, version: int) -> Route | None:
     request: type[Request[Any]] = handler.request  # type: ignore[attr-defined]
     decode = codec.decoder(request, version)
     decode = _lenient(decode) if name in _ONE_BYTE_MORE else decode
-    made = Route(name, decode, behind_openings(name, handler), request.response)
+    made = Route(name, decode, behind_openings(name, behind_commits(name, handler)), request.response)
     _ROUTES[api_key << 16 | version] = made
     return made
 

@@ -118,9 +118,12 @@ class LoneProduce:
         if topic is None or is_closed(topic):
             return None
         try:
-            self._log, self._epoch = node.partitions.leader(topic, self.index)
+            log, self._epoch = node.partitions.leader(topic, self.index)
         except Exception:  # the general way meets it, too, and says it
             return None
+        if not log.commits_at_once:  # the general way waits for that
+            return None
+        self._log = log
         self._seen = node.image.version
         return self._log
 

@@ -19,6 +19,7 @@ from pyclient.broker_embedded.log.openings import Openings
 from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
 from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
+from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
 
@@ -67,6 +68,8 @@ class LogDirectory:
         self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
         self._forgotten: set[TopicPartition] = set()  # the files may still have offsets of these, which are gone
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
+        self.held: set[StoredLog] = set()
+        """Those that wait for the disk before they commit what was appended (`flush.messages`)."""
         self.side = SideThread()
         self._flusher = Flusher(self.side)
 
@@ -213,6 +216,7 @@ class LogDirectory:
         opened.cleaned_to = self._checkpoint(checkpoints.CLEANER_OFFSETS).get(at, 0)
         if self._fs.durable:
             opened.flush_later = self._flusher.submit
+            opened.held = self.held
         opened.remove_later = self._remove
         self._unopened.pop(at, None)
         self._logs[at] = opened

@@ -57,6 +57,7 @@ class LogState:
         self.cleaned_to = 0
         """Where the part ends that compaction has dealt with."""
         self.on_append: list[Callable[[], object]] = []
+        self._uncommitted: list[tuple[int, Callable[[], object]]] = []  # who waits for an offset to be committed
         self.segments = Segments(fs, directory, loaded.segments)
         self.producers = loaded.producers
         self._fs = fs
@@ -115,6 +116,20 @@ class LogState:
         """Takes the log offline: appends are refused until it is opened again."""
         log.error("%s goes offline: %s", self._name, reason)
         self.failure = reason
+        self._tell_waiting()
+
+    def when_committed(self, offset: int, told: Callable[[], object]) -> None:
+        """Call `told` when the high watermark is behind `offset`, or the log fails or is closed or cut before that."""
+        self._uncommitted.append((offset, told))
+
+    def _tell_waiting(self) -> None:
+        over = self.failure is not None or self.closed
+        waiting, self._uncommitted = self._uncommitted, []
+        for offset, told in waiting:
+            if over or offset < self.high_watermark or offset >= self.end_offset:
+                told()
+            else:
+                self._uncommitted.append((offset, told))
 
     def update_config(self, config: LogConfig) -> None:
         """Takes other configs; they hold from the next append on."""

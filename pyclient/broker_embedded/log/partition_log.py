@@ -147,7 +147,7 @@ class PartitionLog(StoredLog):
         self.end_offset = last + 1
         if has_producer:
             self._note_producer(segment, header, base, marker)
-        self._appended()
+        self._appended(origin)
         append_time = now_ms if origin == "client" and self.config.log_append_time else -1
         return AppendInfo(base, last, append_time, self.start_offset)
 
@@ -191,7 +191,7 @@ class PartitionLog(StoredLog):
             batch = data[position : position + header.size]
             self._note_completed(segment, replay_batch(self.producers, header, batch.tobytes))
         self.end_offset = last.next_offset
-        self._appended()
+        self._appended("replica")
         return AppendInfo(first.base_offset, last.last_offset, -1, self.start_offset)
 
     def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
@@ -225,12 +225,16 @@ class PartitionLog(StoredLog):
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: the append failed: {error}") from error
 
-    def _appended(self) -> None:
-        if not self.replicated:
+    def _appended(self, origin: Origin) -> None:
+        begun = max(self.recovery_point, self._reaching, self._must_reach)
+        if self.end_offset - begun >= self.config.flush_messages:
+            if origin == "client" and not self.commits_at_once:
+                self._hold()
+            else:
+                self.flush()
+        if not self.replicated and not self._must_reach:
             self.high_watermark = self.end_offset
             self.producers.high_watermark_moved(self.end_offset)
-        if self.end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush()
         for callback in self.on_append:
             callback()
 

@@ -19,6 +19,7 @@ from pyclient.broker_embedded.log.steps import Blocking, Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+LONG_MAX: Final = 2**63 - 1
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 _SNAPSHOT_BYTES: Final = 4 << 20  # a crash costs reading the headers of so many bytes before the recovery point
 
@@ -36,12 +37,16 @@ class StoredLog(LogState):
     """A log whose files are rolled, dropped, cut and synced.
 
     `flush_later`, if it is set, is given what may reach the disk some time later: segments that were closed, and what
-    `flush.ms` is over for. `remove_later` is given files to remove. Without them all of that is waited for.
+    `flush.ms` is over for, and what `flush.messages` wants there before it is committed; `held` are the logs that have
+    such batches. `remove_later` is given files to remove. Without them all of that is waited for.
     """
 
     flush_later: Callable[[PendingFlush], None] | None = None
     remove_later: Callable[[list[str]], None] | None = None
+    held: set[StoredLog] | None = None
     _cuts = 0
+    _must_reach = 0  # what is before this offset is committed when it is on the disk
+    _reaching = 0  # where the flush that is under way for that ends
 
     # The start of the log
 
@@ -163,6 +168,7 @@ class StoredLog(LogState):
         drop_snapshots_behind(self._fs, self.directory, offset)
         self._snapshot_offset, self._snapshot_position = self.segments.active.base_offset, 0
         self._files.truncate_epochs(end=offset)
+        self._let_go()
 
     # Leader epochs
 
@@ -188,6 +194,56 @@ class StoredLog(LogState):
                 self.fail(f"a flush failed: {error}")
                 raise errors.KafkaStorageError(f"{self._name}: the flush failed: {error}") from error
         self.recovery_point = self.end_offset
+        self._let_go()
+
+    # To the disk before anybody is told
+
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether every batch is committed when its append returns."""
+        return not self.replicated and (self.flush_later is None or self.config.flush_messages == LONG_MAX)
+
+    def _hold(self) -> None:
+        """Commits what is here when it is on the disk, which is not waited for. One flush is under way at a time."""
+        self._must_reach = self.end_offset
+        if self.held is not None:
+            self.held.add(self)
+        if not self._reaching:
+            self._reach()
+
+    def _reach(self) -> None:
+        self._reaching = end = self.end_offset
+        if not self._flush_later(partial(self._reached, end)):
+            self.fail("a flush cannot begin")
+            self._let_go()
+
+    def _reached(self, offset: int) -> None:
+        self._flushed_to(offset)
+        self._reaching = 0
+        if self._must_reach > self.recovery_point:
+            self._commit(self.recovery_point)
+            self._reach()
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing waits for the disk any more."""
+        if self._must_reach:
+            self._must_reach = self._reaching = 0
+            if self.held is not None:
+                self.held.discard(self)
+            if self.failure is None and not self.replicated:
+                self._commit(self.end_offset)
+        self._tell_waiting()
+
+    def _commit(self, offset: int) -> None:
+        self.high_watermark = min(offset, self.end_offset)
+        self.producers.high_watermark_moved(self.high_watermark)
+        self._tell_waiting()
+        for callback in self.on_append:
+            callback()
+
+    # To the disk, sooner or later
 
     def _write_snapshot(self) -> None:
         """Recovery begins at a snapshot; the one before is kept only if a segment begins there."""
@@ -204,7 +260,7 @@ class StoredLog(LogState):
             self._unflushed_since = now_ms
         elif now_ms - self._unflushed_since >= self.config.flush_ms:
             self._unflushed_since = None
-            self._flush_later()
+            self._flush_later(partial(self._flushed_to, self.end_offset))
             return True
         return False
 
@@ -222,19 +278,19 @@ class StoredLog(LogState):
 
         return PendingFlush(self, files, partial(self._fs.sync_directory, self.directory), done)
 
-    def _flush_later(self) -> None:
-        """Begins to bring everything appended so far to the disk, and does not wait for it."""
+    def _flush_later(self, then: Callable[[], None]) -> bool:
+        """Begins to bring everything appended so far to the disk, and does not wait for it; False if it cannot."""
         if self.flush_later is None or not self._files.exist:
             self.flush()
-            return
-        end = self.end_offset
+            return True
         segments = [segment for segment in self.segments.since(self.recovery_point) if segment.size]
         try:
-            pending = self._pending(segments, partial(self._flushed_to, end))
+            pending = self._pending(segments, then)
         except OSError as error:
             log.error("%r: the flush cannot begin, and is tried again later: %s", self, error)
-            return
+            return False
         self.flush_later(pending)
+        return True
 
     def _flushed_to(self, offset: int) -> None:
         self.recovery_point = max(self.recovery_point, min(offset, self.end_offset))
@@ -275,6 +331,9 @@ class StoredLog(LogState):
         Without `sync` everything is only written: the caller syncs all logs at once, before it says so anywhere.
         """
         self.closed = True
+        self._tell_waiting()
+        if self.held is not None:
+            self.held.discard(self)
         try:
             if clean and self._files.exist and self.failure is None:
                 self.segments.settle()
