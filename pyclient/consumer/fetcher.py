@@ -7,6 +7,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from math import isinf
 
 from pyclient.backoff import Backoff
@@ -36,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _BY_NAME = 12  # the last version that names topics
 _BY_ID = 17  # the newest version; it knows topics by their ids only
+_RUN_SECONDS = 1.0  # until it is asked again which connection leads to the node
 _BESIDE_WAIT_MS = 20  # until the first lane, which is parked for longer, comes back and takes everything over
 _PURPOSES = ("fetch", "fetch beside")  # a fetch parks its connection until there is data
 _IDLE_SECONDS = 5.0  # without records, until memory that waits for more of them is given back
@@ -72,6 +75,18 @@ class _Lane:
     def busy(self) -> bool:
         """Whether a request is in flight."""
         return self.reserved > 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """Requests on one connection, each sent when the one before was answered. `plan` is what is in flight."""
+
+    lane: _Lane
+    connection: Connection
+    ended: asyncio.Future[None]
+    begun: float
+    plan: FetchPlan = field(default_factory=FetchPlan)
+    asked_at: float = 0.0
 
 
 class Fetcher:
@@ -170,9 +185,7 @@ class Fetcher:
                 continue
             try:
                 connection = await self._cluster.connection(lane.node, purpose=_PURPOSES[lane.number])
-                plan = self._plan(lane)  # the user may have moved while the connection was made
-                if plan.targets:
-                    await self._fetch(lane, connection, plan)
+                await self._fetch(lane, connection)
                 failures = 0
             except KafkaError as error:
                 log.info("fetching from node %d: %s", lane.node, error)
@@ -207,27 +220,63 @@ class Fetcher:
             async with asyncio.timeout(max(0.0, wake_at - self._clock.monotonic())):
                 await event.wait()
 
-    async def _fetch(self, lane: _Lane, connection: Connection, plan: FetchPlan) -> None:
+    async def _fetch(self, lane: _Lane, connection: Connection) -> None:
+        """Fetches for a while, or until there is nothing more to ask for; raises why an answer is none."""
+        run = _Run(lane, connection, asyncio.get_running_loop().create_future(), self._clock.monotonic())
+        try:
+            self._ask(run)
+            await run.ended
+        except MalformedMessage:
+            await connection.close()
+            raise
+        finally:
+            self._over(run)
+            if lane.number:  # the first lane may have come back meanwhile, and found everything in our hands
+                self._lanes[lane.node][0].event.set()
+
+    def _ask(self, run: _Run) -> None:
+        """Sends the next request of a run, or ends the run."""
+        lane, connection, now = run.lane, run.connection, self._clock.monotonic()
+        plan = self._plan(lane)
+        if not plan.targets or now - run.begun > _RUN_SECONDS or connection.closed:
+            run.ended.set_result(None)
+            return
         version = connection.version_for(FetchRequest, _BY_ID if plan.by_id else _BY_NAME)
         plan.by_id = version > _BY_NAME
         asked = lane.session.request(plan.positions, by_id=plan.by_id)
         with self._lock:
             plan.begin()
-        lane.reserved = plan.max_bytes
-        begun = self._clock.monotonic()
+        run.plan, run.asked_at, lane.reserved = plan, now, plan.max_bytes
+        connection.tell(self._request(lane, plan, asked), partial(self._answered, run), version=version)
+        if plan.more:
+            self._lanes[lane.node][1 - lane.number].event.set()
+
+    def _over(self, run: _Run) -> None:
+        """The request in flight has an outcome, or is of no interest any more."""
+        run.lane.reserved = 0
+        with self._lock:
+            run.plan.end()
+        run.plan = FetchPlan()
+
+    def _answered(self, run: _Run, response: FetchResponse | None, error: BaseException | None) -> None:
+        """Takes an answer in and sends the next request at once: the broker works on it while the user reads."""
+        if run.ended.done():  # stopped meanwhile
+            return
         try:
-            response = await connection.request(self._request(lane, plan, asked), version=version)
-            outcome = await self._answered(lane, connection, plan, response)
-            now = self._clock.monotonic()
-            self._metrics.fetched(lane.node, outcome.size, now - begun, now)
-            if self._idleness.begins(outcome.size, now):
-                _release_memory()
-        finally:
-            lane.reserved = 0
-            with self._lock:
-                plan.end()
-            if lane.number:  # the first lane may have come back meanwhile, and found everything in our hands
-                self._lanes[lane.node][0].event.set()
+            if response is None:
+                raise error or MalformedMessage("neither an answer nor an error came")
+            outcome = self._outcome(run, response)
+            self._over(run)
+            try:
+                self._ask(run)
+            finally:
+                self._tell(outcome)
+        except Exception as failure:  # who serves the lane deals with it
+            if run.ended.done():
+                raise
+            run.ended.set_exception(failure)
+
+    def _tell(self, outcome: FetchOutcome) -> None:
         if outcome.moved:
             self.wake()
         if outcome.refresh_metadata:
@@ -237,21 +286,22 @@ class Fetcher:
         elif outcome.records:
             self._on_records()
 
-    async def _answered(
-        self, lane: _Lane, connection: Connection, plan: FetchPlan, response: FetchResponse
-    ) -> FetchOutcome:
+    def _outcome(self, run: _Run, response: FetchResponse) -> FetchOutcome:
+        lane = run.lane
         if response.error_code in _SESSION_ERRORS:
             log.debug("node %d: %s", lane.node, from_code(response.error_code, "the fetch session ended"))
             lane.session.refused(response.error_code)
-            return FetchOutcome()
-        if response.error_code:
-            raise from_code(response.error_code, f"{connection.address} refused a fetch")
-        lane.session.answered(response.session_id)
-        try:
-            return self._take(lane.node, connection.address, plan, response)
-        except MalformedMessage:
-            await connection.close()
-            raise
+            outcome = FetchOutcome()
+        elif response.error_code:
+            raise from_code(response.error_code, f"{run.connection.address} refused a fetch")
+        else:
+            lane.session.answered(response.session_id)
+            outcome = self._take(lane.node, run.connection.address, run.plan, response)
+        now = self._clock.monotonic()
+        self._metrics.fetched(lane.node, outcome.size, now - run.asked_at, now)
+        if self._idleness.begins(outcome.size, now):
+            _release_memory()
+        return outcome
 
     def _request(self, lane: _Lane, plan: FetchPlan, asked: SessionRequest) -> FetchRequest:
         config = self._config

@@ -146,6 +146,54 @@ def test_nothing_is_asked_for_until_some_partition_has_less_than_a_share_left_an
     assert desk.asked() == [T0, T1]
 
 
+def behind(desk: Desk, count: int, stable: int = 100) -> None:
+    """So many of its partitions have more in their logs than was fetched."""
+    for state in desk.states[:count]:
+        state.high_watermark, state.last_stable_offset = 100, stable
+
+
+def five(fetch_max_bytes: int = 9_000, **options: Any) -> Desk:
+    partitions = [TopicPartition("t", number) for number in range(5)]
+    return Desk(*partitions, fetch_max_bytes=fetch_max_bytes, **options)
+
+
+def test_half_of_the_partitions_that_are_behind_are_left_to_the_other_lane() -> None:
+    desk = five()
+    behind(desk, 4)
+    first = desk.plan()
+    assert [partition.partition for partition in first.targets] == [0, 1, 4]  # the last one is not known to be
+    assert (first.max_bytes, first.more, set(first.positions)) == (3_000, True, set(first.targets))
+    first.begin()
+    second = desk.plan(reserved=first.max_bytes)
+    assert [partition.partition for partition in second.targets] == [2, 3]
+    assert not second.more
+    second.begin()
+    assert desk.asked() == []
+    first.end()
+    third = desk.plan(reserved=second.max_bytes)
+    assert [partition.partition for partition in third.targets] == [0, 1, 4], "the other lane is at work already"
+
+
+def test_of_many_partitions_that_are_behind_a_request_asks_for_a_few_megabytes() -> None:
+    desk = five(fetch_max_bytes=50 * 1024 * 1024, max_partition_fetch_bytes=2 * 1024 * 1024)
+    behind(desk, 5)
+    assert len(desk.asked()) == 1
+
+
+def test_a_single_partition_that_is_behind_is_asked_for_beside_all_others() -> None:
+    desk = five()
+    behind(desk, 1)
+    assert len(desk.asked()) == 5
+    assert not desk.plan().more
+
+
+@pytest.mark.parametrize(("level", "asked"), [("read_committed", 5), ("read_uncommitted", 3)])
+def test_what_an_open_transaction_holds_back_is_not_there_to_be_read(level: str, asked: int) -> None:
+    desk = five(isolation_level=level)
+    behind(desk, 5, stable=0)
+    assert len(desk.asked()) == asked
+
+
 def test_a_partition_in_backoff_says_when_to_look_again() -> None:
     desk = Desk()
     desk.states[0].retry_at = 5.0

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
+
+from consumer_samples import batch_of
 
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
@@ -13,7 +16,8 @@ from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetcher import Fetcher, Idleness
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.subscription import SubscriptionState
-from pyclient.protocol.messages.fetch import FetchResponse
+from pyclient.errors import ConnectionFailed
+from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from pyclient.testing.clock import ManualClock
 from pyclient.types import TopicPartition
 
@@ -23,21 +27,21 @@ class Node:
 
     def __init__(self) -> None:
         self.metadata = SimpleNamespace(leader=lambda *_: 1)
-        self.parked: list[tuple[str, set[int], asyncio.Future]] = []
+        self.parked: list[tuple[str, set[int], Callable]] = []
 
     async def connection(self, _node, *, purpose):
-        return SimpleNamespace(
-            address="h:1", version_for=lambda *_: 12, request=lambda request, **_: self.park(purpose, request)
-        )
+        def tell(request, answered, **_):
+            self.parked.append(
+                (purpose, {part.partition for topic in request.topics for part in topic.partitions}, answered)
+            )
 
-    def park(self, purpose, request) -> asyncio.Future:
-        partitions = {part.partition for topic in request.topics for part in topic.partitions}
-        reply = asyncio.get_running_loop().create_future()
-        self.parked.append((purpose, partitions, reply))
-        return reply
+        return SimpleNamespace(address="h:1", version_for=lambda *_: 12, tell=tell, closed=False)
 
-    async def answer(self, which: int) -> None:
-        self.parked.pop(which)[2].set_result(FetchResponse(session_id=0, responses=[]))
+    def request_refresh(self) -> None:
+        """After a failure; the leaders stay."""
+
+    async def answer(self, which: int, response: FetchResponse | None = None) -> None:
+        self.parked.pop(which)[2](response or FetchResponse(session_id=0, responses=[]), None)
         await settle()
 
 
@@ -46,40 +50,113 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_what_the_second_lane_gives_back_the_first_one_takes():
-    async def main():
-        node, subscription = Node(), SubscriptionState(looks_up_committed=False)
-        fetcher = Fetcher(
-            node,
-            subscription,
-            FetchBuffer(subscription, low_bytes=1, high_bytes=10**9, check_crcs=True),
+class Desk:
+    """A fetcher whose requests are parked at a `Node`; `told`: how many were parked when the user heard of records."""
+
+    def __init__(self, partitions: int) -> None:
+        self.node = Node()
+        self.told: list[int] = []
+        self.subscription = SubscriptionState(looks_up_committed=False)
+        self.fetcher = Fetcher(
+            self.node,
+            self.subscription,
+            FetchBuffer(self.subscription, low_bytes=1, high_bytes=10**9, check_crcs=True),
             threading.Lock(),
             resolve(ConsumerConfig, {"bootstrap_servers": "127.0.0.1:1"}),
             clock=ManualClock(),
             rng=random.Random(1),
-            on_records=lambda: None,
+            on_records=lambda: self.told.append(len(self.node.parked)),
             on_trouble=lambda errors: None,
             metrics=ConsumerMetrics(),
         )
-        subscription.assign([TopicPartition("t", n) for n in range(4)])
-        for state in subscription:
-            state.start_at(0)
-        fetcher.wake()
-        await settle()
-        assert [(purpose, asked) for purpose, asked, _ in node.parked] == [("fetch", {0, 1, 2, 3})]
+        self.assign(*range(partitions))
 
-        subscription.assign([TopicPartition("t", n) for n in (2, 3)])
-        for state in subscription:
+    def assign(self, *partitions: int) -> None:
+        self.subscription.assign([TopicPartition("t", number) for number in partitions])
+        for state in self.subscription:
             state.start_at(0)
+
+    @property
+    def asked(self) -> list[tuple[str, set[int]]]:
+        return [(purpose, asked) for purpose, asked, _ in self.node.parked]
+
+
+def records(*partitions: int, high_watermark: int) -> FetchResponse:
+    """One record for each partition, and how many its log has."""
+    parts = [
+        PartitionData(partition_index=number, error_code=0, high_watermark=high_watermark, records=batch_of(0, 1))
+        for number in partitions
+    ]
+    return FetchResponse(session_id=0, responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+
+
+def test_what_the_second_lane_gives_back_the_first_one_takes():
+    async def main():
+        desk = Desk(4)
+        node, fetcher = desk.node, desk.fetcher
         fetcher.wake()
         await settle()
-        assert [(purpose, asked) for purpose, asked, _ in node.parked[1:]] == [("fetch beside", {2, 3})]
+        assert desk.asked == [("fetch", {0, 1, 2, 3})]
+
+        desk.assign(2, 3)
+        fetcher.wake()
+        await settle()
+        assert desk.asked[1:] == [("fetch beside", {2, 3})]
 
         await node.answer(0)
         assert len(node.parked) == 1, "both partitions are in the second lane's hands"
         await node.answer(0)
-        assert [(purpose, asked) for purpose, asked, _ in node.parked] == [("fetch", {2, 3})]
+        assert desk.asked == [("fetch", {2, 3})]
         fetcher.stop()
+        await settle()
+
+    asyncio.run(main())
+
+
+def test_the_next_request_is_sent_before_the_user_hears_of_an_answer():
+    async def main():
+        desk = Desk(1)
+        desk.fetcher.wake()
+        await settle()
+        _, _, answered = desk.node.parked.pop()
+        answered(records(0, high_watermark=1), None)
+        assert desk.told == [1]
+        assert desk.asked == [("fetch", {0})]
+        desk.fetcher.stop()
+        await settle()
+
+    asyncio.run(main())
+
+
+def test_what_is_known_to_be_there_is_fetched_by_both_lanes():
+    async def main():
+        desk = Desk(4)
+        desk.fetcher.wake()
+        await settle()
+        await desk.node.answer(0, records(0, 1, 2, 3, high_watermark=100))
+        assert desk.asked == [("fetch", {0, 1}), ("fetch beside", {2, 3})]
+        await desk.node.answer(1)
+        assert desk.asked == [("fetch", {0, 1}), ("fetch beside", {2, 3})]
+        desk.fetcher.stop()
+        await settle()
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_is_none_ends_a_lane_for_a_moment_only():
+    async def main():
+        desk = Desk(1)
+        desk.fetcher.wake()
+        await settle()
+        _, _, answered = desk.node.parked.pop()
+        answered(None, ConnectionFailed("gone"))
+        answered(None, ConnectionFailed("a late word changes nothing"))
+        async with asyncio.timeout(20):
+            while not desk.node.parked:  # noqa: ASYNC110  # until a backoff is over
+                await asyncio.sleep(0.01)
+        assert desk.asked == [("fetch", {0})]
+        assert str(desk.fetcher.last_error) == "gone"
+        desk.fetcher.stop()
         await settle()
 
     asyncio.run(main())

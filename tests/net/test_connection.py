@@ -269,6 +269,27 @@ def test_a_throttled_client_keeps_silent_as_long_as_it_was_asked_but_not_for_eve
     run(scenario())
 
 
+def test_who_asks_again_when_told_an_answer_keeps_the_silence_that_came_with_it(run):
+    async def scenario():
+        slow = MetadataResponse(brokers=[], topics=[], throttle_time_ms=60_000)
+        broker = ScriptedBroker({MetadataRequest: slow, HeartbeatRequest: HeartbeatResponse(error_code=0)})
+        connection = await connect(broker)
+        told = asyncio.get_running_loop().create_future()
+
+        def answered(response, error):
+            connection.tell(HEARTBEAT, lambda *_: None)
+            told.set_result(connection.throttled_for)
+
+        connection.tell(ALL_TOPICS, answered)
+        assert await asyncio.wait_for(told, 20) > 10  # held back as long as an answer may take
+        assert connection.in_flight == 1
+        assert broker.count(HeartbeatRequest) == 0
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
 def test_a_request_without_response_is_sent_and_does_not_disturb_the_order(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: METADATA})
