@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.faults_items import Item, Names, Selection, key_in, roles_in
 from pyclient.broker_embedded.faults_shapes import TOP, Shape, field_named, item_class
-from pyclient.net.stream import FileRegion
+from pyclient.net.file_region import FileRegion
 from pyclient.protocol.kinds import ArrayOf, Nested
 from pyclient.protocol.parts import blank, fields_of
 

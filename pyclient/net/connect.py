@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
 from pyclient.net.hedge import first_success
-from pyclient.net.stream import FrameStream, Stream
+from pyclient.net.stream import FrameStream
+from pyclient.net.stream_protocol import Stream
 from pyclient.net.tls import TlsStream, client_context
 
 OnFrame = Callable[[memoryview], None]

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-import pyclient
 from pyclient.clock import Clock
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import (
     ConnectionFailed,
-    KafkaError,
     KafkaTimeout,
     MalformedMessage,
     ProtocolError,
     UnsupportedVersion,
-    from_code,
 )
 from pyclient.net.connect import Connector, TcpConnector
-from pyclient.net.stream import FrameStream, Stream
+from pyclient.net.stream import FrameStream
+from pyclient.net.stream_protocol import Stream
+from pyclient.net.version_agreement import agree_on_versions
 from pyclient.net.waiting import Answered, Told, Waiting
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
-from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyclient.protocol.versions import negotiate
 
 R = TypeVar("R", bound=Response)
@@ -48,7 +44,6 @@ _MAXIMUM: Final = {
 """API key -> the highest version asked for unless the caller says more: newer ones mean what nobody here does yet."""
 
 _MAX_CORRELATION_ID: Final = 2**31 - 1
-_SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
 
 
 class Connection:
@@ -99,7 +94,7 @@ class Connection:
         if type(stream) is FrameStream:
             connection._gate = stream.gate
         try:
-            await connection._agree_on_versions()
+            await agree_on_versions(connection, config.socket_connection_setup_timeout_ms / 1000)
         except BaseException:
             connection.end("given up while connecting")
             raise
@@ -408,60 +403,6 @@ class Connection:
     def _who(self) -> str:
         return self.address if self.node_id < 0 else f"{self.address} (node {self.node_id})"
 
-    # -- versions
-
-    async def _agree_on_versions(self) -> None:
-        """Asks for the broker's versions in the newest form, and in the one it names if it does not know that."""
-        highest = ApiVersionsRequest.versions[1]
-        try:
-            response = await self._ask_versions(highest)
-            if response.error_code == UnsupportedVersion.code:
-                response = await self._ask_versions(_listed_version(response, highest))
-        except KafkaTimeout as error:
-            raise ConnectionFailed(
-                f"{self.address} accepts connections but does not answer ApiVersions: it may not be a Kafka broker,"
-                f" or it speaks TLS (then set security_protocol='SSL')"
-            ) from error
-        except KafkaError as error:
-            raise ConnectionFailed(f"{self.address}: {self._explain(error)}") from error
-        if response.error_code:
-            failure = from_code(response.error_code, "ApiVersions was refused")
-            raise ConnectionFailed(f"{self.address}: {failure!r}")
-        self.api_ranges = MappingProxyType(
-            {
-                api.api_key: (api.min_version, api.max_version)
-                for api in response.api_keys
-                if 0 <= api.min_version <= api.max_version
-            }
-        )
-        self.finalized_features = MappingProxyType(
-            {feature.name: feature.max_version_level for feature in response.finalized_features}
-        )
-
-    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(client_software_name="pyclient", client_software_version=_SOFTWARE_VERSION)
-        timeout = self._config.socket_connection_setup_timeout_ms / 1000
-        return await self.request(request, version=version, timeout=timeout)
-
-    def _explain(self, error: KafkaError) -> str:
-        if isinstance(error, ProtocolError):
-            return f"the answer to ApiVersions makes no sense, it may not be a Kafka broker ({error})"
-        cause = self._cause
-        if isinstance(cause, ProtocolError):
-            return str(cause)
-        return (
-            f"the connection ended before ApiVersions was answered ({cause or error}): it may not be a Kafka broker,"
-            f" or it speaks TLS (then set security_protocol='SSL')"
-        )
-
     def __repr__(self) -> str:
         state = "closed" if self.closed else "ready"
         return f"<Connection {self._who} {state} in_flight={self.in_flight}>"
-
-
-def _listed_version(response: ApiVersionsResponse, highest: int) -> int:
-    """The ApiVersions version to fall back to: what the broker lists for it, else 0, which every broker answers."""
-    for api in response.api_keys:
-        if api.api_key == ApiVersionsRequest.api_key and 0 <= api.max_version < highest:
-            return api.max_version
-    return 0

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from pyclient.errors import ConnectionFailed
+from pyclient.net.file_region import FileRegion
 from pyclient.net.frames import FrameAssembler
-from pyclient.net.stream import FileRegion
 from pyclient.protocol.fields import Part
 
 

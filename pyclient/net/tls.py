@@ -11,7 +11,8 @@ from typing import Final
 
 from pyclient.config import ClientConfig
 from pyclient.errors import ConfigError, ConnectionFailed
-from pyclient.net.stream import FileRegion, FrameStream
+from pyclient.net.file_region import FileRegion
+from pyclient.net.stream import FrameStream
 
 _RECEIVE: Final = 64 * 1024
 _NO_TLS: Final = "perhaps the port speaks no TLS: then set security_protocol='PLAINTEXT'"

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from pyclient.errors import ConnectionFailed
-from pyclient.net.stream import FileRegion
+from pyclient.net.file_region import FileRegion
 from tests.net.ends import End, framed, pair, tcp_pair
 
 

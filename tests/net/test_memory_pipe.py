@@ -5,8 +5,8 @@ import os
 import struct
 
 from pyclient.errors import ConnectionFailed, MalformedMessage
+from pyclient.net.file_region import FileRegion
 from pyclient.net.memory import memory_pipe
-from pyclient.net.stream import FileRegion
 from tests.net.ends import framed
 
 

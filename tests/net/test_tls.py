@@ -13,7 +13,7 @@ from pyclient.config import ClientConfig
 from pyclient.errors import ConfigError, ConnectionFailed, MalformedMessage
 from pyclient.net.connect import TcpConnector
 from pyclient.net.connection import Connection
-from pyclient.net.stream import FileRegion
+from pyclient.net.file_region import FileRegion
 from pyclient.net.tls import TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pyclient.protocol.messages.produce import (

@@ -18,7 +18,7 @@ from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.segments import Segments
 from pyclient.broker_embedded.log.time_search import first_not_before, newest
 from pyclient.clock import Clock
-from pyclient.net.stream import FileRegion
+from pyclient.net.file_region import FileRegion
 from pyclient.types import OffsetAndTimestamp
 
 log = logging.getLogger("pyclient.broker_embedded")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pyclient.net.stream import FileRegion
+from pyclient.net.file_region import FileRegion
 
 Origin = Literal["client", "coordinator", "replica"]
 Isolation = Literal["uncommitted", "committed", "log_end"]
