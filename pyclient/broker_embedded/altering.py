@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyclient import errors
+from pyclient.broker_embedded import loggers
 from pyclient.broker_embedded.controller import config_changes
 from pyclient.broker_embedded.controller.configs import CLUSTER
 from pyclient.broker_embedded.controller.image import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
+    LOGGER_RESOURCE,
     METRICS_RESOURCE,
     TOPIC_RESOURCE,
 )
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.settings import SettingType
 
 R = TypeVar("R")
-
-OTHER_KINDS: Final = {8: "broker loggers"}
 
 
 class Resource(NamedTuple):
@@ -60,7 +60,11 @@ def alter(
             resource = _find(node, kind, name)
             changes = plan(resource)
             _check(node, resource, changes)
-            if not validate_only:
+            if validate_only:
+                pass
+            elif kind == LOGGER_RESOURCE:
+                loggers.change(changes)
+            else:
                 node.controller.alter_configs(kind, name, changes)
         except Exception as error:  # whatever it is, it becomes this answer
             code, text = code_of(error, f"changing options of {name!r}"), message_of(error)
@@ -93,11 +97,16 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
             raise errors.InvalidRequest("client metrics are changed under their name: this one is empty")
         effective = {entry.name: entry.value for entry in node.configs.of_metrics(current)}
         return Resource(kind, name, current, config_changes.metrics_type, effective.get)
-    what = OTHER_KINDS.get(kind, f"resources of type {kind}")
-    raise errors.InvalidRequest(f"this broker has no configuration of {what}")
+    if kind == LOGGER_RESOURCE:
+        loggers.check_broker(name, node.node_id)
+        return Resource(kind, name, loggers.levels(), loggers.no_type, loggers.levels().get)
+    raise errors.InvalidRequest(f"this broker has no configuration of resources of type {kind}")
 
 
 def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
+    if resource.kind == LOGGER_RESOURCE:
+        loggers.check(changes)
+        return
     if resource.kind == BROKER_RESOURCE:
         config_changes.check_broker(changes)
         return

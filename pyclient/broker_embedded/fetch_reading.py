@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.failures import code_of
-from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from pyclient.broker_embedded.fetch_sessions import TOPIC_IDS_SINCE
+from pyclient.broker_embedded.partitions import NO_EPOCH
+from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
+_NAMES_LEADER: Final = 16  # from here on a client is told who leads, where it is not who it asked (KIP-951)
 
 Told = list[tuple["Wanted", PartitionData]]
 
@@ -36,17 +40,19 @@ class Reading:
         wanted: Iterable[Wanted],
         node: BrokerNode,
         *,
-        by_id: bool,
+        version: int,
         most: int,
         respond: Callable[[Told], FetchResponse],
     ) -> None:
         self._wanted = wanted
         self._node = node
         self._logs = node.logs
-        self._by_id = by_id
+        self._by_id = version >= TOPIC_IDS_SINCE
+        self._names_leader = version >= _NAMES_LEADER
         self._respond = respond
         self._replica = max(request.replica_id, request.replica_state.replica_id)
         self._isolation: Final = "committed" if request.isolation_level == READ_COMMITTED else "uncommitted"
+        self._asked_bytes = request.max_bytes
         self._max_bytes = min(max(request.max_bytes, 0), most)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._size = 0
@@ -114,10 +120,23 @@ class Reading:
                 raise errors.NotLeaderOrFollower(f"replica {self._replica} of {topic} is not assigned")
             if self._logs.unopened:
                 self._open(TopicPartition(topic, wanted.partition))
-            return self._node.partitions.leader(topic, wanted.partition, wanted.request.current_leader_epoch)[0]
+            epoch = max(wanted.request.current_leader_epoch, NO_EPOCH)
+            return self._node.partitions.leader(topic, wanted.partition, epoch)[0]
         except Exception as error:  # whatever it is, it becomes this answer
-            missing.append((wanted, _failed(topic, wanted.partition, error)))
+            answer = _failed(topic, wanted.partition, error)
+            if isinstance(error, errors.UnknownTopicOrPartition | errors.UnknownTopicId):
+                answer.aborted_transactions = []
+            if self._names_leader and isinstance(error, errors.NotLeaderOrFollower | errors.FencedLeaderEpoch):
+                answer.current_leader = self._leader_of(topic, wanted.partition)
+            missing.append((wanted, answer))
             return None
+
+    def _leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
+        """Where a client goes that came to the wrong node, or with the epoch of an earlier leader (KIP-951)."""
+        partition = self._node.image.partition(topic, index)
+        if partition is None:
+            return LeaderIdAndEpoch()
+        return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
     def _open(self, at: TopicPartition) -> None:
         if at in self._logs.unopened and not self._logs.openings.want(at):
@@ -126,6 +145,8 @@ class Reading:
     def _read(self, log: PartitionLog, wanted: Wanted) -> PartitionData:
         request = wanted.request
         try:
+            if min(self._asked_bytes, request.partition_max_bytes) < 0:
+                raise errors.InvalidRequest("a fetch of less than no bytes")
             if request.last_fetched_epoch >= 0 and (diverging := _divergence(log, wanted)) is not None:
                 self._must_answer = True
                 return _diverged(wanted.partition, log, diverging)
@@ -186,10 +207,13 @@ def _succeeded(partition: int, read: LogRead, *, committed: bool) -> PartitionDa
 
 
 def _failed(topic: str, partition: int, error: Exception) -> PartitionData:
+    answer = refused(partition, code_of(error, f"Fetch of {topic}-{partition}"))
+    answer.aborted_transactions = None
+    return answer
+
+
+def refused(partition: int, code: int) -> PartitionData:
+    """What is answered for a partition that was not looked at."""
     return PartitionData(
-        partition_index=partition,
-        error_code=code_of(error, f"Fetch of {topic}-{partition}"),
-        high_watermark=-1,
-        aborted_transactions=None,
-        records=b"",
+        partition_index=partition, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.partition_log import PartitionLog
+
+
+NO_EPOCH: Final = -1
+"""Stands for the leader epoch of a client that knows none (KIP-320)."""
 
 
 class Partitions:
@@ -24,8 +28,8 @@ class Partitions:
         self.defaults = defaults
         logs.config_for = self.configure
 
-    def leader(self, topic: str, index: int, epoch: int = -1) -> tuple[PartitionLog, int]:
-        """The log and the leader epoch. `epoch` is what the client takes for it, negative for no idea (KIP-320).
+    def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[PartitionLog, int]:
+        """The log and the leader epoch. `epoch` is what the client takes for it.
 
         Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also while the log is not open yet, see `log_waits`),
         `FencedLeaderEpoch`, `UnknownLeaderEpoch`, and what hinders the log's opening.
@@ -35,7 +39,7 @@ class Partitions:
             raise errors.UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
         if partition.leader != self._node_id:
             raise errors.NotLeaderOrFollower(f"broker {partition.leader} leads {topic}-{index}")
-        if epoch >= 0 and epoch != partition.leader_epoch:
+        if epoch != NO_EPOCH and epoch != partition.leader_epoch:
             _check_epoch(topic, partition, epoch)
         log = self._logs.find(topic, index)
         return (log if log is not None else self._create(topic, index)), partition.leader_epoch

@@ -157,7 +157,7 @@ def test_an_impossible_change_is_refused_as_a_whole(client: Any, topic: str, cha
         (TOPIC, "a/b", errors.InvalidTopic),
         (BROKER, "7", errors.InvalidRequest),
         (BROKER, "x", errors.InvalidRequest),
-        (LOGGER, "1", errors.InvalidRequest),
+        (LOGGER, "7", errors.InvalidRequest),
         (METRICS, "m", errors.InvalidRequest),
         (99, "x", errors.InvalidRequest),
         (0, "x", errors.InvalidRequest),

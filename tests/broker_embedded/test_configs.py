@@ -112,7 +112,7 @@ def test_the_cluster_has_no_dynamic_defaults(client: Any) -> None:
         (TOPIC, "a/b", errors.InvalidTopic),
         (BROKER, "2", errors.InvalidRequest),
         (BROKER, "x", errors.InvalidRequest),
-        (LOGGER, "1", errors.InvalidRequest),
+        (LOGGER, "2", errors.InvalidRequest),
         (99, "1", errors.InvalidRequest),
     ],
 )

@@ -104,14 +104,13 @@ class Filter:
                 raise errors.InvalidRequest("the type of a filter's entity is empty")
             if kind in self._matches:
                 raise errors.InvalidRequest(f"{kind} is in the filter more than once")
+            if kind not in (USER, CLIENT_ID, IP):
+                raise errors.UnsupportedVersion(f"quotas are not kept for {kind}")
             if match_type not in (EXACT, DEFAULT, ANY):
                 raise errors.InvalidRequest(f"there is no match type {match_type}")
             if (match_type == EXACT) != (name is not None):
                 raise errors.InvalidRequest(f"the filter for {kind}: an exact match has a name, others have none")
             self._matches[kind] = match_type, name
-        unknown = self._matches.keys() - {USER, CLIENT_ID, IP}
-        if unknown:
-            raise errors.UnsupportedVersion(f"quotas are not kept for {', '.join(sorted(unknown))}")
         if IP in self._matches and len(self._matches) > 1:
             raise errors.InvalidRequest("a filter for addresses is not combined with users or client ids")
 

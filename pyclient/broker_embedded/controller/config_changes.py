@@ -78,6 +78,8 @@ def incremental(
         before = _items(current.get(each.name) or default_of(each.name) or "")
         given = _items(each.value)
         if operation is Operation.APPEND:
+            if not given:
+                raise errors.InvalidConfig(f"{each.name}: APPEND needs something to append")
             after = [*before, *(item for item in given if item not in before)]
         else:
             after = [item for item in before if item not in given]

@@ -35,6 +35,7 @@ class Source(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    LOGGER = 6
     METRICS = 7
     GROUP = 8
 

@@ -139,13 +139,13 @@ class Controller:
         `charge` is told how many partitions that makes (or would make) when nothing else is in the way, and may refuse.
         """
         topics.check_new_name(self._image, plan.name)
+        configs = topics.check_configs(plan.configs)
         defaults = Defaults(self._config.integer("num.partitions"), self._config.integer("default.replication.factor"))
         replicas = topics.replicas_of(plan, self.brokers, defaults)
-        configs = topics.check_configs(plan.configs)
         charge(len(replicas))
-        if validate_only:
-            return NewTopic(plan.name, ZERO_UUID, len(replicas), len(replicas[0]))
         topic_id = self.new_id()
+        if validate_only:
+            return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
         self._log.append(topics.records_for_new_topic(plan.name, topic_id, replicas, configs, self._directory_id))
         return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+LOGGER_RESOURCE: Final = 8
 METRICS_RESOURCE: Final = 16
 GROUP_RESOURCE: Final = 32
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

@@ -125,7 +125,7 @@ class ConsumerGroups:
         records: list[Record] = []
         if not is_deserted(entry):
             check_upgrade(entry.classic, self._seams.group_config.group_consumer_migration_policy, limits)
-            records = upgrade(entry.classic, self._seams.topics, self._seams.clock.time_ms())
+            records = upgrade(entry.classic, self._seams.topics)
             group.apply_all(records)
         tombstones = group_tombstones(entry.group) if entry.in_log else []
         return entry, group, [*tombstones, *(encode(group_id, record) for record in records)]

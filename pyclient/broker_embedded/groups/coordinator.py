@@ -96,7 +96,8 @@ class GroupCoordinator:
     async def join(self, group_id: str, event: Join) -> JoinResult:
         """JoinGroup; waits for the rebalance. (The `reply` in an event is the coordinator's to fill in.)"""
         config = self._seams.group_config
-        if not config.group_min_session_timeout_ms <= event.session_timeout_ms <= config.group_max_session_timeout_ms:
+        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if group_id and not shortest <= event.session_timeout_ms <= longest:
             return JoinResult(error=InvalidSessionTimeout.code, member_id=event.member_id)
         try:
             entry = self._member_group(group_id, create=not event.member_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.groups.consumer.classic_members import (
     CONSUMER,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.broker_embedded.groups.state import ClassicGroup, Member
 
+_LONG_AGO: Final = 0  # when the assignment was made: the first of the new kind need not wait, as in Kafka
+
 
 def check_upgrade(group: ClassicGroup, policy: str, limits: Limits) -> None:
     """Raise GroupIdNotFound, with Kafka's words, when a consumer of the new protocol may not enter."""
@@ -48,7 +50,7 @@ def check_upgrade(group: ClassicGroup, policy: str, limits: Limits) -> None:
         raise GroupIdNotFound(f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.")
 
 
-def upgrade(group: ClassicGroup, topics: Topics, now_ms: int) -> list[Record]:
+def upgrade(group: ClassicGroup, topics: Topics) -> list[Record]:
     """The records that make a consumer group out of a classic one, each member with what it was last assigned."""
     try:
         members = [_as_consumer(group, member, topics) for member in group.members.values()]
@@ -60,7 +62,7 @@ def upgrade(group: ClassicGroup, topics: Topics, now_ms: int) -> list[Record]:
     records: list[Record] = [MemberRecord(member_id, metadata) for member_id, metadata, _ in members]
     records.append(EpochRecord(group.generation))
     records += [TargetRecord(member_id, target) for member_id, _, target in members]
-    records.append(TargetEpochRecord(group.generation, now_ms))
+    records.append(TargetEpochRecord(group.generation, _LONG_AGO))
     epoch = group.generation
     for member_id, _, target in members:
         assigned = {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in target.items()}

@@ -19,6 +19,7 @@ from pyclient.errors import (
     GroupSubscribedToTopic,
     IllegalGeneration,
     InvalidCommitOffsetSize,
+    InvalidGroupId,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     UnknownServerError,
@@ -152,6 +153,8 @@ class OffsetKeeper:
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """OffsetDelete: an error code for each; topics that members read keep their offsets. Raises for the group."""
+        if not group_id:
+            raise InvalidGroupId("a group has a name")
         entry = self._groups.find(group_id)
         if entry is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")

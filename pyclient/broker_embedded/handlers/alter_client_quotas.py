@@ -5,6 +5,7 @@ Without authentication every client is the user ANONYMOUS.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.client_quotas import check_key, check_value, entity_of
@@ -25,18 +26,30 @@ if TYPE_CHECKING:
 
 @handles(AlterClientQuotasRequest, versions=(0, 1))
 def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
-    """Answer every entity."""
+    """Answer every entity; one that comes twice is an error, and a component that comes twice counts as the last."""
+    entries = {}
+    times: Counter[object] = Counter()
+    for entry in request.entries:
+        entry.entity = list({each.entity_type: each for each in entry.entity}.values())
+        key = frozenset((each.entity_type, each.entity_name) for each in entry.entity)
+        entries[key] = entry
+        times[key] += 1
     return AlterClientQuotasResponse(
         throttle_time_ms=0,
-        entries=[_alter(entry, context, validate_only=request.validate_only) for entry in request.entries],
+        entries=[
+            _alter(entry, context, twice=times[key] > 1, validate_only=request.validate_only)
+            for key, entry in entries.items()
+        ],
     )
 
 
 def _alter(
-    entry: AlterClientQuotasRequestEntryData, context: RequestContext, *, validate_only: bool
+    entry: AlterClientQuotasRequestEntryData, context: RequestContext, *, twice: bool, validate_only: bool
 ) -> AlterClientQuotasResponseEntryData:
     code, message = 0, None
     try:
+        if twice:
+            raise InvalidRequest("an entity may be in a request once")
         entity = entity_of((each.entity_type, each.entity_name) for each in entry.entity)
         changes: dict[str, float | None] = {}
         for op in entry.ops:

@@ -1,15 +1,17 @@
 """AlterConfigs v0-2: give topics and this broker a new set of options; those that are not named go.
 
-Each resource succeeds or fails by itself. Only options that take effect at once may be set on a broker (KIP-226). Not
-done: loggers.
+Each resource succeeds or fails by itself. Only options that take effect at once may be set on a broker (KIP-226).
+Loggers are changed by IncrementalAlterConfigs alone, as in Kafka.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyclient import errors
 from pyclient.broker_embedded.altering import Resource, alter
 from pyclient.broker_embedded.controller.config_changes import replaced
+from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -34,4 +36,9 @@ def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfig
 
 
 def _plan(wanted: AlterConfigsResource) -> Callable[[Resource], Changes]:
-    return lambda resource: replaced([(each.name, each.value) for each in wanted.configs], resource.current)
+    def plan(resource: Resource) -> Changes:
+        if resource.kind == LOGGER_RESOURCE:
+            raise errors.InvalidRequest("levels of loggers are changed by IncrementalAlterConfigs")
+        return replaced([(each.name, each.value) for each in wanted.configs], resource.current)
+
+    return plan

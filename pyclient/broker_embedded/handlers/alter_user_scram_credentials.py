@@ -41,9 +41,9 @@ def _alter(
 ) -> AlterUserScramCredentialsResult:
     code, message = 0, None
     try:
+        records = [_record(change, context) for change in asked]
         if max(Counter(change.mechanism for change in asked).values()) > 1:
             raise errors.DuplicateResource(f"a credential of user {name!r} is changed twice in the request")
-        records = [_record(change, context) for change in asked]
         context.node.controller.alter_scram_credentials(records)
     except errors.BrokerError as error:
         code, message = error.code, str(error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
-from pyclient.errors import BrokerError, GroupIdNotFound
+from pyclient.errors import BrokerError, GroupIdNotFound, InvalidGroupId
 from pyclient.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -48,6 +48,8 @@ def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Co
 
 
 def _find(group_id: str, context: RequestContext) -> ConsumerGroup:
+    if not group_id:
+        raise InvalidGroupId("a group has a name")
     entry = context.node.groups.groups.find(group_id)
     if entry is None:
         raise GroupIdNotFound(f"Group {group_id} not found.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.handlers.describe_acls import NO_AUTHORIZER
+from pyclient.broker_embedded.handlers.describe_acls import NO_AUTHORIZER, check_enums
 from pyclient.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 if TYPE_CHECKING:
@@ -15,5 +15,7 @@ if TYPE_CHECKING:
 @handles(DeleteAclsRequest, versions=(1, 3))
 def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Refuse each."""
+    for each in request.filters:
+        check_enums(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
     refused = DeleteAclsFilterResult(error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), matching_acls=[])
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refused for _ in request.filters])

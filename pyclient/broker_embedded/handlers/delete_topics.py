@@ -74,6 +74,8 @@ def _delete(
 
 
 def _find(node: BrokerNode, state: DeleteTopicState) -> TopicImage:
+    if state.name is None and state.topic_id == ZERO_UUID:
+        raise errors.InvalidRequest("a topic is asked for by neither name nor id")
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise errors.InvalidRequest("a topic is asked for by name and by id: one of them, please")
     if state.name is not None:

@@ -1,18 +1,21 @@
 """DescribeConfigs v1-4: the options of topics and of this broker, with who set them.
 
 No list of names, or an empty one, asks for all options. Broker "" asks for what was set for all brokers at run time.
-Options that this broker does not know are told without their values, as they may be secrets. Not done: loggers.
+Options that this broker does not know are told without their values, as they may be secrets. A
+broker tells the levels of its own loggers, too (KIP-412).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.configs import CLUSTER
+from pyclient.broker_embedded import loggers
+from pyclient.broker_embedded.controller.configs import CLUSTER, Source
 from pyclient.broker_embedded.controller.image import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
+    LOGGER_RESOURCE,
     METRICS_RESOURCE,
     TOPIC_RESOURCE,
 )
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.configs import Entry
     from pyclient.broker_embedded.dispatch import RequestContext
 
-_KINDS: Final = {8: "broker loggers"}
-
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
@@ -45,8 +46,8 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Describe
     for resource in request.resources:
         try:
             configs = [
-                _render(entry, request)
-                for entry in _entries(context.node, resource)
+                entry
+                for entry in _told(context.node, resource, request)
                 if not resource.configuration_keys or entry.name in resource.configuration_keys
             ]
         except Exception as error:  # whatever it is, it becomes this answer
@@ -74,7 +75,7 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
     if resource.resource_type == BROKER_RESOURCE:
         if name == CLUSTER:
             return node.configs.of_cluster()
-        if name != str(node.node_id):
+        if not _is_number(name, node.node_id):
             raise errors.InvalidRequest(f"this is broker {node.node_id}: ask broker {name!r} itself")
         return node.configs.of_broker()
     if resource.resource_type == GROUP_RESOURCE:
@@ -85,8 +86,31 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
         if not name:
             raise errors.InvalidRequest("options of client metrics are asked for under their name: this one is empty")
         return node.configs.of_metrics(node.image.configs.get((METRICS_RESOURCE, name), {}))
-    kind = _KINDS.get(resource.resource_type, f"resources of type {resource.resource_type}")
-    raise errors.InvalidRequest(f"this broker has no configuration of {kind}")
+    raise errors.InvalidRequest(f"this broker has no configuration of resources of type {resource.resource_type}")
+
+
+def _is_number(name: str, node_id: int) -> bool:
+    """Whether a name is the node's number, however it is written."""
+    return name.isascii() and name.isdigit() and int(name) == node_id
+
+
+def _told(
+    node: BrokerNode, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> Iterable[DescribeConfigsResourceResult]:
+    if resource.resource_type != LOGGER_RESOURCE:
+        return [_render(entry, request) for entry in _entries(node, resource)]
+    loggers.check_broker(resource.resource_name, node.node_id)
+    return [
+        DescribeConfigsResourceResult(
+            name=name,
+            value=loggers.level_of(logger),
+            read_only=False,
+            config_source=Source.LOGGER,
+            is_sensitive=False,
+            synonyms=[],
+        )
+        for name, logger in loggers.loggers().items()
+    ]
 
 
 def _render(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -44,7 +44,7 @@ def _describe(group_id: str, operations: int, context: RequestContext) -> Descri
         if context.version < _SAYS_NOT_FOUND:
             return _described(group_id, DEAD.value, operations)
         text = f"Group {group_id} not found." if entry is None else f"Group {group_id} is not a classic group."
-        return _described(group_id, DEAD.value, operations, error_code=GroupIdNotFound.code, error_message=text)
+        return _described(group_id, DEAD.value, _NOT_ASKED, error_code=GroupIdNotFound.code, error_message=text)
     stable = group.state is STABLE
     return _described(
         group_id,

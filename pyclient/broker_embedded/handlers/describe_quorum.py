@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 @handles(DescribeQuorumRequest, versions=(0, 2))
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     """Answer every partition that was asked for."""
+    alone = len(request.topics) == 1 and len(request.topics[0].partitions) == 1  # Kafka tells of nothing else
     topics = [
         DescribeQuorumResponseTopicData(
             topic_name=topic.topic_name,
-            partitions=[_describe(topic.topic_name, each.partition_index, context) for each in topic.partitions],
+            partitions=[
+                _describe(topic.topic_name, each.partition_index, context, alone=alone) for each in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
@@ -43,9 +46,11 @@ def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQ
     return DescribeQuorumResponse(error_code=0, topics=topics, nodes=nodes if context.version >= 2 else [])
 
 
-def _describe(topic: str, index: int, context: RequestContext) -> DescribeQuorumResponsePartitionData:
-    if (topic, index) != (TOPIC, 0):
-        error = errors.UnknownTopicOrPartition(f"{topic}-{index} has no quorum: {TOPIC}-0 has one")
+def _describe(topic: str, index: int, context: RequestContext, *, alone: bool) -> DescribeQuorumResponsePartitionData:
+    if (topic, index) != (TOPIC, 0) or not alone:
+        error = errors.UnknownTopicOrPartition(
+            f"{topic}-{index} has no quorum: {TOPIC}-0 has one, which is asked for alone"
+        )
         return DescribeQuorumResponsePartitionData(
             partition_index=index,
             error_code=error.code,

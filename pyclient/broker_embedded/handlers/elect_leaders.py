@@ -32,20 +32,20 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeader
     node = context.node
     everything = request.topic_partitions is None
     wanted = (
-        {topic.name: list(topic.partitions) for topic in node.image.topics.values()}
+        [(topic.name, list(topic.partitions)) for topic in node.image.topics.values()]
         if request.topic_partitions is None
-        else {topic.topic: list(topic.partitions) for topic in request.topic_partitions}
+        else [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     )
     unknown = request.election_type not in (PREFERRED, UNCLEAN)
     results = []
-    for name, indexes in wanted.items():
+    for name, indexes in wanted:
         answers = [_elect(node, name, index, request.election_type) for index in indexes]
         if everything:
             answers = [answer for answer in answers if answer.error_code != errors.ElectionNotNeeded.code]
         results.append(ReplicaElectionResult(topic=name, partition_result=answers))
     return ElectLeadersResponse(
         throttle_time_ms=0,
-        error_code=errors.InvalidRequest.code if unknown and context.version >= 1 else 0,
+        error_code=errors.InvalidRequest.code if unknown and wanted and context.version >= 1 else 0,
         replica_election_results=[] if unknown and everything else results,
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.fetch_reading import Reading
+from pyclient.broker_embedded.fetch_reading import ISOLATION_LEVELS, Reading, refused
 from pyclient.broker_embedded.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -37,17 +37,27 @@ if TYPE_CHECKING:
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Future[FetchResponse]:
     """Answer at once where there is enough, or an error; else park the request."""
     node, by_id = context.node, context.version >= TOPIC_IDS_SINCE
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refused(request, errors.InvalidRequest.code, by_id=by_id)
     try:
         wanted, respond = _plan(request, context, by_id=by_id)
     except errors.BrokerError as error:
         return FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[])
     if node.image.client_quotas:
         respond = partial(_within_quota, respond, request.session_id, context)
-    reading = Reading(request, wanted, node, by_id=by_id, most=_most_at_once(context), respond=respond)
+    reading = Reading(request, wanted, node, version=context.version, most=_most_at_once(context), respond=respond)
     response = reading.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response
     return node.purgatory.park(reading, request.max_wait_ms / 1000, context.connection)
+
+
+def _refused(request: FetchRequest, code: int, *, by_id: bool) -> FetchResponse:
+    """One error of the whole request, and before topics had ids of each partition, too."""
+    told = [] if by_id else [(wanted, refused(wanted.partition, code)) for wanted in wanted_of(request)]
+    response = _full(told)
+    response.error_code = code
+    return response
 
 
 def _plan(

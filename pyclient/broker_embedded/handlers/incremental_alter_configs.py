@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs v0-1: set and remove single options of topics and of this broker, or change their lists.
 
 Each resource succeeds or fails by itself. APPEND and SUBTRACT start from the value in effect. Only options that take
-effect at once may be set on a broker (KIP-226). Not done: loggers.
+effect at once may be set on a broker (KIP-226). The levels of its loggers may be set, too (KIP-412).
 """
 
 from __future__ import annotations

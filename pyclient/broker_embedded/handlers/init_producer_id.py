@@ -29,9 +29,13 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProdu
 
 
 def _check(request: InitProducerIdRequest) -> None:
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        raise errors.InvalidRequest("a producer id and its epoch come together")
     if request.transactional_id is None:
         return
     if not request.transactional_id:
         raise errors.InvalidRequest("a transactional id must not be empty")
+    if request.transaction_timeout_ms <= 0:
+        raise errors.InvalidTransactionTimeout(f"a transaction timeout of {request.transaction_timeout_ms} ms")
     log.warning("a producer asked for transactions (transactional.id), which this broker does not serve yet")
     raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")

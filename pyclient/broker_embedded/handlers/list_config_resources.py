@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.image import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
+    LOGGER_RESOURCE,
     METRICS_RESOURCE,
     TOPIC_RESOURCE,
 )
@@ -25,7 +26,7 @@ from pyclient.protocol.messages.list_config_resources import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
-_KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, 8, BROKER_RESOURCE, TOPIC_RESOURCE)
+_KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
 @handles(ListConfigResourcesRequest, versions=(0, 1))
@@ -37,6 +38,7 @@ def handle(request: ListConfigResourcesRequest, context: RequestContext) -> List
         return ListConfigResourcesResponse(throttle_time_ms=0, error_code=UnsupportedVersion.code, config_resources=[])
     names = {
         BROKER_RESOURCE: [str(node_id) for node_id in image.brokers],
+        LOGGER_RESOURCE: [str(node_id) for node_id in image.brokers],
         TOPIC_RESOURCE: list(image.topics),
         GROUP_RESOURCE: [name for kind, name in image.configs if kind == GROUP_RESOURCE],
         METRICS_RESOURCE: [name for kind, name in image.configs if kind == METRICS_RESOURCE],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.fetch_reading import ISOLATION_LEVELS, READ_COMMITTED
 from pyclient.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -36,7 +37,6 @@ _SINCE: Final = {
     EARLIEST_PENDING: 11,
 }
 _NOWHERE: Final = OffsetAndTimestamp(-1, -1, -1)
-READ_COMMITTED: Final = 1
 
 
 @handles(ListOffsetsRequest, versions=(1, 11))
@@ -45,16 +45,25 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
     node, version = context.node, context.version
     committed = request.isolation_level == READ_COMMITTED
     topics = []
-    for topic in request.topics:
-        numbers = [partition.partition_index for partition in topic.partitions]
+    for name, partitions in _by_topic(request).items():
+        numbers = [partition.partition_index for partition in partitions]
         answers = [
-            _duplicate(partition)
-            if numbers.count(partition.partition_index) > 1
-            else _answer(node, topic.name, partition, version, committed)
-            for partition in {partition.partition_index: partition for partition in topic.partitions}.values()
+            _impossible(partition)
+            if numbers.count(partition.partition_index) > 1 or request.isolation_level not in ISOLATION_LEVELS
+            else _answer(node, name, partition, version, committed)
+            for partition in {partition.partition_index: partition for partition in partitions}.values()
         ]
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
+
+
+def _by_topic(request: ListOffsetsRequest) -> dict[str, list[ListOffsetsPartition]]:
+    """The partitions of each topic, also where a request has it twice; a topic without any is not answered."""
+    found: dict[str, list[ListOffsetsPartition]] = {}
+    for topic in request.topics:
+        if topic.partitions:
+            found.setdefault(topic.name, []).extend(topic.partitions)
+    return found
 
 
 def _answer(
@@ -90,5 +99,5 @@ def _find(log: PartitionLog, timestamp: int, version: int, epoch: int, committed
     return found if found is not None and found.offset < end else _NOWHERE
 
 
-def _duplicate(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _impossible(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=errors.InvalidRequest.code)

@@ -25,12 +25,14 @@ from pyclient.protocol.messages.metadata import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
 
 log = logging.getLogger("pyclient.broker_embedded")
-
+_BY_ID: Final = 12
 NOT_ASKED: Final = -(2**31)
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """Everything that may be done to a topic, as bits: read, write, create, delete, alter, describe, and both configs."""
@@ -42,12 +44,14 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Answer for the topics asked for."""
     node, version = context.node, context.version
+    if not all(_is_named(topic, version) for topic in request.topics or ()):
+        return _refused(request)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
         topics = [_describe(topic, operations) for topic in node.image.topics.values()]
     else:
         create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
-        topics = [_answer(wanted, node, operations, create) for wanted in request.topics]
+        topics = [_answer(wanted, node, operations, create) for wanted in _wanted(request.topics)]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
@@ -60,6 +64,32 @@ def handle(request: MetadataRequest, context: RequestContext) -> MetadataRespons
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _is_named(topic: MetadataRequestTopic, version: int) -> bool:
+    """Whether a topic has the one name that its version looks at: by ids it does from version 12 on."""
+    if version < _BY_ID:
+        return topic.name is not None and topic.topic_id == ZERO_UUID
+    return topic.name is not None or topic.topic_id != ZERO_UUID
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """INVALID_REQUEST of every topic, and nothing else: as Kafka refuses the whole request."""
+    code = errors.InvalidRequest.code
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+            for topic in request.topics or ()
+        ],
+        error_code=code,
+    )
+
+
+def _wanted(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+    """Each topic once; where any is asked for by id, those are all."""
+    by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != ZERO_UUID}
+    return by_id.values() or {topic.name: topic for topic in topics}.values()
 
 
 def _answer(wanted: MetadataRequestTopic, node: BrokerNode, operations: int, create: bool) -> MetadataResponseTopic:

@@ -51,7 +51,9 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommi
         )
         codes = context.node.groups.offsets.commit(request.group_id, commit)
     return OffsetCommitResponse(
-        topics=[_answer(topic, name, codes) for name, topic in zip(names, request.topics, strict=True)]
+        topics=[
+            _answer(topic, name, codes) for name, topic in zip(names, request.topics, strict=True) if topic.partitions
+        ]
     )
 
 

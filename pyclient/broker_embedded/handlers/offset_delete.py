@@ -29,11 +29,20 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDelet
         codes.update(context.node.groups.offsets.delete(request.group_id, existing))
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=[])
-    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for partition, code in codes.items():
-        answer = OffsetDeleteResponsePartition(partition_index=partition.partition, error_code=code)
-        topics.setdefault(partition.topic, []).append(answer)
     return OffsetDeleteResponse(
         error_code=0,
-        topics=[OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=part.partition_index,
+                        error_code=codes[TopicPartition(topic.name, part.partition_index)],
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+            if topic.partitions
+        ],
     )

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
         OffsetFetchRequestTopic,
     )
 
-    Found = dict[str, dict[int, CommittedOffset | None]]
+    Found = list[tuple[str, list[tuple[int, CommittedOffset | None]]]]
+    """Topics with their partitions, as often as they are asked for."""
 
 _BATCHED: Final = 8
 _BY_ID: Final = 10
@@ -52,8 +53,8 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchR
         return _refusal(request, error.code, context.version)
     return OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(name=topic, partitions=[_partition(*item) for item in partitions.items()])
-            for topic, partitions in found.items()
+            OffsetFetchResponseTopic(name=topic, partitions=[_partition(*item) for item in partitions])
+            for topic, partitions in found
         ]
     )
 
@@ -68,12 +69,20 @@ def _find(
     asked = None
     if topics is not None:
         asked = [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
-    found: Found = {} if topics is None else {topic.name: {} for topic in topics}
     member_id, epoch = (None, -1) if member is None else (member.member_id, member.member_epoch)
     committed_offsets = context.node.groups.offsets.fetch(group_id, asked, member_id=member_id, member_epoch=epoch)
+    if topics is not None:
+        return [
+            (
+                topic.name,
+                [(index, committed_offsets[TopicPartition(topic.name, index)]) for index in topic.partition_indexes],
+            )
+            for topic in topics
+        ]
+    found: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
     for partition, committed in committed_offsets.items():
-        found.setdefault(partition.topic, {})[partition.partition] = committed
-    return found
+        found.setdefault(partition.topic, []).append((partition.partition, committed))
+    return list(found.items())
 
 
 def _partition(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartition:
@@ -109,8 +118,8 @@ def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFet
 
 def _by_name(group: OffsetFetchRequestGroup, context: RequestContext) -> list[OffsetFetchResponseTopics]:
     return [
-        OffsetFetchResponseTopics(name=topic, partitions=[_in_group(*item) for item in partitions.items()])
-        for topic, partitions in _find(group.group_id, group.topics, context, member=group).items()
+        OffsetFetchResponseTopics(name=topic, partitions=[_in_group(*item) for item in partitions])
+        for topic, partitions in _find(group.group_id, group.topics, context, member=group)
     ]
 
 
@@ -131,9 +140,9 @@ def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> list[Offs
     found = _find(group.group_id, named, context, member=group)
     answered = [
         OffsetFetchResponseTopics(
-            topic_id=image.topics[name].topic_id, partitions=[_in_group(*item) for item in partitions.items()]
+            topic_id=image.topics[name].topic_id, partitions=[_in_group(*item) for item in partitions]
         )
-        for name, partitions in found.items()
+        for name, partitions in found
         if name in image.topics
     ]
     return answered + [

@@ -17,14 +17,18 @@ from pyclient.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
 
 _ATTRIBUTES: Final = 21  # where the low byte of a batch's attributes starts, less one: they are 16 bits
+_BY_ID: Final = 13
 _MAGIC: Final = 16
 _TRANSACTIONAL: Final = 0x10
 
@@ -35,8 +39,8 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     node = context.node
     responses = []
     failures = 0
-    for topic in request.topic_data:
-        name = topic.name or node.topic_name(topic.topic_id)
+    for topic in _merged(request.topic_data):
+        name = topic.name if context.version < _BY_ID else node.topic_name(topic.topic_id)
         answers = [_append(node, name, partition, request) for partition in topic.partition_data]
         failures += sum(answer.error_code != 0 for answer in answers)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
@@ -46,6 +50,20 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     if failures:
         raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
     return None
+
+
+def _merged(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Each topic and each of its partitions once: what comes last counts, and a topic of nothing not at all."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    found: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        for partition in topic.partition_data:
+            found.setdefault((topic.name, topic.topic_id), {})[partition.index] = partition
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in found.items()
+    ]
 
 
 def _throttle(request: ProduceRequest, context: RequestContext) -> int:

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 @handles(UpdateFeaturesRequest, versions=(0, 2))
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     """Answer for all features at once."""
+    asked = [each.feature for each in request.feature_updates]
     updates = {each.feature: (each.max_version_level, _kind(each, context.version)) for each in request.feature_updates}
     try:
         context.node.controller.update_features(updates, validate_only=request.validate_only)
     except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, "UpdateFeatures")
         return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))
-    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in updates]
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in asked]
     return UpdateFeaturesResponse(
         throttle_time_ms=0, error_code=0, error_message=None, results=results if context.version <= 1 else []
     )

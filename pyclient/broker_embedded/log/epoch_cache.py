@@ -41,7 +41,7 @@ class EpochCache:
 
     def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(largest known epoch not above `epoch`, its end), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
-        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+        if epoch == UNDEFINED or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED, UNDEFINED
         if epoch == self._epochs[-1]:
             return epoch, log_end

@@ -49,9 +49,13 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
         )
     try:
         header = read_header(batch)
+        if header.size > len(batch):
+            raise errors.InvalidRecord(f"{where}: {len(batch)} bytes of a batch of {header.size}")
         if header.size < len(batch):
             raise errors.InvalidRecord(f"{where}: more than one batch; a request carries exactly one for a partition")
         check_crc(batch, 0, header)
+    except errors.TruncatedMessage as error:
+        raise errors.InvalidRecord(f"{where}: not one whole batch: {error}") from error
     except errors.ProtocolError as error:
         raise errors.CorruptMessage(f"{where}: {error}") from error
     if header.count < 1 or header.count != header.last_offset_delta + 1:

@@ -56,7 +56,7 @@ def test_every_batch_that_is_cut_is_refused(bench: Any) -> None:
     log = bench.open()
     batch = bytes(bench.batch(b"value"))
     for size in range(len(batch)):
-        with pytest.raises(errors.CorruptMessage):
+        with pytest.raises(errors.InvalidRecord):
             log.append(batch[:size], leader_epoch=0, now_ms=bench.now)
 
 

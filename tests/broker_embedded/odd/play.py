@@ -1,0 +1,118 @@
+"""Plays scenes on a broker and tells what it answered, without what no two brokers have alike.
+
+`kafka_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
+PYCLIENT_RECORD=1 writes the file anew.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from tests.broker_embedded.odd import admin, data, frames, groups
+from tests.broker_embedded.odd.data import TWO, T
+from tests.broker_embedded.odd.frames import Frame
+from tests.broker_embedded.odd.table import Scene
+from tests.broker_embedded.odd.wire import TIMEOUT, Connection, Lost, Names
+
+ANSWERS: Final = Path(__file__).with_name("kafka_answers.json")
+ROOMS: Final[tuple[ModuleType, ...]] = (frames, data, groups, admin)
+
+SETTINGS: Final = {"offsets.topic.num.partitions": "5"}
+"""Of both brokers."""
+
+_UNKNOWN: Final = -1
+_UNTOLD_OF_FAILURES: Final = ("log_start_offset",)
+_LOOKS: Final = ("Describe", "List", "Metadata", "ConsumerGroupDescribe", "OffsetFetch")
+
+
+def play(
+    bootstrap_servers: str, scenes: Sequence[Scene | Frame], expected: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Every scene's label and answer.
+
+    A real broker hears of its controller's decisions a little later: with `expected` answers, a scene that only looks
+    is asked again for some seconds while its answer is another.
+    """
+    connection, names = Connection(bootstrap_servers), Names()
+    try:
+        _prepare(connection, names)
+        for scene in scenes:
+            deadline = time.monotonic() + 5
+            while True:
+                answer = _ask(connection, names, scene)
+                if expected is None or isinstance(scene, Frame) or not scene.api.startswith(_LOOKS):
+                    break
+                if answer == expected.get(scene.label) or time.monotonic() > deadline:
+                    break
+            yield scene.label, answer
+    finally:
+        connection.close()
+
+
+def _ask(connection: Connection, names: Names, scene: Scene | Frame) -> Any:
+    try:
+        if isinstance(scene, Frame):
+            return connection.ask_in_bytes(scene.data)
+        return names.plain(connection.ask_in_plain(scene.api, scene.version, names.filled(scene.fields)))
+    except Lost as lost:
+        return str(lost)
+
+
+def _prepare(connection: Connection, names: Names) -> None:
+    """Two topics, and a group coordinator that serves."""
+    deadline = time.monotonic() + 2 * TIMEOUT
+    made = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in ((T, 1), (TWO, 2))]
+    for topic in connection.ask_in_plain("CreateTopics", 7, {"topics": made, "timeout_ms": 30_000}).topics:
+        assert topic.error_code == 0, topic
+        names.note(topic.name, topic.topic_id)
+    fields = {"topics": [{"name": T}, {"name": TWO}], "allow_auto_topic_creation": False}
+    while any(topic.error_code for topic in connection.ask_in_plain("Metadata", 12, fields).topics):
+        assert time.monotonic() < deadline, "the topics are not there"
+    while connection.ask_in_plain("FindCoordinator", 1, {"key": "x"}).error_code:
+        assert time.monotonic() < deadline, "there is no coordinator"
+    while connection.ask_in_plain("InitProducerId", 0, {"transactional_id": None}).error_code:
+        assert time.monotonic() < deadline, "there are no producer ids"
+    groups = [f"group-{number}" for number in range(40)]  # of every partition of __consumer_offsets
+    while any(
+        each.error_code == 14 for each in connection.ask_in_plain("DescribeGroups", 5, {"groups": groups}).groups
+    ):
+        assert time.monotonic() < deadline, "the coordinator does not load"
+
+
+def differences(kafkas: Any, ours: Any, at: str = "") -> Iterator[str]:
+    """Where our answer is not as good as Kafka's, and how.
+
+    A text where Kafka gives none, and an error that says more than UNKNOWN_SERVER_ERROR, are as good.
+    """
+    if isinstance(kafkas, dict) and isinstance(ours, dict):
+        if kafkas.get("error_code") == _UNKNOWN and ours.get("error_code"):
+            return
+        untold = _UNTOLD_OF_FAILURES if kafkas.get("error_code") else ()
+        for name, value in kafkas.items():
+            is_nothing = name == "error_message" and (value is None or not kafkas.get("error_code"))
+            if not is_nothing and name not in untold:
+                yield from differences(value, ours.get(name), f"{at}.{name}")
+    elif isinstance(kafkas, list) and isinstance(ours, list) and len(kafkas) == len(ours):
+        for number, (theirs, own) in enumerate(zip(kafkas, ours, strict=True)):
+            yield from differences(theirs, own, f"{at}[{number}]")
+    elif kafkas != ours:
+        yield f"{at or 'answer'}: Kafka {kafkas}, ours {ours}"
+
+
+def read_answers() -> dict[str, Any]:
+    """What a Kafka answered, by label."""
+    return {label: answer for answer, labels in json.loads(ANSWERS.read_text()) for label in labels}
+
+
+def write_answers(answers: Mapping[str, Any]) -> None:
+    """Every answer once, with the labels of all scenes that had it: most are much alike."""
+    found: dict[str, list[str]] = {}
+    for label, answer in answers.items():
+        found.setdefault(json.dumps(answer), []).append(label)
+    lines = (f"[{answer}, {json.dumps(labels)}]" for answer, labels in found.items())
+    ANSWERS.write_text("[\n" + ",\n".join(lines) + "\n]\n")

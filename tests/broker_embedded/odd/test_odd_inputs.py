@@ -1,0 +1,66 @@
+"""To odd requests our broker answers as a real Kafka 4.3.1 did: null, nothing, twice, out of range, cut off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.loggers import PACKAGE
+from tests.broker_embedded.odd.play import ROOMS, SETTINGS, differences, play, read_answers
+
+RECORDED: Final[dict[str, Any]] = read_answers()
+
+STRICTER: Final = "bytes that make no sense end the connection; Kafka reads over them"
+OURS: Final = {
+    "ApiVersions v-1": STRICTER,
+    "a client id of other bytes": STRICTER,
+    "a client id of -2 bytes": STRICTER,
+    "a list of -2": STRICTER,
+    "a name of other bytes": STRICTER,
+    "a tag twice": STRICTER,
+    "tags in disorder": STRICTER,
+    "Produce v3: a byte more": "what comes behind a batch is no batch: INVALID_RECORD; Kafka drops it without a word",
+    "Produce v8: a byte more": "as in v3",
+    "Produce v12: a byte more": "as in v3",
+    "DeleteTopics v6: by name, and by id": "one answer for the two, which tells the first; Kafka's tells both",
+    "CreatePartitions v0: far too many": "POLICY_VIOLATION, as for a new topic; Kafka: INVALID_REPLICA_ASSIGNMENT",
+    "CreatePartitions v2: far too many": "as in v0",
+    "CreatePartitions v3: far too many": "as in v0",
+    "AlterClientQuotas v0: no number": "a quota that is no number is refused; Kafka takes it",
+    "AlterClientQuotas v1: no number": "as in v0",
+}
+"""Where ours answers otherwise, and why."""
+
+
+def test_every_scene_was_recorded_and_has_a_label_of_its_own() -> None:
+    labels = [scene.label for room in ROOMS for scene in room.SCENES]
+    assert len(set(labels)) == len(labels)
+    assert set(labels) == RECORDED.keys()
+    assert set(labels) >= OURS.keys()
+
+
+@contextmanager
+def levels_kept() -> Iterator[None]:
+    """The scenes change levels of loggers, which are the whole process's."""
+    logger = logging.getLogger(PACKAGE)
+    before = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.__name__.rpartition(".")[2])
+def test_our_answers_are_kafkas(room: ModuleType) -> None:
+    config = {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
+    with levels_kept(), EmbeddedCluster(profile="kafka", config=config) as cluster:
+        told = dict(play(cluster.bootstrap_servers, room.SCENES))
+    found = {label: list(differences(RECORDED[label], answer)) for label, answer in told.items()}
+    assert {label: texts for label, texts in found.items() if texts and label not in OURS} == {}
+    assert {label for label, texts in found.items() if texts} == OURS.keys() & told.keys()

@@ -1,0 +1,200 @@
+"""Requests as no client library would write them, and a connection that tells whatever a broker does with them.
+
+A request is a dict of fields. What is not given has Kafka's zero; `None` is null wherever it stands, also where the
+protocol knows no null; `UNKNOWN_TAG` among the fields of a part stands for a tagged field that nobody knows.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyclient.protocol import framing
+from pyclient.protocol.kinds import ArrayOf, Blob, Fixed, Kind, Nested, RecordData, Text
+from pyclient.protocol.parts import Field, fields_of
+from pyclient.protocol.versions import API_KEYS, request_class
+from pyclient.varint import encode_uvarint
+
+UNKNOWN_TAG: Final = "?"
+TIMEOUT: Final = 30.0  # seconds for an answer
+CLIENT_ID: Final = "odd"
+
+_FEW: Final = 5
+_SHORT: Final = 32
+_TAG_OF_NOBODY: Final = 9_999
+_LOCAL: Final = {
+    *("cluster_id", "host", "port", "node_id", "log_dir", "total_bytes", "usable_bytes", "documentation"),
+    *("throttle_time_ms", "last_caught_up_timestamp", "last_fetch_timestamp", "log_append_time_ms", "last_timestamp"),
+    *("session_id", "producer_id", "finalized_features_epoch", "partition_size"),
+}
+"""Fields that are no two brokers' alike."""
+
+
+class Lost(Exception):
+    """The broker closed the connection, or said nothing in time; the text says which."""
+
+
+def encode(api: str, version: int, fields: Mapping[str, Any], client_id: str | None = CLIENT_ID) -> bytes:
+    """A whole frame, its length included."""
+    cls: Any = request_class(API_KEYS[api])
+    flexible = cls.flexible is not None and version >= cls.flexible
+    name = b"" if client_id is None else client_id.encode()
+    head = struct.pack(">hhih", cls.api_key, version, 1, -1 if client_id is None else len(name)) + name
+    frame = head + (b"\0" if flexible else b"") + _part(cls, version, flexible, fields)
+    return struct.pack(">i", len(frame)) + frame
+
+
+def _part(cls: Any, version: int, flexible: bool, fields: Mapping[str, Any]) -> bytes:
+    plain, tags = b"", []
+    for each in fields_of(cls):
+        if not each.present_in(version):
+            continue
+        if each.tag is not None and flexible:
+            if each.name in fields:
+                tags.append((each.tag, _value(each.kind, version, flexible, fields[each.name], each)))
+        else:
+            plain += _value(each.kind, version, flexible, fields.get(each.name, each.default), each)
+    if not flexible:
+        return plain
+    if UNKNOWN_TAG in fields:
+        tags.append((_TAG_OF_NOBODY, b"who knows"))
+    written = b"".join(encode_uvarint(tag) + encode_uvarint(len(data)) + data for tag, data in sorted(tags))
+    return plain + encode_uvarint(len(tags)) + written
+
+
+def _value(kind: Kind, version: int, flexible: bool, value: Any, field: Field | None = None) -> bytes:
+    if isinstance(kind, Fixed):
+        return struct.pack(">" + kind.code, value.bytes if isinstance(value, uuid.UUID) else value)
+    if isinstance(kind, Nested):
+        given = value if isinstance(value, Mapping) else {}
+        mark = b"" if field is None or not field.nullable_in(version) else b"\xff" if value is None else b"\x01"
+        return mark if mark == b"\xff" else mark + _part(kind.cls, version, flexible, given)
+    compact = flexible and (field is None or field.flexible)
+    width = ">h" if isinstance(kind, Text) else ">i"
+    if value is None:
+        return b"\0" if compact else struct.pack(width, -1)
+    if isinstance(kind, ArrayOf):
+        size, data = len(value), b"".join(_value(kind.item, version, flexible, item) for item in value)
+    else:
+        assert isinstance(kind, Text | Blob | RecordData)
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        size = len(data)
+    return (encode_uvarint(size + 1) if compact else struct.pack(width, size)) + data
+
+
+class Connection:
+    """One client, that comes again after the broker has turned it away."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        host, _, port = bootstrap_servers.rpartition(":")
+        self._address = host, int(port)
+        self._socket: socket.socket | None = None
+
+    def close(self) -> None:
+        """Go."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def ask(self, frame: bytes) -> bytes:
+        """What is answered to a frame, without its length. Raises `Lost`."""
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, timeout=TIMEOUT)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        deadline = time.monotonic() + TIMEOUT
+        try:
+            self._socket.sendall(frame)
+            (size,) = struct.unpack(">i", self._exactly(4, deadline))
+            return self._exactly(size, deadline)
+        except (ConnectionResetError, BrokenPipeError):
+            raise Lost("closed") from None
+        finally:
+            if self._socket is not None and self._socket.fileno() < 0:
+                self._socket = None
+
+    def ask_in_bytes(self, frame: bytes) -> str:
+        """The answer as hexadecimal digits; of a long one, which tells what a broker has, the error code. `Lost`."""
+        try:
+            answer = self.ask(frame)
+        except Lost:
+            self.close()
+            raise
+        return answer.hex() if len(answer) < _SHORT else f"error {struct.unpack_from('>h', answer, 4)[0]}"
+
+    def ask_in_plain(self, api: str, version: int, fields: Mapping[str, Any]) -> Any:
+        """The response to a request. Raises `Lost`."""
+        try:
+            frame = self.ask(encode(api, version, fields))
+        except Lost:
+            self.close()
+            raise
+        cls: Any = request_class(API_KEYS[api])
+        return framing.decode_response(cls.response, version, frame)[1]
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        assert self._socket is not None
+        data = b""
+        while len(data) < size:
+            self._socket.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                more = self._socket.recv(size - len(data))
+            except TimeoutError:
+                raise Lost("no answer") from None
+            if not more:
+                raise Lost("closed")
+            data += more
+        return data
+
+
+class Names:
+    """What answers call the same thing on every broker: ids of topics become names, texts a word."""
+
+    def __init__(self) -> None:
+        self._ids: dict[uuid.UUID, str] = {uuid.UUID(int=0): "no id"}
+
+    def note(self, topic: str, topic_id: uuid.UUID) -> None:
+        """A topic was made."""
+        self._ids[topic_id] = f"id of {topic}"
+
+    def id_of(self, topic: str) -> uuid.UUID:
+        """The id of a topic; one of no topic for an unknown name."""
+        return next((key for key, name in self._ids.items() if name == f"id of {topic}"), uuid.UUID(int=99))
+
+    def filled(self, value: Any) -> Any:
+        """Fields with the ids of topics in the place of `IdOf`."""
+        if isinstance(value, IdOf):
+            return self.id_of(value.topic)
+        if isinstance(value, Mapping):
+            return {key: self.filled(item) for key, item in value.items()}
+        return [self.filled(item) for item in value] if isinstance(value, list) else value
+
+    def plain(self, value: Any, name: str = "") -> Any:
+        """Dicts of a message; lists of parts are sorted, for their order is nobody's promise."""
+        if name == "error_message" or name.endswith("reason"):
+            return None if value is None else "said"
+        if value is None or isinstance(value, int | float | str):
+            return "made" if value and (name.endswith("member_id") or name == "leader") else value
+        if name == "configs" and isinstance(value, list) and len(value) > _FEW:
+            return f"{len(value)} options"
+        if isinstance(value, list | tuple):
+            return sorted((self.plain(item, name) for item in value), key=str)
+        if isinstance(value, uuid.UUID):
+            return self._ids.get(value, "another id")
+        if isinstance(value, bytes | memoryview) or not hasattr(type(value), "__fields__"):
+            return f"{len(value)} bytes"
+        told = {each.name: self.plain(getattr(value, each.name), each.name) for each in fields_of(type(value))}
+        return {key: item for key, item in told.items() if key not in _LOCAL}
+
+
+class IdOf:
+    """Stands for the id of a topic that a scene before it made."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def __repr__(self) -> str:
+        return f"IdOf({self.topic!r})"

@@ -1,0 +1,24 @@
+"""The answers to odd requests that our broker is tested against are a real Kafka's."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tests.broker_embedded.odd.play import ROOMS, SETTINGS, play, read_answers, write_answers
+from tests.kafka.jars import VERSIONS
+from tests.kafka.runner import RealKafka
+
+
+def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
+    is_new = os.environ.get("PYCLIENT_RECORD") == "1"
+    recorded: dict[str, Any] = {} if is_new else read_answers()
+    found: dict[str, Any] = {}
+    for room in ROOMS:  # each counts on a broker that nobody has used
+        with RealKafka(VERSIONS[0], heap="512M", settings=SETTINGS) as kafka:
+            found |= dict(play(kafka.bootstrap_servers, room.SCENES, None if is_new else recorded))
+    if is_new:
+        write_answers(found)
+        return
+    assert found.keys() == recorded.keys()
+    assert {label: answer for label, answer in found.items() if answer != recorded[label]} == {}
