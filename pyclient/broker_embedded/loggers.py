@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.settings import SettingType
 
@@ -62,12 +64,17 @@ def no_type(name: str) -> SettingType | None:
     raise errors.InvalidRequest(f"{name}: a logger's level is set or deleted")
 
 
-def check(changes: Changes) -> None:
-    """Raise `InvalidConfig` for a logger or a level that is none, `InvalidRequest` for taking away the last level."""
+def check_names(names: Iterable[str]) -> None:
+    """Raise `InvalidConfig` for a logger that there is not."""
     known = loggers()
-    for name, level in changes.items():
+    for name in names:
         if name not in known:
             raise errors.InvalidConfig(f"there is no logger {name!r}")
+
+
+def check(changes: Changes) -> None:
+    """Raise `InvalidConfig` for a level that is none, `InvalidRequest` for taking away the last level."""
+    for name, level in changes.items():
         if level is None and name == ROOT:
             raise errors.InvalidRequest(f"the level of {ROOT} can be set and not deleted")
         if level is not None and level not in LEVELS:

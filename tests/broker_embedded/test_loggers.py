@@ -79,3 +79,4 @@ def test_the_loggers_of_others_are_left_alone(client: Any) -> None:
     logging.getLogger("somebody.else")
     assert "somebody.else" not in loggers()
     assert change(client, ("somebody.else", SET, "DEBUG")).error_code == errors.InvalidConfig.code
+    assert change(client, ("somebody.else", DELETE, None)).error_code == errors.InvalidConfig.code

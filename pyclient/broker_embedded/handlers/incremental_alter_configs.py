@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyclient.broker_embedded import loggers
 from pyclient.broker_embedded.altering import Resource, alter
 from pyclient.broker_embedded.controller.config_changes import Alteration, incremental
+from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -35,4 +37,10 @@ def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> 
 
 def _plan(wanted: AlterConfigsResource) -> Callable[[Resource], Changes]:
     alterations = [Alteration(each.name, each.config_operation, each.value) for each in wanted.configs]
-    return lambda resource: incremental(alterations, resource.current, resource.type_of, resource.default_of)
+
+    def plan(resource: Resource) -> Changes:
+        if resource.kind == LOGGER_RESOURCE:
+            loggers.check_names(each.name for each in alterations)
+        return incremental(alterations, resource.current, resource.type_of, resource.default_of)
+
+    return plan

@@ -11,8 +11,10 @@ from typing import Any, Final
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.loggers import PACKAGE
 from tests.broker_embedded.odd.play import ROOMS, SETTINGS, differences, play, read_answers
+from tests.broker_embedded.odd.table import Scene
 
 RECORDED: Final[dict[str, Any]] = read_answers()
 
@@ -43,6 +45,10 @@ def test_every_scene_was_recorded_and_has_a_label_of_its_own() -> None:
     assert len(set(labels)) == len(labels)
     assert set(labels) == RECORDED.keys()
     assert set(labels) >= OURS.keys()
+
+
+def test_no_api_that_is_served_was_left_out() -> None:
+    assert {scene.api for room in ROOMS for scene in room.SCENES if isinstance(scene, Scene)} == SERVED.keys()
 
 
 @contextmanager
