@@ -79,6 +79,17 @@ def test_brokers_are_reconfigured(at: tuple[str, str], version: str, filled: str
         tools.run("configs", *at, *default, "--alter", "--delete-config", "log.retention.ms", version=version)
 
 
+def test_levels_of_loggers_are_changed(at: tuple[str, str], version: str) -> None:
+    entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    own = "pyclient.broker_embedded"
+    tools.run("configs", *at, *entity, "--alter", "--add-config", f"root=ERROR,{own}=DEBUG", version=version)
+    told = tools.run("configs", *at, *entity, "--describe", version=version).out
+    assert f"{own}=DEBUG" in told
+    assert "root=ERROR" in told
+    tools.run("configs", *at, *entity, "--alter", "--delete-config", own, version=version)
+    assert f"{own}=ERROR" in tools.run("configs", *at, *entity, "--describe", version=version).out
+
+
 def test_clients_get_quotas_and_users_credentials(at: tuple[str, str], version: str) -> None:
     client = ("--entity-type", "clients", "--entity-name", f"app-{version}")
     rates = "producer_byte_rate=1024,consumer_byte_rate=2048"
