@@ -13,7 +13,7 @@ from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
 _READ_BYTES: Final = 1 << 20
-_LARGE: Final = 256 << 10
+LARGE: Final = 256 << 10
 """Bytes of a batch from which on its checksum is the side thread's business; it is made without the GIL."""
 
 
@@ -48,7 +48,7 @@ class Checking:
                 raise errors.CorruptRecord(f"a batch at offset {header.base_offset}, {self._expected} would be next")
             if self._start + len(self._buffer) < end:
                 yield from self._read(max(header.size, _READ_BYTES))
-            if header.size < _LARGE:
+            if header.size < LARGE:
                 check_crc(self._buffer, position - self._start, header)
             else:
                 yield Blocking(partial(check_crc, self._buffer, position - self._start, header))

@@ -198,7 +198,7 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
     assert (opened.end_offset < end) == broken
     assert opened.size == size or broken
     assert max(batches for batches, _, _ in done) <= 1
-    assert max(checked for _, checked, _ in done) < checking._LARGE
+    assert max(checked for _, checked, _ in done) < checking.LARGE
     assert max(read for _, _, read in done) <= 64 << 10
     if not clean and not lost:
         assert sum(batches for batches, _, _ in done) == 1002

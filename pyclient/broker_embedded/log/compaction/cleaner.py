@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pyclient import errors
+from pyclient.broker_embedded.log.checking import LARGE
 from pyclient.broker_embedded.log.compaction.filtering import BatchFilter, KeptBatch, off_loop_if_large
 from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
 from pyclient.broker_embedded.log.compaction.planning import CleaningPlan, grouped
@@ -161,7 +162,10 @@ class CleaningRound:
                 for at, header in _whole(segment, position, data):
                     batch = memoryview(data)[at : at + header.size]
                     try:
-                        check_crc(batch, 0, header)
+                        if header.size < LARGE:
+                            check_crc(batch, 0, header)
+                        else:
+                            yield Blocking(partial(check_crc, batch, 0, header))
                         going_on = yield from handle(batch, header)
                     except errors.CorruptRecord as error:
                         raise DamagedSegment(file.path, position + at, error) from error
