@@ -25,7 +25,7 @@ def produce(bootstrap_servers: str, settings: tuple[str, ...], topic: str, key_s
             producer.send(topic, value, key=key)
             count += 1
         producer.flush()
-    click.echo(f"{count} records sent to {topic}", err=True)
+    click.echo(f"{count} record{'' if count == 1 else 's'} sent to {topic}", err=True)
 
 
 def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:

@@ -65,9 +65,8 @@ class DirectSend:
         if buffer is None:
             return None
         delivery = Delivery(self._desk, topic.name, queue.partition)
-        batch = ProducerBatch(
-            queue, delivery, buffer, position=queue.records, created=now, deadline=now + self._timeout
-        )
+        deadline = now + self._timeout
+        batch = ProducerBatch(queue, delivery, buffer, position=queue.records, created=now, deadline=deadline)
         builder = batch.builder
         append: Append = builder.append
         future: DeliveryFuture = append(timestamp_ms, key, value, headers)  # it fits: the bound did
