@@ -118,11 +118,11 @@ class Spec:
             return " or ".join(str(choice) for choice in rule.choices)
         noun = NOUNS.get(self.kind, getattr(self.kind, "__name__", str(self.kind)))
         if rule.minimum is not None and rule.maximum is not None:
-            noun += f" from {rule.minimum:g} to {rule.maximum:g}"
+            noun += f" from {rule.minimum:.15g} to {rule.maximum:.15g}"
         elif rule.minimum is not None:
-            noun += f" of at least {rule.minimum:g}"
+            noun += f" of at least {rule.minimum:.15g}"
         elif rule.maximum is not None:
-            noun += f" of at most {rule.maximum:g}"
+            noun += f" of at most {rule.maximum:.15g}"
         return f"{noun} or None" if self.nullable else noun
 
 

@@ -26,7 +26,10 @@ class CallbackRunner(Protocol):
 def run_callback(callback: Callback, argument: Any, caught: type[BaseException] = Exception) -> None:
     """Calls a user's function; what it raises is logged and hurts nothing, as far as it is `caught`."""
     try:
-        callback(argument)
+        returned = callback(argument)
+        if returned is not None and asyncio.iscoroutine(returned):
+            returned.close()
+            logger.error("the delivery callback %r is a coroutine function and was not run", callback)
     except caught:
         logger.exception("the delivery callback %r raised", callback)
 

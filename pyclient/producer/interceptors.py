@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ def interceptors_of(given: Any) -> tuple[Any, ...]:
         methods = [getattr(item, name, None) for name in ("on_send", "on_acknowledgement")]
         if isinstance(item, type) or not (callable(item) or any(map(callable, methods))):
             raise ValueError(f"{item!r} is none")
+        if any(map(inspect.iscoroutinefunction, [item, *methods])):
+            raise ValueError(f"{item!r} is a coroutine; interceptors are plain functions, for asyncio, too")
     return items
 
 

@@ -367,3 +367,9 @@ def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
         with open(reading) as result:
             assert "after fork() make a client of your own" in result.read()
         assert admin.list_topics() == ["t"]
+
+
+@pytest.mark.parametrize(("timeout", "kind"), [("5", TypeError), (True, TypeError), (-1, ValueError)])
+def test_a_timeout_that_cannot_be_meant_is_refused_by_its_name(served, timeout, kind):
+    with Admin(served) as admin, pytest.raises(kind, match=r"timeout=.* is not possible"):
+        admin.list_topics(timeout=timeout)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,26 @@ def test_a_callback_that_cannot_be_called_is_refused_before_the_record_is_taken(
     assert face.result(column)[0].offset == 1
     with pytest.raises(TypeError, match=r"callback=.* takes a function"):
         first.add_done_callback(callback)
+
+
+def test_a_callback_that_is_a_coroutine_is_told_about(make, topic, caplog):
+    async def never(future: Any) -> None:
+        raise AssertionError("nobody awaits it")
+
+    face = make()
+    face.result(face.send(topic, b"x", partition=0, on_delivery=never))
+    face.flush()
+    face.close()
+    assert any("is a coroutine function and was not run" in message for message in caplog.messages)
+
+
+def test_an_interceptor_that_is_a_coroutine_is_refused(make):
+    async def on_send(record: Any) -> Any:
+        return record
+
+    for interceptor in (on_send, SimpleNamespace(on_send=on_send), SimpleNamespace(on_acknowledgement=on_send)):
+        with pytest.raises(errors.ConfigError, match="is a coroutine"):
+            make(interceptors=[interceptor])
 
 
 def test_closed_tells_whether_records_are_taken(make, cluster):
