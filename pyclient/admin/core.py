@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyclient.admin.config import AdminConfig
 from pyclient.admin.group_calls import GroupCalls
@@ -242,10 +242,10 @@ class AdminCore:
 class _Left:
     """The time left for a call."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: Any) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, Real):
             raise TypeError(f"timeout={seconds!r} is not possible: it takes seconds, as a number")
-        if not seconds >= 0:
+        if not float(seconds) >= 0:
             raise ValueError(f"timeout={seconds!r} is not possible: it takes seconds from 0")
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + float(seconds)
