@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,23 +28,30 @@ def at_rest(producer: Producer) -> bool:
         return not core.loop.scheduled and not core.sender.total_in_flight
 
 
+@contextmanager
+def busy_sender(producer: Producer) -> Iterator[None]:
+    """Has the sender's thread, which has nothing else to do, wait for the end of the block."""
+    until(lambda: at_rest(producer))
+    busy, go_on = threading.Event(), threading.Event()
+    producer._engine.thread.call_soon(lambda: (busy.set(), go_on.wait(60)))
+    try:
+        assert busy.wait(60)
+        yield
+    finally:
+        go_on.set()
+
+
 @pytest.mark.parametrize("options", [{}, {"compression_type": "lz4"}, {"batch_size": 0}, {"enable_idempotence": False}])
 def test_it_reaches_the_log_while_the_senders_thread_is_busy(
     cluster: EmbeddedCluster, topic: str, log: Callable[[], dict[int, list[Any]]], options: dict[str, Any]
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, **options) as producer:
         producer.send(topic, b"first", partition=0).result(60)
-        until(lambda: at_rest(producer))
-        busy, go_on = threading.Event(), threading.Event()
-        producer._engine.thread.call_soon(lambda: (busy.set(), go_on.wait(60)))
-        try:
-            assert busy.wait(60)
+        with busy_sender(producer):
             second = producer.send(topic, b"second", key=b"k", headers={"h": b"v"}, partition=0)
             third = producer.send(topic, b"third", partition=0)  # behind another: that is the sender's affair
             until(lambda: len(log()[0]) == 2)
             assert not second.done() and not third.done()
-        finally:
-            go_on.set()
         assert [second.result(60).offset, third.result(60).offset] == [1, 2]
         metrics = producer.metrics()
         assert (metrics["records_delivered"], metrics["requests"], metrics["buffer_bytes_used"]) == (3, 3, 0)
@@ -60,15 +68,9 @@ def test_it_lingers_or_needs_no_answer_and_goes_the_usual_way(
 ) -> None:
     with Producer(cluster.bootstrap_servers, **options) as producer:
         producer.send(topic, b"first", partition=0).result(60)
-        until(lambda: at_rest(producer))
-        busy, go_on = threading.Event(), threading.Event()
-        producer._engine.thread.call_soon(lambda: (busy.set(), go_on.wait(60)))
-        try:
-            assert busy.wait(60)
+        with busy_sender(producer):
             second = producer.send(topic, b"second", partition=0)
             assert producer.metrics()["requests"] == 1
-        finally:
-            go_on.set()
         second.result(60)
 
 

@@ -13,7 +13,9 @@ from pyclient import AsyncProducer, errors
 from tests.producer.network import HOLD, PASS
 
 PRODUCE = 0
-NO_SECONDS = pytest.mark.parametrize("timeout", ["5", b"5", True, [5], object(), Decimal(5)], ids=lambda given: type(given).__name__)
+NO_SECONDS = pytest.mark.parametrize(
+    "timeout", ["5", b"5", True, [5], object(), Decimal(5)], ids=lambda given: type(given).__name__
+)
 
 
 @NO_SECONDS

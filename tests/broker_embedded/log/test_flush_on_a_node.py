@@ -6,24 +6,19 @@ import errno
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.broker import BrokerNode
-from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
-from pyclient.net.loop_thread import LoopThread
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import iter_batches
-
-SECONDS = 30
+from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
 
 
 class HeldFile(RealFile):
@@ -54,28 +49,11 @@ class HeldFileSystem(RealFileSystem):
         return HeldFile(self, path)
 
 
-class Broker:
+class Broker(NodeOnDisk[HeldFileSystem]):
     """A node on a disk whose syncs wait, with the topics `held` (`flush.messages` as given) and `free`."""
 
     def __init__(self, data_dir: str) -> None:
-        self.fs = HeldFileSystem()
-        self.thread = LoopThread("node")
-        self.thread.start()
-        config = BrokerConfig.build(None, data_dir=data_dir, host="127.0.0.1", port=0, profile="test")
-        self.node: BrokerNode = self.on_loop(lambda: BrokerNode(config, loop=self.thread.loop, fs=self.fs))
-        self.thread.run(self.node.start, timeout=SECONDS)
-        self.bootstrap_servers = f"127.0.0.1:{self.node.port}"
-
-    def on_loop(self, function: Callable[[], Any]) -> Any:
-        async def call() -> Any:
-            return function()
-
-        return self.thread.run(call, timeout=SECONDS)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not self.on_loop(condition):
-            assert time.monotonic() < deadline
+        super().__init__(data_dir, HeldFileSystem())
 
     def create(self, client: Any, messages: int) -> None:
         flush = [CreatableTopicConfig(name="flush.messages", value=str(messages))]
@@ -87,8 +65,7 @@ class Broker:
 
     def close(self) -> None:
         self.fs.gate.set()
-        self.thread.run(self.node.stop, timeout=SECONDS)
-        self.thread.stop(SECONDS)
+        self.stop()
 
 
 @pytest.fixture

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import select
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.broker import BrokerNode
-from pyclient.broker_embedded.config import BrokerConfig
 from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
-from pyclient.net.loop_thread import LoopThread
 from pyclient.protocol import codec, framing
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -26,10 +22,10 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import build_batch, iter_batches
 from pyclient.types import TopicPartition
+from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
 
 SLOW = TopicPartition("slow", 0)
 BATCHES = 5
-SECONDS = 30
 RETRY = errors.NotLeaderOrFollower.code
 
 
@@ -63,35 +59,16 @@ class HeldFileSystem(RealFileSystem):
         return sorted(super().list_directories(path))  # the order in which logs are recovered
 
 
-class Restarted:
+class Restarted(NodeOnDisk[HeldFileSystem]):
     """The node after a crash, while one of its logs is being recovered; released at the latest by `close`."""
 
     def __init__(self, data_dir: str) -> None:
-        self.fs = HeldFileSystem()
-        self.thread = LoopThread("node")
-        self.thread.start()
-        config = BrokerConfig.build(None, data_dir=data_dir, host="127.0.0.1", port=0, profile="test")
-        self.node: BrokerNode = self.on_loop(lambda: BrokerNode(config, loop=self.thread.loop, fs=self.fs))
-        self.thread.run(self.node.start, timeout=SECONDS)
-        self.bootstrap_servers = f"127.0.0.1:{self.node.port}"
+        super().__init__(data_dir, HeldFileSystem())
         assert self.fs.reached.wait(SECONDS)
-
-    def on_loop(self, function: Callable[[], Any]) -> Any:
-        async def call() -> Any:
-            return function()
-
-        return self.thread.run(call, timeout=SECONDS)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so, as the loop sees it."""
-        deadline = time.monotonic() + SECONDS
-        while not self.on_loop(condition):
-            assert time.monotonic() < deadline, repr(self.node.logs)
 
     def close(self, *, clean: bool = True) -> None:
         self.fs.gate.set()
-        self.thread.run(self.node.stop, clean, timeout=SECONDS)
-        self.thread.stop(SECONDS)
+        self.stop(clean=clean)
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""A node on a disk that a test holds up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.net.loop_thread import LoopThread
+
+SECONDS = 30
+
+Disk = TypeVar("Disk", bound=RealFileSystem)
+
+
+class NodeOnDisk(Generic[Disk]):
+    """A node whose files are on `fs`, on a loop thread of its own."""
+
+    def __init__(self, data_dir: str, fs: Disk) -> None:
+        self.fs = fs
+        self.thread = LoopThread("node")
+        self.thread.start()
+        config = BrokerConfig.build(None, data_dir=data_dir, host="127.0.0.1", port=0, profile="test")
+        self.node: BrokerNode = self.on_loop(lambda: BrokerNode(config, loop=self.thread.loop, fs=fs))
+        self.thread.run(self.node.start, timeout=SECONDS)
+        self.bootstrap_servers = f"127.0.0.1:{self.node.port}"
+
+    def on_loop(self, function: Callable[[], Any]) -> Any:
+        """What the function gives on the loop."""
+
+        async def call() -> Any:
+            return function()
+
+        return self.thread.run(call, timeout=SECONDS)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so, as the loop sees it."""
+        deadline = time.monotonic() + SECONDS
+        while not self.on_loop(condition):
+            assert time.monotonic() < deadline, repr(self.node.logs)
+
+    def stop(self, *, clean: bool = True) -> None:
+        """End the node, in order or as if it was killed."""
+        self.thread.run(self.node.stop, clean, timeout=SECONDS)
+        self.thread.stop(SECONDS)
