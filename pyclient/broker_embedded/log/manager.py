@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
@@ -22,7 +23,9 @@ log = logging.getLogger("pyclient.broker_embedded")
 _LOOKS: Final = 64  # logs that are looked at before a pause
 _FLUSH_LOOKS: Final = 512  # the same, where that is all
 _COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
-_PARTS: Final = ("hashlib", *(f"{_COMPACTION}.{name}" for name in ("offset_map", "rewriting", "filtering", "cleaner")))
+_MODULES: Final = ("offset_map", "rewriting", "transactions", "filtering", "planning", "cleaner", "compactor")
+_PARTS: Final = ("_hashlib", "hashlib", *(f"{_COMPACTION}.{name}" for name in _MODULES))
+"""Imported one a step: together they take 8 ms. `_hashlib` is the larger half of hashlib, where Python has OpenSSL."""
 
 
 class LogManager(LogDirectory):
@@ -64,7 +67,8 @@ class LogManager(LogDirectory):
         if not logs:
             return 0
         for name in _PARTS if self._compactor is None else ():
-            import_module(name)
+            if find_spec(name) is not None:
+                import_module(name)
             yield None
         return (yield from self._compaction().due(logs, now_ms))
 
