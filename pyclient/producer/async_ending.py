@@ -13,10 +13,11 @@ _abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
 
 
 async def all_done(deliveries: list[Delivery]) -> None:
-    """Waits until all have an outcome."""
+    """Waits until all have an outcome, and their callbacks have been called."""
     for delivery in deliveries:
         while (pending := delivery.pending()) is not None:
             await await_done(pending, 0)
+    await asyncio.sleep(0)  # the last ones' callbacks, which may look at failures, are due in this turn of the loop
 
 
 async def finish(core: ProducerCore, timeout: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import subprocess
@@ -13,7 +14,7 @@ import warnings
 
 import pytest
 
-from pyclient import Producer, errors
+from pyclient import AsyncProducer, Producer, errors
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.producer.programs import run
 
@@ -171,3 +172,23 @@ def test_no_warning_without_a_reason(cluster, topic):
         producer.close()
         del producer
         gc.collect()
+
+
+def test_an_asynchronous_flush_lets_callbacks_look_at_failures_before_it_tells_of_them(cluster, topic, network):
+    async def scenario():
+        async with AsyncProducer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            for partition in (0, 1):
+                await (await producer.send(topic, b"first", partition=partition))
+            network.response = lambda api: HOLD if api == PRODUCE else PASS
+            seen = []
+            for partition in (0, 1):
+                future = await producer.send(topic, b"held", partition=partition)
+                future.add_done_callback(lambda future: seen.append(future.exception(0)))
+            flush = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0)
+            producer._core.abort(errors.ClosedError("at once"))  # all of them in one turn of the loop
+            await flush
+            assert [str(error) for error in seen] == ["at once", "at once"]
+            network.release()
+
+    asyncio.run(scenario())
