@@ -16,12 +16,14 @@ class Openings:
     """`unopened` are the logs that it is about; the steps of `opening(at)` take one away from there.
 
     `wake`, when it is set, is called when there is something to do, and has `steps` run. One log is opened at a time.
+    Behind a log that nobody waits for `rest`, when it is set, is called and the steps end: it calls `wake` later.
     """
 
     def __init__(
         self, unopened: Mapping[TopicPartition, str], opening: Callable[[TopicPartition], Steps[object]]
     ) -> None:
         self.wake: Callable[[], object] | None = None
+        self.rest: Callable[[], object] | None = None
         self._unopened = unopened
         self._opening = opening
         self._everything = False
@@ -65,11 +67,12 @@ class Openings:
         """Give up what was begun."""
         for at in list(self._begun):
             self.forget(at)
-        self.wake = None
+        self.wake = self.rest = None
 
     def steps(self) -> Steps[None]:
         """Open what is to be opened."""
         while (at := self._next()) is not None:
+            waited_for = at in self._wanted
             work = self._begun.get(at)
             if work is None:
                 work = self._begun[at] = self._opening(at)
@@ -80,7 +83,11 @@ class Openings:
             except Exception as error:
                 log.error("%s cannot be opened: %s", at, error)
                 failure = error
+            waited_for = waited_for or at in self._wanted
             self._end(at, failure)
+            if self.rest is not None and not waited_for and not self._wanted:
+                self.rest()
+                return
 
     def _next(self) -> TopicPartition | None:
         for at in list(self._wanted):

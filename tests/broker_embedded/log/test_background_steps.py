@@ -264,3 +264,23 @@ def test_who_cannot_wait_opens_a_log_that_was_half_way(bench: Any) -> None:
     assert told == [False]
     assert manager.get(*at) is log
     manager.close()
+
+
+def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(bench: Any) -> None:
+    manager = opened_manager(bench, "a", "b", "c", "d")
+    openings, rests = manager.openings, []
+    openings.rest = lambda: rests.append(len(manager.unopened))
+    openings.want_everything()
+    for _ in steps_of(openings):
+        pass
+    assert (rests, len(manager.unopened)) == ([3], 3)
+    wanted = list(manager.unopened)[-1]
+    assert not openings.want(wanted)
+    for _ in steps_of(openings):
+        pass
+    assert wanted not in manager.unopened
+    assert (rests, len(manager.unopened)) == ([3, 1], 1)  # behind the one that was wanted there is none
+    for _ in steps_of(openings):
+        pass
+    assert not manager.unopened
+    manager.close()
