@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _FLUSH_SECONDS: Final = 1.0
-_OPENING_REST: Final = 0.02
+_OPENING_REST: Final = 0.05
 """Seconds between two logs that nobody waits for: after a crash 10,000 of them would take 40 % of a core for long."""
 _SHORTEST_BACKOFF: Final = 0.01  # seconds between two looks at what could be compacted
 _IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
