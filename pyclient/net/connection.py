@@ -360,9 +360,10 @@ class Connection:
         self._timer = self._loop.call_at(deadline, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._timer = None
         now = self._loop.time()
-        pending = list(self._waiting)  # at once: another thread may add to it
+        with self._gate:  # so that no thread that still saw the timer adds a request that it would have to find
+            self._timer = None
+            pending = list(self._waiting)
         late = [waiting for waiting in pending if waiting.deadline <= now]
         if late:
             for waiting in late:

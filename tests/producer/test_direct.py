@@ -86,3 +86,17 @@ def test_records_one_by_one_move_on_from_partition_to_partition(
     for records in found.values():
         values = [record.value for record in records]
         assert values == sorted(values)
+
+
+def test_behind_a_change_of_the_brokers_version_it_goes_the_usual_way(cluster: EmbeddedCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        producer.send(topic, b"first", partition=0).result(60)
+        queue = producer._core.topics[topic].queues[0]
+        lone = queue.lone
+        assert lone is not None
+        with busy_sender(producer):
+            lone.version -= 1  # as if the connection was a new one, to a broker that was upgraded
+            second = producer.send(topic, b"second", partition=0)
+            assert producer.metrics()["requests"] == 1
+        assert second.result(60).offset == 1
+        assert queue.lone is not lone
