@@ -135,6 +135,10 @@ class Connection:
                 self._versions[request] = version
         return version
 
+    def version_used(self, request: type[Request[Any]]) -> int | None:
+        """The version in which such requests are sent, None before the first one."""
+        return self._versions.get(request)
+
     # -- requests
 
     async def request(self, message: Request[R], *, timeout: float | None = None, version: int | None = None) -> R:

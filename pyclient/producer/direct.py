@@ -51,7 +51,7 @@ class DirectSend:
             not self._wanted or lone is None or node is None or connection is None or loop.scheduled
             or queue.waiting or queue.outstanding or queue.on_wire or node.in_flight
             or (self._idempotent and queue.sequence.phase is not Phase.STEADY)
-            or connection.version_for(ProduceRequest) != lone.version
+            or connection.version_used(ProduceRequest) != lone.version
         ):  # fmt: skip
             return None
         now = self._monotonic()
