@@ -21,27 +21,13 @@ from pyclient.errors import (
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.stream import FrameStream
 from pyclient.net.stream_protocol import Stream
-from pyclient.net.version_agreement import agree_on_versions
+from pyclient.net.version_agreement import MAXIMUM, agree_on_versions
 from pyclient.net.waiting import Answered, Told, Waiting
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
 from pyclient.protocol.versions import negotiate
 
 R = TypeVar("R", bound=Response)
-
-_MAXIMUM: Final = {
-    0: 11,  # Produce 12 is transactions V2, 13 topic ids
-    1: 12,  # Fetch 13 is topic ids
-    2: 8,
-    8: 9,  # OffsetCommit 10 is topic ids
-    9: 9,  # OffsetFetch 10 is topic ids
-    10: 4,
-    22: 4,
-    24: 3,  # AddPartitionsToTxn 4 is between brokers
-    26: 4,  # EndTxn 5 is transactions V2
-    28: 4,  # TxnOffsetCommit 5 is transactions V2
-}
-"""API key -> the highest version asked for unless the caller says more: newer ones mean what nobody here does yet."""
 
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 
@@ -126,7 +112,7 @@ class Connection:
         """The version in which a request is sent; `UnsupportedVersion` if broker and client have none in common."""
         version = self._versions.get(request) if maximum is None else None
         if version is None:
-            limit = _MAXIMUM.get(request.api_key) if maximum is None else maximum
+            limit = MAXIMUM.get(request.api_key) if maximum is None else maximum
             try:
                 version = negotiate(request, self.api_ranges, limit)
             except UnsupportedVersion as error:

@@ -13,6 +13,20 @@ from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 if TYPE_CHECKING:
     from pyclient.net.connection import Connection
 
+MAXIMUM: Final = {
+    0: 11,  # Produce 12 is transactions V2, 13 topic ids
+    1: 12,  # Fetch 13 is topic ids
+    2: 8,
+    8: 9,  # OffsetCommit 10 is topic ids
+    9: 9,  # OffsetFetch 10 is topic ids
+    10: 4,
+    22: 4,
+    24: 3,  # AddPartitionsToTxn 4 is between brokers
+    26: 4,  # EndTxn 5 is transactions V2
+    28: 4,  # TxnOffsetCommit 5 is transactions V2
+}
+"""API key -> the highest version asked for unless the caller says more: newer ones mean what nobody here does yet."""
+
 _SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
 
 

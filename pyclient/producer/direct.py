@@ -57,12 +57,9 @@ class DirectSend:
         now = self._monotonic()
         if node.throttled_until > now or now >= loop.idle_check_at or now + self._timeout < loop.next_look:
             return None
-        accumulator = sender.accumulator
-        size = HEADER_SIZE + record_size_bound(key, value, headers)
-        if size > self._largest:
-            return None
-        pool, topic = accumulator.pool, queue.topic
-        buffer = pool.try_acquire(max(size, accumulator.batch_size))
+        accumulator, topic = sender.accumulator, queue.topic
+        pool, size = accumulator.pool, HEADER_SIZE + record_size_bound(key, value, headers)
+        buffer = pool.try_acquire(max(size, accumulator.batch_size)) if size <= self._largest else None
         if buffer is None:
             return None
         delivery = Delivery(self._desk, topic.name, queue.partition)
