@@ -83,8 +83,10 @@ def test_topics_options_and_records_survive(
         client = connect(cluster)
         after = describe(client, "kept")
         assert (after.topic_id, len(after.partitions)) == (before.topic_id, 2)
-        response = client.call(fetch_request("kept", {1: 0}), 11)
-        data = response.responses[0].partitions[0].records
+        response = client.call(fetch_request("kept", {1: 0}, max_wait_ms=20_000), 11)  # the log may still be recovered
+        [partition] = response.responses[0].partitions
+        assert partition.error_code == 0
+        data = partition.records
         values = [
             value
             for position, header in iter_batches(data)
