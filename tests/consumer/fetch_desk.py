@@ -1,0 +1,63 @@
+"""A consumer's fetching between subscription and answers, without a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from consumer_samples import T0, T1, assigned, batch_of, parse_records
+
+from pyclient.config import resolve
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
+from pyclient.consumer.fetch_plan import (
+    AnswerReader,
+    FetchOutcome,
+    FetchPlan,
+    Target,
+    high_bytes,
+    low_bytes,
+    plan_fetch,
+)
+from pyclient.consumer.subscription import AssignedPartition
+from pyclient.protocol.messages.fetch import PartitionData
+from pyclient.types import TopicPartition
+
+
+class Desk:
+    """Two partitions led by node 1, and everything around them."""
+
+    def __init__(self, *partitions: TopicPartition, position: int = 0, **options: Any) -> None:
+        defaults = {"bootstrap_servers": "h:1", "max_partition_fetch_bytes": 1_000, "fetch_max_bytes": 3_000}
+        self.config = resolve(ConsumerConfig, {**defaults, **options})
+        self.subscription, self.states = assigned(*(partitions or (T0, T1)), position=position)
+        self.buffer = FetchBuffer(
+            self.subscription, low_bytes=low_bytes(self.config), high_bytes=high_bytes(self.config), check_crcs=True
+        )
+        self.reader = AnswerReader(self.subscription, self.buffer, self.config, 0.1)
+        self.leaders = dict.fromkeys(self.subscription.assignment(), 1)
+
+    def plan(self, node: int = 1, now: float = 0.0, reserved: int = 0) -> FetchPlan:
+        return plan_fetch(node, self.subscription, self.buffer, lambda p: self.leaders[p], self.config, now, reserved)
+
+    def asked(self, now: float = 0.0) -> list[TopicPartition]:
+        return list(self.plan(now=now).targets)
+
+    def stock(self, state: AssignedPartition, size: int) -> None:
+        """As if `size` bytes had been fetched."""
+        data = batch_of(state.fetch_offset, 1)
+        parsed = parse_records(memoryview(data), *state.topic_partition, state.fetch_offset)
+        state.fetch_offset = parsed.next_offset
+        self.buffer.add(FetchedPart(state, parsed, size, Frame(1, size)))
+
+    def answer(
+        self, state: AssignedPartition, now: float = 0.0, from_replica: bool = False, **data: Any
+    ) -> FetchOutcome:
+        outcome = FetchOutcome()
+        target = Target(state, state.version, state.fetch_offset, from_replica)
+        self.take(target, now, outcome, **data)
+        return outcome
+
+    def take(self, target: Target, now: float, outcome: FetchOutcome, **data: Any) -> None:
+        fields: dict[str, Any] = {"error_code": 0, "high_watermark": 100, "records": None, **data}
+        part = PartitionData(partition_index=target.state.topic_partition.partition, **fields)
+        self.reader.take(target, part, Frame(1, len(fields["records"] or b"")), now, outcome)
