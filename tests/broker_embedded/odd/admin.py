@@ -13,74 +13,44 @@ from tests.broker_embedded.odd.wire import IdOf
 _TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
 
 
-def _topics() -> Iterator[Scene]:
-    def new(name: str, **more: Any) -> dict[str, Any]:
-        return {"name": name, "num_partitions": 1, "replication_factor": 1, **more}
+def _new(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "num_partitions": 1, "replication_factor": 1, **more}
 
+
+def _assigned(*replicas: tuple[int, int]) -> dict[str, Any]:
+    """A new topic with what is asked for of (partition, broker)."""
+    wanted = [{"partition_index": index, "broker_ids": [broker]} for index, broker in replicas]
+    return _new("n1", num_partitions=-1, replication_factor=-1, assignments=wanted)
+
+
+def _topics() -> Iterator[Scene]:
+    size = {"name": "segment.bytes"}
     for label, topics in (
         ("none", []),
-        ("twice", [new("n1"), new("n1")]),
-        ("twice and another", [new("n1"), new("n2"), new("n1")]),
-        ("there twice", [new(T), new(T)]),
-        ("nameless twice", [new(""), new("")]),
-        ("two dots", [new("..")]),
-        ("249 letters", [new(LONG[:249])]),
-        ("a clash", [new("odd.one"), new("odd_one")]),
-        ("replication -2", [new("n1", replication_factor=-2)]),
-        ("replication -1", [new("n1", replication_factor=-1)]),
-        ("partitions -1", [new("n1", num_partitions=-1)]),
-        (
-            "the same partition assigned twice",
-            [
-                new(
-                    "n1",
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=[{"partition_index": 0, "broker_ids": [1]}] * 2,
-                )
-            ],
-        ),
-        (
-            "partition -1 assigned",
-            [
-                new(
-                    "n1",
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=[{"partition_index": -1, "broker_ids": [1]}],
-                )
-            ],
-        ),
-        (
-            "assigned to -1",
-            [
-                new(
-                    "n1",
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=[{"partition_index": 0, "broker_ids": [-1]}],
-                )
-            ],
-        ),
-        (
-            "option twice",
-            [
-                new(
-                    "n1",
-                    configs=[
-                        {"name": "segment.bytes", "value": "2000000"},
-                        {"name": "segment.bytes", "value": "3000000"},
-                    ],
-                )
-            ],
-        ),
-        ("nameless option", [new("n1", configs=[{"name": "", "value": "1"}])]),
-        ("empty option", [new("n1", configs=[{"name": "retention.ms", "value": ""}])]),
-        ("blank option", [new("n1", configs=[{"name": "retention.ms", "value": " 5 "}])]),
-        ("internal", [new("__consumer_offsets")]),
-        ("will be internal", [new("__transaction_state")]),
+        ("twice", [_new("n1"), _new("n1")]),
+        ("twice and another", [_new("n1"), _new("n2"), _new("n1")]),
+        ("there twice", [_new(T), _new(T)]),
+        ("nameless twice", [_new(""), _new("")]),
+        ("two dots", [_new("..")]),
+        ("249 letters", [_new(LONG[:249])]),
+        ("a clash", [_new("odd.one"), _new("odd_one")]),
+        ("replication -2", [_new("n1", replication_factor=-2)]),
+        ("replication -1", [_new("n1", replication_factor=-1)]),
+        ("partitions -1", [_new("n1", num_partitions=-1)]),
+        ("the same partition assigned twice", [_assigned((0, 1), (0, 1))]),
+        ("partition -1 assigned", [_assigned((-1, 1))]),
+        ("assigned to -1", [_assigned((0, -1))]),
+        ("option twice", [_new("n1", configs=[{**size, "value": value} for value in ("2000000", "3000000")])]),
+        ("nameless option", [_new("n1", configs=[{"name": "", "value": "1"}])]),
+        ("empty option", [_new("n1", configs=[{"name": "retention.ms", "value": ""}])]),
+        ("blank option", [_new("n1", configs=[{"name": "retention.ms", "value": " 5 "}])]),
+        ("internal", [_new("__consumer_offsets")]),
+        ("will be internal", [_new("__transaction_state")]),
     ):
         yield from ask("CreateTopics", label, (2, 4, 5, 7), topics=topics, timeout_ms=5000, validate_only=True)
+
+
+def _deletions() -> Iterator[Scene]:
     for label, wanted in (
         ("none", []),
         ("no name", [""]),
@@ -100,6 +70,9 @@ def _topics() -> Iterator[Scene]:
         ("an id twice", [{"name": None, "topic_id": IdOf(T)}] * 2),
     ):
         yield from ask("DeleteTopics", label, (6,), topics=topics, timeout_ms=5000)
+
+
+def _partitions() -> Iterator[Scene]:
     for label, topics in (
         ("none", []),
         ("twice", [{"name": TWO, "count": 3, "assignments": None}] * 2),
@@ -115,61 +88,65 @@ def _topics() -> Iterator[Scene]:
         yield from ask("CreatePartitions", label, (0, 2, 3), topics=topics, timeout_ms=5000, validate_only=True)
 
 
-def _options() -> Iterator[Scene]:
-    def resource(kind: int, name: str, **more: Any) -> dict[str, Any]:
-        return {"resource_type": kind, "resource_name": name, **more}
+def _resource(kind: int, name: str, **more: Any) -> dict[str, Any]:
+    return {"resource_type": kind, "resource_name": name, **more}
 
+
+def _options() -> Iterator[Scene]:
     keys = {"configuration_keys": ["retention.ms"]}
     for label, resources in (
         ("none", []),
-        ("twice", [resource(_TOPIC, T, **keys)] * 2),
-        ("no keys", [resource(_TOPIC, T, configuration_keys=[""])]),
-        ("unknown keys", [resource(_TOPIC, T, configuration_keys=[ABSENT])]),
-        ("a key twice", [resource(_TOPIC, T, configuration_keys=["retention.ms"] * 2)]),
-        ("type 0", [resource(0, "x")]),
-        ("type -1", [resource(-1, "x")]),
-        ("type 1", [resource(1, "x")]),
-        ("an unknown topic", [resource(_TOPIC, ABSENT)]),
-        ("a long topic", [resource(_TOPIC, LONG)]),
+        ("twice", [_resource(_TOPIC, T, **keys)] * 2),
+        ("no keys", [_resource(_TOPIC, T, configuration_keys=[""])]),
+        ("unknown keys", [_resource(_TOPIC, T, configuration_keys=[ABSENT])]),
+        ("a key twice", [_resource(_TOPIC, T, configuration_keys=["retention.ms"] * 2)]),
+        ("type 0", [_resource(0, "x")]),
+        ("type -1", [_resource(-1, "x")]),
+        ("type 1", [_resource(1, "x")]),
+        ("an unknown topic", [_resource(_TOPIC, ABSENT)]),
+        ("a long topic", [_resource(_TOPIC, LONG)]),
         (
             "the internal topic",
-            [resource(_TOPIC, "__consumer_offsets", configuration_keys=["cleanup.policy", "segment.bytes"])],
+            [_resource(_TOPIC, "__consumer_offsets", configuration_keys=["cleanup.policy", "segment.bytes"])],
         ),
-        ("broker -1", [resource(_BROKER, "-1")]),
-        ("broker 01", [resource(_BROKER, "01", configuration_keys=["num.partitions"])]),
-        ("an unknown group", [resource(_GROUP, ABSENT, configuration_keys=["consumer.session.timeout.ms"])]),
-        ("unknown metrics", [resource(_METRICS, ABSENT, configuration_keys=["interval.ms"])]),
+        ("broker -1", [_resource(_BROKER, "-1")]),
+        ("broker 01", [_resource(_BROKER, "01", configuration_keys=["num.partitions"])]),
+        ("an unknown group", [_resource(_GROUP, ABSENT, configuration_keys=["consumer.session.timeout.ms"])]),
+        ("unknown metrics", [_resource(_METRICS, ABSENT, configuration_keys=["interval.ms"])]),
     ):
         yield from ask("DescribeConfigs", label, (1, 4), resources=resources)
+
+
+def _alterations() -> Iterator[Scene]:
     level = {"config_operation": 0, "name": "retention.ms", "value": "99999"}
     for label, resources in (
         ("none", []),
-        ("twice", [resource(_TOPIC, T, configs=[level])] * 2),
+        ("twice", [_resource(_TOPIC, T, configs=[level])] * 2),
         (
             "twice and another",
             [
-                resource(_TOPIC, T, configs=[level]),
-                resource(_TOPIC, TWO, configs=[level]),
-                resource(_TOPIC, T, configs=[]),
+                _resource(_TOPIC, T, configs=[level]),
+                _resource(_TOPIC, TWO, configs=[level]),
+                _resource(_TOPIC, T, configs=[]),
             ],
         ),
-        ("operation 99", [resource(_TOPIC, T, configs=[{**level, "config_operation": 99}])]),
-        ("operation -1", [resource(_TOPIC, T, configs=[{**level, "config_operation": -1}])]),
-        ("deleting a value", [resource(_TOPIC, T, configs=[{**level, "config_operation": 1}])]),
-        ("an empty value", [resource(_TOPIC, T, configs=[{**level, "value": ""}])]),
+        ("operation 99", [_resource(_TOPIC, T, configs=[{**level, "config_operation": 99}])]),
+        ("operation -1", [_resource(_TOPIC, T, configs=[{**level, "config_operation": -1}])]),
+        ("deleting a value", [_resource(_TOPIC, T, configs=[{**level, "config_operation": 1}])]),
+        ("an empty value", [_resource(_TOPIC, T, configs=[{**level, "value": ""}])]),
         (
             "appending null",
-            [resource(_TOPIC, T, configs=[{"name": "cleanup.policy", "config_operation": 2, "value": None}])],
+            [_resource(_TOPIC, T, configs=[{"name": "cleanup.policy", "config_operation": 2, "value": None}])],
         ),
         (
             "appending nothing",
-            [resource(_TOPIC, T, configs=[{"name": "cleanup.policy", "config_operation": 2, "value": ""}])],
+            [_resource(_TOPIC, T, configs=[{"name": "cleanup.policy", "config_operation": 2, "value": ""}])],
         ),
-        ("nameless", [resource(_TOPIC, T, configs=[{**level, "name": ""}])]),
-        ("type 0", [resource(0, "x", configs=[level])]),
-        ("type -1", [resource(-1, "x", configs=[level])]),
-        ("two types", [resource(_TOPIC, T, configs=[level]), resource(99, T, configs=[level])]),
-        ("broker -1", [resource(_BROKER, "-1", configs=[])]),
+        ("nameless", [_resource(_TOPIC, T, configs=[{**level, "name": ""}])]),
+        ("type 0", [_resource(0, "x", configs=[level])]),
+        ("type -1", [_resource(-1, "x", configs=[level])]),
+        ("two types", [_resource(_TOPIC, T, configs=[level]), _resource(99, T, configs=[level])]),
+        ("broker -1", [_resource(_BROKER, "-1", configs=[])]),
     ):
         yield from ask("IncrementalAlterConfigs", label, resources=resources, validate_only=True)
         if "twice" not in label:  # Kafka leaves that unanswered
@@ -211,7 +188,7 @@ def _loggers() -> Iterator[Scene]:
     yield from ask("AlterConfigs", "loggers", resources=replaced)
 
 
-def _cluster() -> Iterator[Scene]:
+def _directories() -> Iterator[Scene]:
     yield from ask(
         "DescribeLogDirs", "twice", topics=[{"topic": T, "partitions": [0]}, {"topic": T, "partitions": [0, 0]}]
     )
@@ -224,6 +201,9 @@ def _cluster() -> Iterator[Scene]:
             {"topic": "", "partitions": []},
         ],
     )
+
+
+def _elections() -> Iterator[Scene]:
     for label, topics in (
         ("none", []),
         ("no partitions", [{"topic": T, "partitions": []}]),
@@ -235,6 +215,9 @@ def _cluster() -> Iterator[Scene]:
         yield from ask(
             "ElectLeaders", f"type -1, {label}", (1, 2), election_type=-1, topic_partitions=topics, timeout_ms=5000
         )
+
+
+def _reassignments() -> Iterator[Scene]:
     for label, topics in (
         ("none", []),
         ("no partitions", [{"name": T, "partitions": []}]),
@@ -258,6 +241,9 @@ def _cluster() -> Iterator[Scene]:
         ("odd ones", [{"name": T, "partition_indexes": [-1, 9, 0, 0]}, {"name": ABSENT, "partition_indexes": [0]}]),
     ):
         yield from ask("ListPartitionReassignments", label, topics=topics, timeout_ms=5000)
+
+
+def _cluster() -> Iterator[Scene]:
     for label, topics in (
         ("the metadata", [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 9}]}]),
         ("no partitions", [{"topic_name": "__cluster_metadata", "partitions": []}]),
@@ -277,6 +263,9 @@ def _cluster() -> Iterator[Scene]:
     yield from ask("DescribeCluster", "type 0", (1, 2), endpoint_type=0)
     yield from ask("DescribeCluster", "type -1", (1, 2), endpoint_type=-1)
     yield from ask("DescribeCluster", "fenced", (2,), include_fenced_brokers=True)
+
+
+def _features() -> Iterator[Scene]:
     for label, updates in (
         ("none", []),
         ("twice", [{"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}] * 2),
@@ -295,7 +284,7 @@ def _cluster() -> Iterator[Scene]:
         yield from ask("UpdateFeatures", label, (1, 2), feature_updates=updates, validate_only=True, timeout_ms=5000)
 
 
-def _users() -> Iterator[Scene]:
+def _quotas() -> Iterator[Scene]:
     def quota(label: str, entries: list[dict[str, Any]]) -> Iterator[Scene]:
         yield from ask("AlterClientQuotas", label, entries=entries, validate_only=True)
 
@@ -323,6 +312,9 @@ def _users() -> Iterator[Scene]:
         ("any with a name", [{"entity_type": "user", "match_type": 2, "match": "x"}]),
     ):
         yield from ask("DescribeClientQuotas", label, components=components)
+
+
+def _credentials() -> Iterator[Scene]:
     for label, users in (
         ("an empty list", []),
         ("an empty name", [{"name": ""}]),
@@ -341,6 +333,9 @@ def _users() -> Iterator[Scene]:
         ("mechanism 0", [], [{**new, "mechanism": 0}]),
     ):
         yield from ask("AlterUserScramCredentials", label, deletions=deletions, upsertions=upsertions)
+
+
+def _clients() -> Iterator[Scene]:
     for label, name, version in (
         ("no software", "", ""),
         ("no version", "x", ""),
@@ -375,9 +370,18 @@ SCENES: Final = tuple(
         derived("UpdateFeatures", "AlterClientQuotas", "DescribeClientQuotas", "AlterUserScramCredentials"),
         derived("DescribeUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls", "InitProducerId"),
         _topics(),
+        _deletions(),
+        _partitions(),
         _options(),
+        _alterations(),
         _loggers(),
+        _directories(),
+        _elections(),
+        _reassignments(),
         _cluster(),
-        _users(),
+        _features(),
+        _quotas(),
+        _credentials(),
+        _clients(),
     )
 )

@@ -36,6 +36,9 @@ def _metadata() -> Iterator[Scene]:
         topics=[{"name": name} for name in ("", ".", "..", "a b", LONG)],
         allow_auto_topic_creation=True,
     )
+
+
+def _metadata_by_id() -> Iterator[Scene]:
     for label, topic in (
         ("by id", {"name": None, "topic_id": IdOf(T)}),
         ("by unknown id", {"name": None, "topic_id": ANOTHER_ID}),
@@ -70,6 +73,9 @@ def _metadata() -> Iterator[Scene]:
         include_cluster_authorized_operations=True,
         include_topic_authorized_operations=True,
     )
+
+
+def _described() -> Iterator[Scene]:
     for label, names, limit, cursor in (
         ("twice", [T, T], 10, None),
         ("no limit", [T, TWO], 0, None),
@@ -99,7 +105,7 @@ def _produced(name: str, *partitions: tuple[int, bytes | None], topic_id: Any = 
     return {"name": name, "topic_id": topic_id, "partition_data": data}
 
 
-def _produce() -> Iterator[Scene]:
+def _produce_bytes() -> Iterator[Scene]:
     good = _batch()
     for label, records in (
         ("good", good),
@@ -119,6 +125,10 @@ def _produce() -> Iterator[Scene]:
         ("large", build_batch([(None, b"x" * 2_000_000)], timestamp_ms=1_700_000_000_000)),
     ):
         yield from ask("Produce", label, (3, 8, 12), acks=-1, timeout_ms=1000, topic_data=[_produced(T, (0, records))])
+
+
+def _produce() -> Iterator[Scene]:
+    good = _batch()
     for acks in (2, -2, 7, 32767):
         yield from ask("Produce", f"acks {acks}", acks=acks, topic_data=[_produced(T, (0, good), topic_id=IdOf(T))])
     for label, topics in (
@@ -150,34 +160,17 @@ def _produce() -> Iterator[Scene]:
         topic_data=[_produced(T, (0, good))],
     )
     yield from ask("Produce", "acks 2 and no topic", acks=2)
-    yield from ask(
-        "Produce",
-        "sequenced",
-        (12,),
-        acks=-1,
-        topic_data=[_produced(T, (0, _batch(producer_id=5, producer_epoch=0, base_sequence=7)))],
-    )
-    yield from ask(
-        "Produce",
-        "sequenced with a gap",
-        (12,),
-        acks=-1,
-        topic_data=[_produced(T, (0, _batch(producer_id=5, producer_epoch=0, base_sequence=99)))],
-    )
-    yield from ask(
-        "Produce",
-        "an older epoch",
-        (12,),
-        acks=-1,
-        topic_data=[_produced(T, (0, _batch(producer_id=5, producer_epoch=3, base_sequence=0)))],
-    )
-    yield from ask(
-        "Produce",
-        "an epoch again",
-        (12,),
-        acks=-1,
-        topic_data=[_produced(T, (0, _batch(producer_id=5, producer_epoch=2, base_sequence=0)))],
-    )
+
+
+def _produce_in_sequence() -> Iterator[Scene]:
+    for label, epoch, sequence in (
+        ("sequenced", 0, 7),
+        ("sequenced with a gap", 0, 99),
+        ("an older epoch", 3, 0),
+        ("an epoch again", 2, 0),
+    ):
+        batch = _batch(producer_id=5, producer_epoch=epoch, base_sequence=sequence)
+        yield from ask("Produce", label, (12,), acks=-1, topic_data=[_produced(T, (0, batch))])
 
 
 def _read(partition: int = 0, offset: int = 0, **more: Any) -> dict[str, Any]:
@@ -190,65 +183,73 @@ def _behind() -> Iterator[Scene]:
     yield from ask("Produce", "a byte more", (3, 8, 12), acks=-1, timeout_ms=1000, topic_data=topics)
 
 
+_READER: Final[dict[str, Any]] = {
+    "replica_id": -1,
+    "max_wait_ms": 0,
+    "min_bytes": 0,
+    "max_bytes": 1 << 20,
+    "session_epoch": -1,
+}
+
+
+def _fetching(
+    label: str, *partitions: dict[str, Any], topic: str = T, versions: tuple[int, ...] = (4, 12, 18), **more: Any
+) -> Iterator[Scene]:
+    wanted = {"topic": topic, "topic_id": IdOf(topic), "partitions": list(partitions)}
+    yield from ask("Fetch", label, versions, **{**_READER, "topics": [wanted], **more})
+
+
 def _fetch() -> Iterator[Scene]:
-    base: dict[str, Any] = {
-        "replica_id": -1,
-        "max_wait_ms": 0,
-        "min_bytes": 0,
-        "max_bytes": 1 << 20,
-        "session_epoch": -1,
-    }
+    yield from _fetching("from the start", _read())
+    yield from _fetching("partition -1", _read(-1))
+    yield from _fetching("unknown partition", _read(9))
+    yield from _fetching("an unknown one and a good one", _read(9), _read())
+    yield from _fetching("offset -1", _read(0, -1))
+    yield from _fetching("offset -5", _read(0, -5))
+    yield from _fetching("far behind the end", _read(0, 1 << 40))
+    yield from _fetching("partition twice", _read(), _read())
+    yield from _fetching("no bytes", _read(), max_bytes=0)
+    yield from _fetching("negative bytes", _read(), max_bytes=-1)
+    yield from _fetching("no bytes of the partition", _read(partition_max_bytes=0))
+    yield from _fetching("negative bytes of the partition", _read(partition_max_bytes=-1))
+    yield from _fetching("negative least", _read(), min_bytes=-1)
+    yield from _fetching("negative wait", _read(0, 0), max_wait_ms=-1, min_bytes=1 << 20)
+    yield from _fetching("isolation 9", _read(), isolation_level=9)
+    yield from _fetching("isolation -1", _read(), isolation_level=-1)
+    yield from _fetching("read committed", _read(), isolation_level=1)
+    yield from _fetching("no partition")
+    yield from _fetching("unknown topic", _read(), topic=ABSENT)
+    yield from _fetching("nameless", _read(), topic="")
+    yield from _fetching("impossible name", _read(), topic="a b")
 
-    def fetch(
-        label: str, *partitions: dict[str, Any], topic: str = T, versions: tuple[int, ...] = (4, 12, 18), **more: Any
-    ) -> Iterator[Scene]:
-        wanted = {"topic": topic, "topic_id": IdOf(topic), "partitions": list(partitions)}
-        yield from ask("Fetch", label, versions, **{**base, "topics": [wanted], **more})
 
-    yield from fetch("from the start", _read())
-    yield from fetch("partition -1", _read(-1))
-    yield from fetch("unknown partition", _read(9))
-    yield from fetch("an unknown one and a good one", _read(9), _read())
-    yield from fetch("offset -1", _read(0, -1))
-    yield from fetch("offset -5", _read(0, -5))
-    yield from fetch("far behind the end", _read(0, 1 << 40))
-    yield from fetch("partition twice", _read(), _read())
-    yield from fetch("no bytes", _read(), max_bytes=0)
-    yield from fetch("negative bytes", _read(), max_bytes=-1)
-    yield from fetch("no bytes of the partition", _read(partition_max_bytes=0))
-    yield from fetch("negative bytes of the partition", _read(partition_max_bytes=-1))
-    yield from fetch("negative least", _read(), min_bytes=-1)
-    yield from fetch("negative wait", _read(0, 0), max_wait_ms=-1, min_bytes=1 << 20)
-    yield from fetch("isolation 9", _read(), isolation_level=9)
-    yield from fetch("isolation -1", _read(), isolation_level=-1)
-    yield from fetch("read committed", _read(), isolation_level=1)
-    yield from fetch("no partition")
-    yield from fetch("unknown topic", _read(), topic=ABSENT)
-    yield from fetch("nameless", _read(), topic="")
-    yield from fetch("impossible name", _read(), topic="a b")
+def _fetch_as_others() -> Iterator[Scene]:
+    """With epochs, as a replica, in sessions."""
     for epoch in (-2, -1, 0, 1, 99):
-        yield from fetch(f"leader epoch {epoch}", _read(current_leader_epoch=epoch), versions=(9, 12, 18))
+        yield from _fetching(f"leader epoch {epoch}", _read(current_leader_epoch=epoch), versions=(9, 12, 18))
     for epoch in (-2, 0, 99):
-        yield from fetch(f"last fetched epoch {epoch}", _read(0, 1, last_fetched_epoch=epoch), versions=(12, 18))
-    yield from fetch("a replica", _read(), versions=(4, 12), replica_id=7)
-    yield from fetch("a debugger", _read(), versions=(4, 12), replica_id=-2)
-    yield from fetch("replica -3", _read(), versions=(4, 12), replica_id=-3)
-    yield from fetch("a replica by tag", _read(), versions=(18,), replica_state={"replica_id": 7, "replica_epoch": -1})
-    yield from fetch("another cluster", _read(), versions=(12, 18), cluster_id="another")
-    yield from fetch("an unknown session", _read(), versions=(7, 12, 18), session_id=77, session_epoch=1)
-    yield from fetch("session 0 with an epoch", _read(), versions=(7, 18), session_id=0, session_epoch=5)
-    yield from fetch("a session to close that is none", _read(), versions=(7, 18), session_id=77, session_epoch=-1)
-    yield from fetch("session epoch -2", _read(), versions=(7, 18), session_id=0, session_epoch=-2)
-    yield from fetch(
+        yield from _fetching(f"last fetched epoch {epoch}", _read(0, 1, last_fetched_epoch=epoch), versions=(12, 18))
+    yield from _fetching("a replica", _read(), versions=(4, 12), replica_id=7)
+    yield from _fetching("a debugger", _read(), versions=(4, 12), replica_id=-2)
+    yield from _fetching("replica -3", _read(), versions=(4, 12), replica_id=-3)
+    yield from _fetching(
+        "a replica by tag", _read(), versions=(18,), replica_state={"replica_id": 7, "replica_epoch": -1}
+    )
+    yield from _fetching("another cluster", _read(), versions=(12, 18), cluster_id="another")
+    yield from _fetching("an unknown session", _read(), versions=(7, 12, 18), session_id=77, session_epoch=1)
+    yield from _fetching("session 0 with an epoch", _read(), versions=(7, 18), session_id=0, session_epoch=5)
+    yield from _fetching("a session to close that is none", _read(), versions=(7, 18), session_id=77, session_epoch=-1)
+    yield from _fetching("session epoch -2", _read(), versions=(7, 18), session_id=0, session_epoch=-2)
+    yield from _fetching(
         "forgotten without a session",
         _read(),
         versions=(7,),
         forgotten_topics_data=[{"topic": T, "partitions": [0, 0, 9]}],
     )
     for label, topic_id in (("unknown id", ANOTHER_ID), ("no id", NO_ID)):
-        yield from ask("Fetch", label, (13, 18), **base, topics=[{"topic_id": topic_id, "partitions": [_read()]}])
+        yield from ask("Fetch", label, (13, 18), **_READER, topics=[{"topic_id": topic_id, "partitions": [_read()]}])
     twice = [{"topic": T, "topic_id": IdOf(T), "partitions": [_read()]}] * 2
-    yield from ask("Fetch", "topic twice", (4, 18), **base, topics=twice)
+    yield from ask("Fetch", "topic twice", (4, 18), **_READER, topics=twice)
 
 
 def _offsets() -> Iterator[Scene]:
@@ -287,10 +288,17 @@ def _offsets() -> Iterator[Scene]:
         replica_id=-1,
         topics=[{"name": TWO, "partitions": [at]}, {"name": TWO, "partitions": [{**at, "partition_index": 1}]}],
     )
+
+
+def _epochs() -> Iterator[Scene]:
     for epoch, current in ((0, -1), (-1, -1), (-2, -1), (5, -1), (0, 0), (0, 9), (0, -2)):
         wanted = {"partition": 0, "leader_epoch": epoch, "current_leader_epoch": current}
         label = f"epoch {epoch} at {current}"
         yield from ask("OffsetForLeaderEpoch", label, topics=[{"topic": T, "partitions": [wanted]}])
+
+
+def _marks() -> Iterator[Scene]:
+    """Of what looks at offsets or moves them: epochs, producers, and the beginning."""
     for label, topic, numbers in (
         ("unknown topic", ABSENT, [0]),
         ("nameless", "", [0]),
@@ -311,6 +319,9 @@ def _offsets() -> Iterator[Scene]:
         topics=[{"topic": T, "partitions": [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": -1}]}],
     )
     yield from ask("DescribeProducers", "topic twice", topics=[{"name": T, "partition_indexes": [0]}] * 2)
+
+
+def _deleted_records() -> Iterator[Scene]:
     for label, offset in (("-2", -2), ("far", 1 << 40), ("the end", -1), ("0 again", 0)):
         partitions = [{"partition_index": 1, "offset": offset}]
         yield from ask("DeleteRecords", label, topics=[{"name": TWO, "partitions": partitions}], timeout_ms=5000)
@@ -337,12 +348,20 @@ def _offsets() -> Iterator[Scene]:
 SCENES: Final = tuple(
     chain(
         _metadata(),
+        _metadata_by_id(),
+        _described(),
         derived("DescribeTopicPartitions", "Produce", "Fetch"),
         derived("ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers", "DeleteRecords"),
         ask("Produce", "well", (3, 9, 12), acks=-1, topic_data=[_produced(T, (0, _batch()))]),
         _fetch(),
+        _fetch_as_others(),
         _offsets(),
+        _epochs(),
+        _marks(),
+        _deleted_records(),
+        _produce_bytes(),
         _produce(),
+        _produce_in_sequence(),
         _behind(),
     )
 )

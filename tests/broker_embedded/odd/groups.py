@@ -43,6 +43,9 @@ def _joins() -> Iterator[Scene]:
     yield from join(
         "another protocol", "classic", (5, 9), protocols=[{"name": "other", "metadata": b""}], member_id=ABSENT
     )
+
+
+def _members() -> Iterator[Scene]:
     for api, extra in (("SyncGroup", {"assignments": []}), ("Heartbeat", {})):
         for label, group, member, generation in (
             ("no group", "", "", 0),
@@ -72,6 +75,9 @@ def _joins() -> Iterator[Scene]:
         ("another protocol type", {"protocol_type": "connect", "protocol_name": "range"}),
     ):
         yield from ask("SyncGroup", label, (5,), group_id="classic", member_id="m", generation_id=1, **named)
+
+
+def _leaving() -> Iterator[Scene]:
     for label, group, members in (
         ("no group", "", [("m", None)]),
         ("unknown group", ABSENT, [("m", None), ("", "i")]),
@@ -106,6 +112,9 @@ def _looks() -> Iterator[Scene]:
     yield from ask(
         "ConsumerGroupDescribe", "operations", (0, 1), group_ids=[ABSENT], include_authorized_operations=True
     )
+
+
+def _lists() -> Iterator[Scene]:
     for label, states in (
         ("an unknown state", ["Nope"]),
         ("an empty state", [""]),
@@ -183,6 +192,8 @@ def _commits() -> Iterator[Scene]:
         topics=[{"topic_id": NO_ID, "partitions": [at]}, {"topic_id": ANOTHER_ID, "partitions": [at]}],
     )
 
+
+def _committed() -> Iterator[Scene]:
     def fetch(label: str, topics: list[tuple[str, list[int]]] | None, group: str = "c", **more: Any) -> Iterator[Scene]:
         asked = (
             None
@@ -214,6 +225,9 @@ def _commits() -> Iterator[Scene]:
     )
     yield from ask("OffsetFetch", "an epoch without a member", (9, 10), groups=[{**member, "member_epoch": 3}])
     yield from ask("OffsetFetch", "epoch -2", (9, 10), groups=[{**member, "member_id": "m", "member_epoch": -2}])
+
+
+def _forgotten() -> Iterator[Scene]:
     for label, group, topics in (
         ("no group", "", [(T, [0])]),
         ("unknown group", ABSENT, [(T, [0])]),
@@ -273,8 +287,13 @@ SCENES: Final = tuple(
         derived("DescribeGroups", "DeleteGroups", "OffsetDelete", "ConsumerGroupDescribe", "ConsumerGroupHeartbeat"),
         derived("OffsetCommit", "OffsetFetch"),
         _joins(),
+        _members(),
+        _leaving(),
         _looks(),
+        _lists(),
         _commits(),
+        _committed(),
+        _forgotten(),
         _heartbeats(),
     )
 )
