@@ -71,7 +71,7 @@ def test_an_unknown_option_names_the_nearest_known_one():
 
 def test_an_option_unlike_any_other_lists_the_known_ones():
     text = refused({"zzzzqqqq": 5})
-    assert "a sample knows: acks, batch_size, bootstrap_servers" in text
+    assert "Sample takes: acks, batch_size, bootstrap_servers" in text
 
 
 @pytest.mark.parametrize(

@@ -68,5 +68,6 @@ def _unknown(cls: type[ClientConfig], given: str, names: Mapping[str, str]) -> s
     if instead is not None:
         return f"option {given} is another client's: {instead}"
     near = difflib.get_close_matches(plain, names, n=1, cutoff=0.6)
-    closing = f"did you mean {names[near[0]]}?" if near else f"a {kind} knows: {', '.join(sorted(set(names.values())))}"
-    return f"unknown option {given}; {closing}"
+    if near:
+        return f"unknown option {given}; did you mean {names[near[0]]}?"
+    return f"unknown option {given}; {kind.capitalize()} takes: {', '.join(sorted(set(names.values())))}"

@@ -80,19 +80,27 @@ NOT_WRITTEN: Final = TOO_LARGE | LOST_ITS_PLACE | frozenset(
 when a leader that has appended the batch loses its place while it waits for the replicas."""
 
 
+_ADVICE: Final[Mapping[int, str]] = {
+    errors.MessageTooLarge.code: "send smaller records, or raise the topic's max.message.bytes",
+    errors.RecordListTooLarge.code: "send smaller records, or raise the topic's segment.bytes",
+}
+_OTHERS: Final = "the batch's other records can be sent again"
+
+
 def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int, detail: str = "") -> BrokerError:
     """The answer's code as an error that says what was tried, and where; `detail` beside the broker's own message."""
     text = f"{partition}: broker {node} did not take the batch (attempt {attempts})"
     for more in (answer.message, detail):
         text = f"{text}: {more}" if more else text
-    return errors.from_code(answer.code, text)
+    advice = _OTHERS if answer.record_errors else _ADVICE.get(answer.code)
+    return errors.from_code(answer.code, f"{text}; {advice}" if advice else text)
 
 
-def record_errors_of(answer: PartitionAnswer, partition: str) -> dict[int, BaseException]:
+def record_errors_of(answer: PartitionAnswer, partition: str, node: int) -> dict[int, BaseException]:
     """The errors of the records that made the broker refuse their batch (KIP-467)."""
     cls = errors.for_code(answer.code)
     return {
-        index: cls(f"{partition}: the broker refused this record: {message or answer.message or cls.__name__}")
+        index: cls(f"{partition}: broker {node} refused this record: {message or answer.message or cls.__name__}")
         for index, message in answer.record_errors.items()
     }
 

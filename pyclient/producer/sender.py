@@ -282,7 +282,7 @@ class Sender:
         if verdict is Verdict.RETRY:
             self._retry(batch, now)
             return None
-        return self._failed(batch, batch.last_error, record_errors_of(answer, queue.name))
+        return self._failed(batch, batch.last_error, record_errors_of(answer, queue.name, node))
 
     def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Settlement:
         queue = batch.queue

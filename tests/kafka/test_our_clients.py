@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pyclient import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
+from pyclient import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition, errors
 from pyclient.admin import NewTopic
 from tests.interop.peers import CODECS, PEERS, Message, Peer
 from tests.kafka import tools, topics
@@ -134,6 +134,17 @@ def test_two_of_ours_share_a_topic_and_javas_tools_see_it(kafka: Cluster, topic:
     rows = [line.split() for line in described.out.splitlines() if line.startswith(group)]
     assert sorted((row[2], row[3], row[4], row[5]) for row in rows) == [(str(n), "100", "100", "0") for n in range(4)]
     assert {row[8] for row in rows} == {"one", "two"}
+
+
+def test_of_a_refused_batch_only_the_records_at_fault_are_blamed(kafka: Cluster, topic: str) -> None:
+    topics.create(kafka.bootstrap_servers, NewTopic(topic, 1, 1, configs={"cleanup.policy": "compact"}))
+    with Producer(kafka.bootstrap_servers, linger_ms=60_000) as producer:
+        futures = [producer.send(topic, b"value", key=key) for key in (b"a", None, b"b")]
+        with pytest.raises(errors.DeliveryFailed):
+            producer.flush(PATIENCE)
+        texts = [str(future.exception(0)) for future in futures]
+    assert ["refused this record" in text for text in texts] == [False, True, False]
+    assert ["other records can be sent again" in text for text in texts] == [True, False, True]
 
 
 def test_the_asyncio_twins_do_the_same(kafka: Cluster, topic: str, group: str) -> None:

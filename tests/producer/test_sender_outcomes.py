@@ -45,7 +45,8 @@ def test_a_refused_record_leaves_no_hole_behind():
     bench.answer("next", OUT_OF_ORDER)
     assert bench.drain(seconds=1.0) == [["next"]] and bench.numbers("next") == (1, 0)
     texts = [str(future.exception(0)) for future in bad]
-    assert "a key is needed" in texts[1] and "no key" in texts[0] and texts[0] == texts[2]
+    assert "broker 1 refused this record: a key is needed" in texts[1]
+    assert "no key; the batch's other records can be sent again" in texts[0] and texts[0] == texts[2]
     assert not bad[0].exception(0).maybe_persisted
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.broker_embedded.log.validate import RefusedRecords
 from pyclient.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -104,11 +106,16 @@ def written(index: int, base_offset: int, append_time_ms: int, log_start_offset:
 
 
 def refusal(error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
-    """What is answered for a partition that nothing was appended to."""
+    """What is answered for a partition that nothing was appended to; records that are at fault are named (KIP-467)."""
+    records = error.records if isinstance(error, RefusedRecords) else {}
     return PartitionProduceResponse(
         index=index,
         error_code=code_of(error, f"Produce to {topic}-{index}"),
         base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
+            for number, text in records.items()
+        ],
         error_message=message_of(error),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 from pyclient import errors
@@ -30,6 +31,22 @@ _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 21
 _UNLIMITED: Final = 2**63 - 1
+
+
+class RefusedRecords(errors.BrokerError):
+    """Records because of which the broker refuses their batch; `records` says why, by their index in it (KIP-467)."""
+
+    def __init__(self, text: str, records: Mapping[int, str]) -> None:
+        super().__init__(text)
+        self.records = records
+
+
+class InvalidRecords(RefusedRecords, errors.InvalidRecord):
+    """Some records break a rule of the topic."""
+
+
+class InvalidTimestamps(RefusedRecords, errors.InvalidTimestamp):
+    """Some records' times are out of range; others may break other rules."""
 
 
 def writable(batch: Buffer) -> memoryview:
@@ -86,7 +103,8 @@ def check_copies(batches: memoryview, expected: int, where: str) -> list[tuple[i
 def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int, where: str) -> tuple[memoryview, BatchHeader]:
     """The batch as it is to be stored, and its header. Stamps times in place; recompresses only if the topic says so.
 
-    Raises `MessageTooLarge`, `CorruptMessage`, `InvalidRecord`, `InvalidTimestamp` or `UnsupportedCompressionType`.
+    Raises `MessageTooLarge`, `CorruptMessage`, `InvalidRecord`, `InvalidTimestamp` or `UnsupportedCompressionType`;
+    where single records are at fault, `RefusedRecords` names them.
     """
     if len(batch) > config.max_message_bytes:
         raise errors.MessageTooLarge(
@@ -105,12 +123,16 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int, where:
             raise errors.InvalidRecord(f"{where}: producer {header.producer_id} without a sequence or an epoch")
     elif attributes & _TRANSACTIONAL:
         raise errors.InvalidRecord(f"{where}: a transactional batch without a producer id")
-    if config.compacts or config.message_timestamp_before_max_ms != _UNLIMITED:
+    if config.compacts or config.message_timestamp_before_max_ms != _UNLIMITED or _is_ahead(header, config, now_ms):
         _check_records(batch, header, config, now_ms, where)
     header = _stamp_time(batch, header, config, now_ms, where)
     if config.compression_type != "producer":
         return _recompress(batch, header, config, where)
     return batch, header
+
+
+def _is_ahead(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    return not config.log_append_time and header.max_timestamp > now_ms + config.message_timestamp_after_max_ms
 
 
 def _stamp_time(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> BatchHeader:
@@ -122,11 +144,8 @@ def _stamp_time(batch: memoryview, header: BatchHeader, config: LogConfig, now_m
             )
         stamp_timestamp(batch, 0, header, TIMESTAMP_LOG_APPEND, now_ms)
         return read_header(batch)
-    if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
-        raise errors.InvalidTimestamp(
-            f"{where}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms ahead of the broker,"
-            f" message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
-        )
+    if _is_ahead(header, config, now_ms):
+        raise errors.InvalidTimestamp(f"{where}: {_time_problem(header.max_timestamp, config, now_ms)}")
     if not from_broker:
         return header
     if header.max_timestamp < 0:
@@ -136,19 +155,37 @@ def _stamp_time(batch: memoryview, header: BatchHeader, config: LogConfig, now_m
 
 
 def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
-    """The rules that need each record: keys on compacted topics, and records that are too old."""
+    """The rules that need each record: keys on compacted topics, and times that are out of range.
+
+    A record is refused for one reason; one with a wrong time makes InvalidTimestamp of it all, as in Kafka.
+    """
     try:
         records = decode_batch(batch, 0, header, "", -1)
     except errors.CorruptRecord as error:
         raise errors.InvalidRecord(f"{where}: {error}") from error
-    if config.compacts and any(record.key is None for record in records):
-        raise errors.InvalidRecord(f"{where}: a record without a key; a compacted topic needs one")
-    oldest = min((record.timestamp_ms for record in records if record.timestamp_ms >= 0), default=now_ms)
-    if not config.log_append_time and now_ms - oldest > config.message_timestamp_before_max_ms:
-        raise errors.InvalidTimestamp(
-            f"{where}: timestamp {oldest} is {now_ms - oldest} ms behind the broker,"
-            f" message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}"
-        )
+    refused: dict[int, str] = {}
+    cls: type[RefusedRecords] = InvalidRecords
+    for index, record in enumerate(records):
+        if config.compacts and record.key is None:
+            refused[index] = "a record without a key; a compacted topic needs one"
+        elif not config.log_append_time and (problem := _time_problem(record.timestamp_ms, config, now_ms)):
+            refused[index], cls = problem, InvalidTimestamps
+    if refused:
+        first = min(refused)
+        text = f"{where}: {len(refused)} of the batch's {header.count} records cannot be taken"
+        raise cls(f"{text}; number {first}: {refused[first]}", refused)
+
+
+def _time_problem(timestamp_ms: int, config: LogConfig, now_ms: int) -> str | None:
+    """What is wrong with a record's time; None if nothing is, or it has none."""
+    ahead = timestamp_ms - now_ms
+    if ahead > config.message_timestamp_after_max_ms:
+        limit = f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
+        return f"timestamp {timestamp_ms} is {ahead} ms ahead of the broker, {limit}"
+    if timestamp_ms >= 0 and -ahead > config.message_timestamp_before_max_ms:
+        limit = f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}"
+        return f"timestamp {timestamp_ms} is {-ahead} ms behind the broker, {limit}"
+    return None
 
 
 def _recompress(

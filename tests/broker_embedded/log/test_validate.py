@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.records import Compression, check_crc, decode_batch, iter_batches, read_header, stamp_timestamp
+from pyclient.broker_embedded.log.validate import InvalidRecords, InvalidTimestamps
+from pyclient.records import (
+    BatchBuilder,
+    Compression,
+    check_crc,
+    decode_batch,
+    iter_batches,
+    read_header,
+    stamp_timestamp,
+)
 from pyclient.types import TIMESTAMP_LOG_APPEND
 
 HOUR = 3_600_000
@@ -146,6 +155,28 @@ def test_compacted_topics_need_keys(bench: Any) -> None:
     for codec in Compression:
         with pytest.raises(errors.InvalidRecord, match="without a key"):
             send(bench, bench.batch(b"a", compression=codec), cleanup_policy=("delete", "compact"))
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_every_record_that_is_at_fault_is_named(bench: Any, codec: Compression) -> None:
+    times = [bench.now, bench.now + 2 * HOUR, bench.now, bench.now + 2 * HOUR]
+    values = [b"a", b"b", b"c", b"d"]
+    batch = bench.batch(*values, timestamp_ms=times, compression=codec)
+    with pytest.raises(InvalidTimestamps, match=r"2 of the batch's 4 records cannot be taken; number 1: ") as refused:
+        send(bench, bytes(batch))
+    assert refused.value.records.keys() == {1, 3}
+    with pytest.raises(InvalidRecords, match=r"4 of the batch's 4 records .* number 0: ") as keyless:
+        send(bench, bench.batch(*values, compression=codec), cleanup_policy=("compact",))
+    assert keyless.value.records.keys() == {0, 1, 2, 3}
+
+
+def test_one_wrong_time_beside_missing_keys_makes_the_error_that_of_times(bench: Any) -> None:
+    builder = BatchBuilder(bytearray(1_000), None)
+    for key, time in ((None, bench.now), (b"k", bench.now + 2 * HOUR), (None, bench.now + 2 * HOUR)):
+        builder.append_many(time, [key], [b"value"], None, 0, 1)
+    with pytest.raises(InvalidTimestamps) as refused:
+        send(bench, bytes(builder.seal()), cleanup_policy=("compact",))
+    assert ["without a key" in refused.value.records[number] for number in range(3)] == [True, False, True]
 
 
 def test_records_that_cannot_be_read_are_refused_where_they_are_looked_at(bench: Any) -> None:
