@@ -56,6 +56,7 @@ def test_errors_with_fields_survive_pickling():
         assert type(twin) is type(error)
         assert str(twin) == str(error)
     assert pickle.loads(pickle.dumps(poison)).next_offset == 20
+    assert str(poison) == "a batch of t-0 is damaged; seek(('t', 0), offset=20) skips it"
     assert isinstance(pickle.loads(pickle.dumps(failed)).first_error, errors.MessageTooLarge)
 
 

@@ -160,7 +160,7 @@ class PoisonRecord(ClientError):
         self.next_offset = next_offset
 
     def __str__(self) -> str:
-        return self.message
+        return f"{self.message}; seek(({self.topic!r}, {self.partition}), offset={self.next_offset}) skips it"
 
 
 class DeserializationError(PoisonRecord, SerializationError):

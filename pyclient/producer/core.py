@@ -319,6 +319,12 @@ class ProducerCore:
         reasons = self.cluster.describe_failures()
         return KafkaTimeout(f"{text}; last failures: {reasons}" if reasons else text)
 
+    def closed_before(self) -> ClosedError:
+        """The error of records that a `close` did not wait for any longer."""
+        reasons = self.cluster.describe_failures()
+        text = "the producer was closed before the record was confirmed"
+        return ClosedError(f"{text}; last failures: {reasons}" if reasons else text)
+
     def stop_accepting(self) -> None:
         """From now on `send` raises `ClosedError`; who waits for memory does so too."""
         with self.lock:
@@ -336,7 +342,7 @@ class ProducerCore:
 
     async def shut_down(self) -> None:
         """Fails what is left and closes every connection."""
-        self.abort(ClosedError("the producer was closed before the record was confirmed"))
+        self.abort(self.closed_before())
         self.loop.stop()
         await self.cluster.close()
         self.ended = True

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.errors import ClosedError, KafkaTimeout
+from pyclient.errors import ClosedError, DeliveryFailed, KafkaTimeout
 from pyclient.net.loop_thread import LoopThread
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery, await_done, wait_until_done
+
+logger: Final = logging.getLogger("pyclient.producer")
 
 EXIT_SECONDS: Final = 10.0
 _PACE_SECONDS: Final = 0.002  # how long the sender is waited for, at most, for each `PACE` bytes
@@ -113,14 +116,17 @@ class Engine:
         try:
             self.thread.run(self.core.shut_down, timeout=_END_SECONDS)
         except (KafkaTimeout, ClosedError):
-            self.core.abort(ClosedError("the producer was closed before the record was confirmed"))
+            self.core.abort(self.core.closed_before())
         left = self.left(deadline)
         self.callbacks.stop(None if left is None else max(left, 0.1))
         self.thread.stop(_END_SECONDS)
         self.closed = True
 
     def _close_at_exit(self) -> None:
-        self.close(EXIT_SECONDS)
+        try:
+            self.close(EXIT_SECONDS)
+        except DeliveryFailed as failed:  # there is nobody left to raise it to
+            logger.error("the interpreter ends, and %s", failed)
 
     def abandon(self) -> None:
         """The producer was dropped without `close`: delivers what it accepted in the background.
