@@ -120,8 +120,8 @@ class AsyncFace:
 FACES = [SyncFace, AsyncFace]
 
 
-def begin(face: Any, topic: str, *, partition: int | None = 0) -> None:
-    """Sends `first` until it is confirmed, which may be more than once.
+def begin(face: Any, topic: str, *, partition: int | None = 0, value: bytes = b"first") -> None:
+    """Sends the first value until it is confirmed, which may be more than once.
 
     Connecting, a topic and a producer id may take a busy machine longer than the time limits of a test that waits for
     them to run out later.
@@ -129,7 +129,7 @@ def begin(face: Any, topic: str, *, partition: int | None = 0) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            error = face.exception(face.send(topic, b"first", partition=partition))
+            error = face.exception(face.send(topic, value, partition=partition))
         except errors.KafkaTimeout as late:  # max_block_ms
             error = late
         if error is None:
