@@ -169,7 +169,7 @@ class Admin:
         if getattr(self, "_started", False) and not self._closed and self._pid == os.getpid():
             text = f"{self!r} was not closed: use it in `with`, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-            self._thread.stop(0)
+            self._thread.stop_after(self._core.close)
 
     def __repr__(self) -> str:
         return f"<Admin {','.join(self._config.bootstrap_servers)} {'closed' if self._closed else 'open'}>"

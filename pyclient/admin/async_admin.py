@@ -46,6 +46,7 @@ class AsyncAdmin(AdminCore):
         if getattr(self, "_started", False) and not self._closed and self._pid == os.getpid():
             text = f"{self!r} was not closed: use it in `async with`, or await close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+            self._cluster.abandon()
 
     def __repr__(self) -> str:
         return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {'closed' if self._closed else 'open'}>"

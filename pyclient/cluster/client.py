@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
 _TIDY_SECONDS: Final = 10.0
+_endings: Final[set[asyncio.Task[None]]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,22 @@ class ClusterClient:
         self._links.closed = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._links.close()
-        self._keeper.close()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:  # also when the loop ends meanwhile
+            self._links.close()
+            self._keeper.close()
+
+    def abandon(self) -> None:
+        """Closes it soon, for an owner that is gone; waits for nothing, and the garbage collector may call it."""
+        if self._tasks:
+            with suppress(RuntimeError):  # the loop is closed already
+                self._tasks[0].get_loop().call_soon_threadsafe(self._close_in_background)
+
+    def _close_in_background(self) -> None:
+        task = asyncio.get_running_loop().create_task(self.close())
+        _endings.add(task)
+        task.add_done_callback(_endings.discard)
 
     # -- metadata
 

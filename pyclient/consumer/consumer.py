@@ -345,7 +345,7 @@ class Consumer(ConsumerFace[K, V]):
             return
         text = f"{self!r} was not closed: use it in `with`, or call close()"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-        thread.stop(0)
+        thread.stop_after(self._core.shut_down)
 
     # ---- inside
 

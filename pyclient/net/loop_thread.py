@@ -116,6 +116,23 @@ class LoopThread:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def stop_after(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Has the loop run `ending()` and then stop; waits for nothing, and the garbage collector may call it."""
+
+        async def end() -> None:
+            try:
+                await ending()
+            finally:
+                self.stop(0)
+
+        def begin() -> None:
+            task = self.loop.create_task(end())
+            _endings.add(task)
+            task.add_done_callback(_endings.discard)
+
+        with suppress(ClosedError, ForkError):
+            self.call_soon(begin)
+
     def __del__(self) -> None:
         self.stop(0)
 
@@ -211,6 +228,7 @@ async def _wind_up() -> None:
 
 
 _live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_endings: set[asyncio.Task[None]] = set()
 _after_clients: list[Callable[[], None]] = []
 
 

@@ -239,10 +239,16 @@ def test_closing_without_a_cluster_does_not_take_long(consumers: Faces) -> None:
 
 def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
     topic = new_topic()
-    consumer: Any = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
-    with pytest.warns(ResourceWarning, match="was not closed"):
-        del consumer
-        gc.collect()
+    for seconds in (0.0, 0.01):  # nothing is connected, or something
+        consumer: Any = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
+        consumer.poll(seconds)
+        inner = consumer._thread._thread
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            del consumer
+            gc.collect()
+        inner.join(30)
+        assert not inner.is_alive()
+        gc.collect()  # its connections are closed: else their sockets would warn now
 
     async def main() -> None:
         consumer: Any = AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers)
