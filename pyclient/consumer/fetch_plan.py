@@ -51,9 +51,13 @@ _STALE: Final = frozenset(
 """The picture of the cluster is old: ask for a new one, then again."""
 _PASSING: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
 _NO_TOPIC_ID: Final = uuid.UUID(int=0)
-_PLENTY: Final = 2
-_ROUND_BYTES: Final = 3 * 1024 * 1024
-"""A request asks for about so much of what is known to be there: the other lane's answer comes while one is read."""
+_LOW: Final = 2
+_PLENTY: Final = 3
+"""Shares in stock. While the user works on one the next lies ready, and the request for another is under way: with one
+share less, broker and client wait for each other in turn (measured: 1.1 to 1.2 times the rate, and less CPU time as
+answers are larger)."""
+_ROUND_BYTES: Final = 8 * 1024 * 1024
+"""More at once would leave the CPU's cache before the user comes to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,7 @@ class Target:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """What to ask one node for. `wake_at` is when there may be more to ask for without anything else happening.
-
-    `more`: there is something that the other lane is to fetch meanwhile.
-    """
+    """What to ask one node for. `wake_at` is when there may be more to ask for without anything else happening."""
 
     node: int = -1
     targets: dict[TopicPartition, Target] = field(default_factory=dict)
@@ -79,7 +80,6 @@ class FetchPlan:
     max_bytes: int = 0
     by_id: bool = True
     wake_at: float | None = None
-    more: bool = False
 
     def begin(self) -> None:
         """The request goes out: nobody else asks for these."""
@@ -112,17 +112,14 @@ def plan_fetch(
 ) -> FetchPlan:
     """The partitions that `node` leads and that want data, those first that have waited longest.
 
-    Left out are those that a fetch to this node is in flight for, and those with enough in stock: twice what makes a
-    fetch urgent, so that one request fetches for many partitions and not one for each. What a node's answers hold in
+    Left out are those that a fetch to this node is in flight for, and those with enough in stock: more than what makes
+    a fetch urgent, so that one request fetches for many partitions and not one for each. What a node's answers hold in
     memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes`
     together; only when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
-
-    Of the partitions that the last answer left something of, half are left to the other lane unless that is at work,
-    or more if there are many: so one answer is on its way while another is read. (Otherwise broker, this thread and
-    the user's would wait for each other in turn.)
     """
     plan = FetchPlan(node)
-    low, in_stock, urgent = low_bytes(config), False, False
+    low, plenty = low_bytes(config), _PLENTY * config.max_partition_fetch_bytes
+    in_stock = urgent = False
     for state in subscription:
         if state.phase is not Phase.FETCH or state.paused:
             continue
@@ -133,40 +130,25 @@ def plan_fetch(
                 plan.look_again(state.preferred_until)
             continue
         in_stock = in_stock or state.buffered > 0
-        if (state.asked == state.version and state.asked_node == node) or state.buffered >= _PLENTY * low:
+        if (state.asked == state.version and state.asked_node == node) or state.buffered >= plenty:
             continue
         if state.retry_at > now:
             plan.look_again(state.retry_at)
         else:
             urgent = urgent or state.buffered < low
             _add(plan, state, from_replica, config)
-    _leave_out(plan, config, alone=not reserved)
     room = config.fetch_max_bytes - buffer.held(node) - reserved
     one = _one_share(config)
     if not urgent or (room < one and in_stock):
         plan.targets.clear()
-    plan.max_bytes = max(one, min(room, len(plan.targets) * config.max_partition_fetch_bytes))
+    most = max(_ROUND_BYTES, config.fetch_min_bytes)
+    plan.max_bytes = max(one, min(room, most, len(plan.targets) * config.max_partition_fetch_bytes))
     return plan
-
-
-def _leave_out(plan: FetchPlan, config: ConsumerConfig, *, alone: bool) -> None:
-    """Keeps a share of the partitions that are behind; the others stay, as they tell when something comes."""
-    late = [partition for partition, target in plan.targets.items() if _is_behind(target.state, config)]
-    share = -(-len(late) // 2) if alone else len(late)
-    for partition in late[min(share, max(1, _ROUND_BYTES // config.max_partition_fetch_bytes)) :]:
-        del plan.targets[partition], plan.positions[partition]
-        plan.more = True
-
-
-def _is_behind(state: AssignedPartition, config: ConsumerConfig) -> bool:
-    """Whether the log is known to hold more than was fetched."""
-    end = state.last_stable_offset if config.read_committed else state.high_watermark
-    return end > state.fetch_offset
 
 
 def low_bytes(config: ConsumerConfig) -> int:
     """Below so many bytes in stock a partition is fetched again, while the user works on the rest."""
-    return config.max_partition_fetch_bytes
+    return _LOW * config.max_partition_fetch_bytes
 
 
 def high_bytes(config: ConsumerConfig) -> int:

@@ -248,8 +248,6 @@ class Fetcher:
             plan.begin()
         run.plan, run.asked_at, lane.reserved = plan, now, plan.max_bytes
         connection.tell(self._request(lane, plan, asked), partial(self._answered, run), version=version)
-        if plan.more:
-            self._lanes[lane.node][1 - lane.number].event.set()
 
     def _over(self, run: _Run) -> None:
         """The request in flight has an outcome, or is of no interest any more."""

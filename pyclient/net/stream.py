@@ -16,7 +16,7 @@ from pyclient.net.sending import SendingStream, lost
 
 _FAIR_READS: Final = 8
 _LOW_WATER: Final[Any] = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
-_WAKE_BYTES: Final = 256 * 1024  # of a large frame; waking up costs as much as receiving 50 KB
+_WAKE_BYTES: Final = 1024 * 1024  # of a large frame; waking up costs as much as receiving 50 KB, and the GIL besides
 
 
 class FrameStream(SendingStream):

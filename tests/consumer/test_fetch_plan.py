@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 import pytest
 from consumer_samples import T0, T1, batch_of
@@ -65,70 +64,43 @@ def test_a_fetch_that_an_old_leader_never_answers_does_not_keep_the_new_one_from
     assert state.position == 2
 
 
-def test_a_partition_with_two_shares_in_stock_is_not_asked_for() -> None:
+def test_a_partition_with_three_shares_in_stock_is_not_asked_for() -> None:
     desk = Desk(fetch_max_bytes=9_000)
-    desk.stock(desk.states[0], 1_999)
+    desk.stock(desk.states[0], 2_999)
     assert desk.asked() == [T0, T1]
     desk.stock(desk.states[0], 1)
     assert desk.asked() == [T1]
 
 
-def test_nothing_is_asked_for_until_some_partition_has_less_than_a_share_left_and_then_as_much_as_possible() -> None:
+def test_nothing_is_asked_for_until_some_partition_has_less_than_two_shares_left_and_then_as_much_as_possible() -> None:
     desk = Desk(fetch_max_bytes=9_000)
-    desk.stock(desk.states[0], 1_000)
-    desk.stock(desk.states[1], 1_000)
+    desk.stock(desk.states[0], 2_000)
+    desk.stock(desk.states[1], 2_000)
     assert desk.asked() == []
     desk.buffer.take(1)
     assert desk.buffer.wants_more
     assert desk.asked() == [T0, T1]
 
 
-def behind(desk: Desk, count: int, stable: int = 100) -> None:
-    """So many of its partitions have more in their logs than was fetched."""
-    for state in desk.states[:count]:
-        state.high_watermark, state.last_stable_offset = 100, stable
-
-
-def five(fetch_max_bytes: int = 9_000, **options: Any) -> Desk:
-    partitions = [TopicPartition("t", number) for number in range(5)]
-    return Desk(*partitions, fetch_max_bytes=fetch_max_bytes, **options)
-
-
-def test_half_of_the_partitions_that_are_behind_are_left_to_the_other_lane() -> None:
-    desk = five()
-    behind(desk, 4)
-    first = desk.plan()
-    assert [partition.partition for partition in first.targets] == [0, 1, 4]  # the last one is not known to be
-    assert (first.max_bytes, first.more, set(first.positions)) == (3_000, True, set(first.targets))
-    first.begin()
-    second = desk.plan(reserved=first.max_bytes)
-    assert [partition.partition for partition in second.targets] == [2, 3]
-    assert not second.more
-    second.begin()
+def test_while_the_user_works_on_one_answer_and_the_next_lies_ready_another_is_under_way() -> None:
+    desk = Desk(T0, fetch_max_bytes=9_000)
+    for _ in range(2):
+        assert desk.asked() == [T0]
+        desk.stock(desk.states[0], 1_000)
     assert desk.asked() == []
-    first.end()
-    third = desk.plan(reserved=second.max_bytes)
-    assert [partition.partition for partition in third.targets] == [0, 1, 4], "the other lane is at work already"
+    desk.buffer.take(1)
+    assert desk.asked() == [T0]
 
 
-def test_of_many_partitions_that_are_behind_a_request_asks_for_a_few_megabytes() -> None:
-    desk = five(fetch_max_bytes=50 * 1024 * 1024, max_partition_fetch_bytes=2 * 1024 * 1024)
-    behind(desk, 5)
-    assert len(desk.asked()) == 1
-
-
-def test_a_single_partition_that_is_behind_is_asked_for_beside_all_others() -> None:
-    desk = five()
-    behind(desk, 1)
-    assert len(desk.asked()) == 5
-    assert not desk.plan().more
-
-
-@pytest.mark.parametrize(("level", "asked"), [("read_committed", 5), ("read_uncommitted", 3)])
-def test_what_an_open_transaction_holds_back_is_not_there_to_be_read(level: str, asked: int) -> None:
-    desk = five(isolation_level=level)
-    behind(desk, 5, stable=0)
-    assert len(desk.asked()) == asked
+@pytest.mark.parametrize(("least", "most"), [(1, 8), (20, 20), (60, 50)])
+def test_of_many_partitions_a_few_megabytes_are_asked_for_at_once_unless_an_answer_has_to_be_larger(
+    least: int, most: int
+) -> None:
+    mebibyte = 1024 * 1024
+    partitions = [TopicPartition("t", number) for number in range(100)]
+    sizes = {"fetch_max_bytes": 50 * mebibyte, "max_partition_fetch_bytes": mebibyte}
+    plan = Desk(*partitions, fetch_min_bytes=least * mebibyte if least > 1 else 1, **sizes).plan()
+    assert (len(plan.targets), plan.max_bytes) == (100, most * mebibyte)
 
 
 def test_a_partition_in_backoff_says_when_to_look_again() -> None:
@@ -140,14 +112,14 @@ def test_a_partition_in_backoff_says_when_to_look_again() -> None:
 
 
 def test_what_is_held_asked_and_reserved_stays_below_fetch_max_bytes() -> None:
-    desk = Desk(fetch_max_bytes=3_500)
+    desk = Desk(fetch_max_bytes=4_500)
     assert desk.plan().max_bytes == 2_000  # two partitions, a share each
-    desk.stock(desk.states[0], 2_000)
+    desk.stock(desk.states[0], 3_000)
     assert desk.plan().max_bytes == 1_000
     assert desk.plan(reserved=400).max_bytes == 1_000
     assert desk.plan(reserved=600).targets == {}  # the user has something to poll meanwhile
     desk.buffer.take(10)
-    plan = desk.plan(reserved=3_400)
+    plan = desk.plan(reserved=4_400)
     assert (set(plan.targets), plan.max_bytes) == ({T0, T1}, 1_000)
 
 

@@ -128,21 +128,6 @@ def test_the_next_request_is_sent_before_the_user_hears_of_an_answer():
     asyncio.run(main())
 
 
-def test_what_is_known_to_be_there_is_fetched_by_both_lanes():
-    async def main():
-        desk = Desk(4)
-        desk.fetcher.wake()
-        await settle()
-        await desk.node.answer(0, records(0, 1, 2, 3, high_watermark=100))
-        assert desk.asked == [("fetch", {0, 1}), ("fetch beside", {2, 3})]
-        await desk.node.answer(1)
-        assert desk.asked == [("fetch", {0, 1}), ("fetch beside", {2, 3})]
-        desk.fetcher.stop()
-        await settle()
-
-    asyncio.run(main())
-
-
 def test_an_answer_that_is_none_ends_a_lane_for_a_moment_only():
     async def main():
         desk = Desk(1)
