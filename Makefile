@@ -34,7 +34,7 @@ test: $(STAMP)
 	$(PYTEST) -n 2 --dist loadgroup -m "not kafka and not slow"
 
 test-pure: $(STAMP)
-	PYCLIENT_PURE=1 $(PYTEST) -n 2 -m "not kafka and not slow and not spark" tests/records tests/protocol tests/producer tests/consumer tests/e2e
+	PYCLIENT_PURE=1 $(PYTEST) -n 2 -m "not kafka and not slow and not spark and not compiled" tests/records tests/protocol tests/producer tests/consumer tests/e2e
 
 test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not kafka"

@@ -99,6 +99,11 @@ class Connection:
         return self._cause
 
     @property
+    def stream(self) -> Stream | None:
+        """What it sends and receives with."""
+        return self._stream
+
+    @property
     def in_flight(self) -> int:
         """How many requests wait for their answer."""
         return len(self._waiting)

@@ -47,6 +47,10 @@ class SendingStream:
     def _update_reading(self) -> None:
         raise NotImplementedError
 
+    def fileno(self) -> int:
+        """The socket's."""
+        return self._fd
+
     def cork(self) -> None:
         """What is sent from now on waits for `uncork`, to leave in one write."""
         self._corked = True
@@ -111,12 +115,20 @@ class SendingStream:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
-            self._loop.call_soon_threadsafe(self.close, lost(self.peername, error))
+            self.lost_here(error)
             return
         if sent < len(message):
-            self._queue.append(memoryview(message)[sent:])
-            self.pending += len(message) - sent
-            self._loop.call_soon_threadsafe(self.uncork)
+            self.left_here(memoryview(message)[sent:])
+
+    def left_here(self, rest: bytes | memoryview) -> None:
+        """What the kernel did not take of a `write_here` is the loop's."""
+        self._queue.append(rest)
+        self.pending += len(rest)
+        self._loop.call_soon_threadsafe(self.uncork)
+
+    def lost_here(self, error: OSError) -> None:
+        """A `write_here` failed, and with it the stream."""
+        self._loop.call_soon_threadsafe(self.close, lost(self.peername, error))
 
     async def drain(self, below: int = 0) -> None:
         """Waits until no more than `below` bytes are queued; `ConnectionFailed` if the stream closes before."""

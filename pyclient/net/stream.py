@@ -46,21 +46,22 @@ class FrameStream(SendingStream):
         self.on_closed = on_closed
         self.on_end: Callable[[], None] | None = None
         """Called if the other side ends, or is lost, while reading is paused and all that came was received."""
-        self._frames = FrameAssembler(max_frame, on_frame)
+        self.frames = FrameAssembler(max_frame, on_frame)
+        self._reader: Callable[[], object] | None = None
         self._held = False  # paused by the caller
         self._frozen = False
-        self._watching = False  # the loop calls _on_readable
+        self._watching = False  # the loop calls on_readable
         self._waits_for = 1  # bytes
         self._update_reading()
 
     @property
     def on_frame(self) -> Callable[[memoryview], None]:
         """Who gets the frames; may be changed between two of them."""
-        return self._frames.on_frame
+        return self.frames.on_frame
 
     @on_frame.setter
     def on_frame(self, receiver: Callable[[memoryview], None]) -> None:
-        self._frames.on_frame = receiver
+        self.frames.on_frame = receiver
 
     # -- receiving
 
@@ -97,12 +98,12 @@ class FrameStream(SendingStream):
 
         What the loop was not woken up for is received first, so a frame may be handed out.
         """
-        if self.closed or not self._reading or self._frames.partial is None:
+        if self.closed or not self._reading or self.frames.partial is None:
             return None
         for _ in range(_FAIR_READS):
-            if self._frames.paused or not self._receive():
+            if self.frames.paused or not self._receive():
                 break
-        return None if self.closed or self._frames.partial is None else self._frames.waiting
+        return None if self.closed or self.frames.partial is None else self.frames.waiting
 
     def _update_reading(self) -> None:
         """Follows the reasons to pause. A pause is cheap: the reader is taken off when bytes come during one."""
@@ -111,35 +112,42 @@ class FrameStream(SendingStream):
         too_much = self._pause_above is not None and self.pending > self._pause_above
         self._reading = not (self._held or self._frozen or too_much)
         if not self._reading:
-            self._frames.paused = True
+            self.frames.paused = True
             return
         if not self._watching:
             self._watching = True
-            self._loop.add_reader(self._fd, self._on_readable)
-        if self._frames.paused:
+            self._loop.add_reader(self._fd, self._reader or self.on_readable)
+        if self.frames.paused:
             if self._has_backlog():
                 self._loop.call_soon(self._hand_out_backlog)
             else:
-                self._frames.paused = False
+                self.frames.paused = False
 
     def _has_backlog(self) -> bool:
-        return self._frames.backlog
+        return self.frames.backlog
 
     def _hand_out_backlog(self) -> None:
-        if self._reading and self._frames.paused and not self.closed:
-            self._handing_out(self._frames.resume)
+        if self._reading and self.frames.paused and not self.closed:
+            self._handing_out(self.frames.resume)
 
-    def _on_readable(self) -> None:
+    def read_with(self, reader: Callable[[], object]) -> None:
+        """Has the loop call `reader` when there is something to read, which may leave it to `on_readable`."""
+        self._reader = reader
+        if self._watching and not self.closed:
+            self._loop.add_reader(self._fd, reader)
+
+    def on_readable(self) -> None:
+        """Receives what there is, and hands out frames."""
         if not self._reading:
             self._watching = False
             self._loop.remove_reader(self._fd)
             if self.on_end is not None and self._has_ended():
                 self.on_end()
             return
-        if self._frames.paused:
+        if self.frames.paused:
             self._hand_out_backlog()
         for _ in range(_FAIR_READS):
-            if self._frames.paused or not self._receive():  # closed is paused, too
+            if self.frames.paused or not self._receive():  # closed is paused, too
                 return
 
     def _has_ended(self) -> bool:
@@ -153,7 +161,7 @@ class FrameStream(SendingStream):
 
     def _receive(self) -> bool:
         """Receives once; True if there may be more at once."""
-        space = self._frames.space()
+        space = self.frames.space()
         try:
             count = self._sock.recv_into(space)
         except (BlockingIOError, InterruptedError):
@@ -164,12 +172,20 @@ class FrameStream(SendingStream):
         if count == 0:
             self._on_end()
             return False
-        self._handing_out(self._frames.received, count)
+        self._take(count)
+        return count == len(space)
+
+    def received_here(self, data: bytes) -> None:
+        """Takes a few bytes that a `read_with` has received."""
+        self.frames.space()[: len(data)] = data
+        self._take(len(data))
+
+    def _take(self, count: int) -> None:
+        self._handing_out(self.frames.received, count)
         if _LOW_WATER is not None:
-            missing = self._frames.missing
+            missing = self.frames.missing
             if missing or self._waits_for != 1:
                 self._wait_for(missing)
-        return count == len(space)
 
     def _wait_for(self, missing: int) -> None:
         """Has the loop wake up for a large piece of a large frame, not for every packet of it."""
@@ -191,7 +207,7 @@ class FrameStream(SendingStream):
                 self.uncork()
 
     def _on_end(self) -> None:
-        partial = self._frames.partial
+        partial = self.frames.partial
         if partial is None:
             self.close()
         else:
@@ -204,7 +220,7 @@ class FrameStream(SendingStream):
         if self.closed:
             return
         self.closed = True
-        self._frames.paused = True
+        self.frames.paused = True
         loop_runs = not self._loop.is_closed()
         if loop_runs and self._watching:
             self._loop.remove_reader(self._fd)

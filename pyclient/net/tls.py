@@ -110,8 +110,8 @@ class TlsStream(FrameStream):
         return len(data) == _RECEIVE
 
     def _decrypt(self) -> None:
-        while not self._frames.paused:
-            space = self._frames.space()
+        while not self.frames.paused:
+            space = self.frames.space()
             try:
                 count: int = self._tls.read(len(space), space)  # type: ignore[assignment]  # an int, given a buffer
             except ssl.SSLWantReadError:
@@ -128,12 +128,12 @@ class TlsStream(FrameStream):
             if count == 0:
                 self._on_end()
                 return
-            self._handing_out(self._frames.received, count)
+            self._handing_out(self.frames.received, count)
         if self._outgoing.pending and not self.closed:
             self._flush()
 
     def _has_backlog(self) -> bool:
-        return self._frames.backlog or self._tls.pending() > 0 or self._incoming.pending > 0
+        return self.frames.backlog or self._tls.pending() > 0 or self._incoming.pending > 0
 
     def _hand_out_backlog(self) -> None:
         super()._hand_out_backlog()

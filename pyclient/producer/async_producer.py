@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
@@ -36,6 +35,7 @@ from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
+from pyclient.producer.lock import producer_lock
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.rows import SentRows, records_of
 from pyclient.producer.tables import opened
@@ -74,7 +74,7 @@ class AsyncProducer(RecordAppender):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
         self._last_chance: AsyncGenerator[None, None] | None = None
-        self._lock = threading.Lock()
+        self._lock = producer_lock()
         self._topics: dict[str, TopicQueues] = {}
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._config.plain
@@ -367,7 +367,7 @@ class AsyncProducer(RecordAppender):
         """Called in a child made by `fork`; not for users."""
         self._forked = True
         self._topics, self._lanes = {}, {}
-        self._lock = threading.Lock()
+        self._lock = producer_lock()
 
     def _check_process(self) -> None:
         if self._forked:

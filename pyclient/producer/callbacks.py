@@ -50,6 +50,8 @@ class CallbackThread:
         self._calls: queue.SimpleQueue[list[Call]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self.post: Callable[[list[Call]], None] | None = None
+        """`submit` without a check, while there is nothing to check: the thread runs, and was not stopped."""
 
     def submit(self, calls: list[Call]) -> None:
         """Runs these after everything submitted before; once stopped, at once in the calling thread."""
@@ -59,6 +61,7 @@ class CallbackThread:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                     self._thread.start()
+                    self.post = self._calls.put
                 self._calls.put(calls)
         if stopped:
             run_in_order(calls)
@@ -78,7 +81,7 @@ class CallbackThread:
     def stop(self, timeout: float | None) -> bool:
         """Runs what is left and ends the thread; False if that took longer than `timeout` seconds."""
         with self._lock:
-            thread, self._stopped = self._thread, True
+            thread, self._stopped, self.post = self._thread, True, None
             if thread is None:
                 return True
             self._calls.put([])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -29,6 +28,8 @@ from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
 from pyclient.producer.direct import DirectSend
+from pyclient.producer.lane import LaneKeeper
+from pyclient.producer.lock import producer_lock
 from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
 from pyclient.producer.sender import Sender
 from pyclient.producer.sender_loop import SenderLoop
@@ -52,7 +53,7 @@ class ProducerCore:
         rng = rng or Random()
         self.config = config
         self.clock = clock
-        self.lock = threading.Lock()
+        self.lock = producer_lock()
         self.closed = False  # takes nothing any more
         self.ended = False  # and everything has an outcome, and no connection is left
         self._linger = config.linger_ms / 1000
@@ -82,8 +83,14 @@ class ProducerCore:
         )
         self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)
         self.direct = DirectSend(self.loop, self.desk, config, clock)
+        self.keeper: LaneKeeper | None = None
         self.topics = self.accumulator.topics
         """What `send` looks topics up in; an empty dictionary once the producer is closed."""
+
+    def open_lane(self) -> Any:
+        """For a producer whose callbacks have a thread, on the system's clock: what `RecordSender` needs for a lane."""
+        self.keeper = LaneKeeper(self.loop, self.lock, self.desk, self.config)
+        return self.keeper.lane
 
     async def start(self) -> None:
         """Begins to look for the cluster, in the background."""
@@ -344,6 +351,8 @@ class ProducerCore:
         """Fails what is left and closes every connection."""
         self.abort(self.closed_before())
         self.loop.stop()
+        if self.keeper is not None:
+            self.keeper.close()
         await self.cluster.close()
         self.ended = True
 

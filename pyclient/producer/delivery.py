@@ -73,9 +73,17 @@ class Delivery(BatchOutcome):
     Only the producer's sender completes it, exactly once; any thread may look and wait.
     """
 
-    __slots__ = (
-        "_waiters", "count", "desk", "error", "failure", "parts", "record_errors", "starts", "state",
-    )  # fmt: skip
+    __slots__ = ()
+
+    count: int
+    desk: DeliveryDesk
+    state: State
+    error: BaseException | None
+    record_errors: Mapping[int, BaseException]
+    failure: Failure | None
+    parts: Sequence[Delivery]
+    starts: Sequence[int]
+    _waiters: list[_Waiter] | None
 
     def __init__(self, desk: DeliveryDesk, topic: str, partition: int, count: int = 0) -> None:
         super().__init__()
@@ -86,12 +94,9 @@ class Delivery(BatchOutcome):
         self.count = count  # 0 while records may still be added
         self.base_offset = -1
         self.log_append_time_ms = -1
-        self.error: BaseException | None = None
-        self.record_errors: Mapping[int, BaseException] = {}
-        self.failure: Failure | None = None
-        self.parts: Sequence[Delivery] = ()
-        self.starts: Sequence[int] = ()
-        self._waiters: list[_Waiter] | None = None
+        self.error = self.failure = self._waiters = None
+        self.record_errors = {}
+        self.parts = self.starts = ()
 
     def __del__(self) -> None:
         failure = getattr(self, "failure", None)  # an interrupt may have come before it was made

@@ -37,21 +37,21 @@ class LoneBatch:
     Both are cut out of what the codec makes of a sample, so that there is one description of the messages.
     """
 
-    __slots__ = ("_answer", "_behind_numbers", "_compact", "_numbers", "_prefix", "_tail", "name", "version")
+    __slots__ = ("behind_numbers", "compact", "name", "numbers", "prefix", "sample", "tail", "version")
 
     def __init__(
         self, topic: str, partition: int, version: int, *, client_id: str | None, acks: int, timeout_ms: int
     ) -> None:
         self.name = (topic, partition)
         self.version = version
-        self._compact = version >= (ProduceRequest.flexible or 0)
+        self.compact = version >= (ProduceRequest.flexible or 0)
         head, mark, *tail = encode_request(_request(topic, partition, acks, timeout_ms), version, 0, client_id)
         assert mark is _MARK
-        self._prefix = _joined([head])[_HEAD.size : -1 if self._compact else -_INT32.size]
-        self._tail = _joined(tail)
-        self._answer = _joined(encode_response(_response(topic, partition), version, 0))[4:]
-        self._numbers = self._answer.index(_OFFSET_AND_TIME.pack(_MARKED_OFFSET, -1))
-        self._behind_numbers = self._numbers + _OFFSET_AND_TIME.size + (8 if version >= _LOG_START_SINCE else 0)
+        self.prefix = _joined([head])[_HEAD.size : -1 if self.compact else -_INT32.size]
+        self.tail = _joined(tail)
+        self.sample = _joined(encode_response(_response(topic, partition), version, 0))[4:]
+        self.numbers = self.sample.index(_OFFSET_AND_TIME.pack(_MARKED_OFFSET, -1))
+        self.behind_numbers = self.numbers + _OFFSET_AND_TIME.size + (8 if version >= _LOG_START_SINCE else 0)
 
     def __repr__(self) -> str:
         return f"<LoneBatch {self.name[0]}-{self.name[1]} v{self.version}>"
@@ -59,14 +59,14 @@ class LoneBatch:
     def request(self, batch: memoryview, correlation_id: int) -> list[Part]:
         """The frame, its length included: what `framing.encode_request` makes of the same request."""
         size = len(batch)
-        length = encode_uvarint(size + 1) if self._compact else _INT32.pack(size)
-        prefix, tail = self._prefix, self._tail
+        length = encode_uvarint(size + 1) if self.compact else _INT32.pack(size)
+        prefix, tail = self.prefix, self.tail
         whole = _HEAD.size - 4 + len(prefix) + len(length) + size + len(tail)
         return [_HEAD.pack(whole, ProduceRequest.api_key, self.version, correlation_id) + prefix + length, batch, tail]
 
     def answer(self, frame: memoryview) -> PartitionAnswer | None:
         """What a response says, if it says nothing but that the batch was written; None: read it as a whole."""
-        sample, numbers, behind = self._answer, self._numbers, self._behind_numbers
+        sample, numbers, behind = self.sample, self.numbers, self.behind_numbers
         if len(frame) != len(sample) or frame[4:numbers] != sample[4:numbers] or frame[behind:] != sample[behind:]:
             return None
         return PartitionAnswer(0, *_OFFSET_AND_TIME.unpack_from(frame, numbers))

@@ -33,6 +33,11 @@ class StickyPartitioner:
         self._bytes += size
         return self._bytes >= self._batch_size
 
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes the sticky partition may still get."""
+        return self._batch_size - self._bytes - 1
+
     def switch(self, candidates: Sequence[int], queued: Sequence[int] | None = None) -> int:
         """Chooses the next partition among `candidates`, and starts counting anew.
 

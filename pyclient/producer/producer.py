@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -31,6 +30,7 @@ from pyclient.producer.engine import EXIT_SECONDS, Engine
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
+from pyclient.producer.lock import producer_lock
 from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.rows import SentRows, records_of
 from pyclient.producer.tables import opened
@@ -65,6 +65,7 @@ class Producer(RecordSender[DeliveryFuture]):
         self._core = self._engine.core
         self._lock = self._core.lock
         self._topics = self._core.topics
+        self._lane = self._core.open_lane()
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._direct = self._config.plain
         clock = self._engine.clock
@@ -247,7 +248,7 @@ class Producer(RecordSender[DeliveryFuture]):
         if self._forked:
             return
         check_seconds(timeout)
-        self._topics, self._lanes = {}, {}
+        self._topics, self._lanes, self._lane = {}, {}, None
         self._engine.close(timeout)
 
     def __enter__(self) -> Self:
@@ -307,8 +308,8 @@ class Producer(RecordSender[DeliveryFuture]):
     def after_fork(self) -> None:
         """Called in a child made by `fork`; not for users."""
         self._forked = True
-        self._topics, self._lanes = {}, {}
-        self._lock = threading.Lock()  # the parent's may have been held by a thread that is not here
+        self._topics, self._lanes, self._lane = {}, {}, None
+        self._lock = producer_lock()  # the parent's may have been held by a thread that is not here
 
     def _check_process(self) -> None:
         if self._forked:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from pyclient.net.connection import Connection
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.config import ProducerConfig
+from pyclient.producer.lock import ProducerLock
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
@@ -46,7 +47,7 @@ class SenderLoop:
         self,
         sender: Sender,
         cluster: ClusterClient,
-        lock: threading.Lock,
+        lock: ProducerLock,
         *,
         config: ProducerConfig,
         loop: asyncio.AbstractEventLoop,
@@ -67,6 +68,8 @@ class SenderLoop:
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
         self.scheduled = False  # a look at everything is due in the loop's next turn
+        self.when_at_rest: Callable[[PartitionQueue, float], object] | None = None
+        """Is called, under the lock, when a batch was confirmed that travelled alone and nothing is left to do."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[int] = set()
@@ -293,11 +296,25 @@ class SenderLoop:
         with self._lock:
             settlement = sender.delivered(work, answer, now)
             more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
+            if not more and self.when_at_rest is not None:
+                self.when_at_rest(work.batches[0].queue, now)
         settlement.tell()
         if withheld:
             self._grant_soon()
         if more:  # a look that finds nothing takes as long as to send a record
             self.nudge()
+
+    def adopted(self, record: Any, answer: Any, error: BaseException | None) -> None:
+        """How the request of a record ended that was on the lane (`LaneKeeper`), and was adopted if need be."""
+        with self._lock:  # which adopts it
+            work = record.work
+        self.answered_plainly(work, answer, error)
+
+    def look_around(self, then: Callable[[float], object]) -> None:
+        """Calls `then` under the lock, for which the lane stops and tells what it has done."""
+        with self._lock:
+            if not self._stopped:
+                then(self._clock.monotonic())
 
     def _answered(self, work: ProduceWork, response: ProduceResponse | None, error: BaseException | None) -> None:
         if response is not None:

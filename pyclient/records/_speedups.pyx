@@ -2,6 +2,7 @@
 """Records in C: what `_pure` does in Python, with the same names, arguments, errors and bytes."""
 
 import types
+from os import strerror
 from array import array as new_array
 
 cimport cython
@@ -12,7 +13,8 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memcmp, memcpy
 
 from pyclient.errors import CorruptRecord
 from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, check_crc, seal_batch
@@ -37,3 +39,4 @@ include "_speedups_column_memory.pxi"
 include "_speedups_column_reading.pxi"
 include "_speedups_hashing.pxi"
 include "_speedups_sending.pxi"
+include "_speedups_lane.pxi"

@@ -138,6 +138,7 @@ cdef class RecordSender(RecordAppender):
     __class_getitem__ = classmethod(types.GenericAlias)
 
     cdef public bint _direct  # records need no serializer, partitioner or interceptor
+    cdef public SendLane _lane  # for a record that nothing is in front of, or None
 
     def send(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
@@ -161,6 +162,10 @@ cdef class RecordSender(RecordAppender):
             try:
                 if headers is None or type(headers) is list or type(headers) is tuple:
                     handle = self.try_append(topic, timestamp_ms, key, value, headers, partition)
+                    if handle is None and self._lane is not None and self._lane.armed and not headers:
+                        handle = self._lane.send(topic, key, value, partition, timestamp_ms, on_delivery)
+                        if handle is not None:
+                            return handle
             except (TypeError, UnicodeEncodeError, OverflowError):
                 pass  # the record is none: `_send` says so in words
         if handle is None:
@@ -185,6 +190,8 @@ cdef class BatchOutcome:
     cdef public int64_t base_offset
     cdef public int64_t log_append_time_ms
     cdef public bint delivered
+    cdef public Py_ssize_t count
+    cdef public object desk, state, error, record_errors, failure, parts, starts, _waiters
     cdef public list callbacks  # for each one its record's index, itself, and its argument; None once they were taken
 
 

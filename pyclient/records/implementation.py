@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
     from pyclient.records._pure import (
@@ -87,6 +88,14 @@ else:
             rows_by_partition,
         )
 
+
+def compiled_only(name: str) -> Any:
+    """Something that only the compiled twin has; None if the Python one serves."""
+    if IMPLEMENTATION != "cython":
+        return None
+    return getattr(import_module("pyclient.records._speedups"), name)
+
+
 __all__ = [
     "IMPLEMENTATION",
     "BatchBuilder",
@@ -99,6 +108,7 @@ __all__ = [
     "RecordHandle",
     "RecordSender",
     "TopicLanes",
+    "compiled_only",
     "count_intact",
     "decode_batch",
     "decode_varint",

@@ -96,7 +96,7 @@ def test_behind_a_change_of_the_brokers_version_it_goes_the_usual_way(cluster: E
         assert lone is not None
         with busy_sender(producer):
             lone.version -= 1  # as if the connection was a new one, to a broker that was upgraded
-            second = producer.send(topic, b"second", partition=0)
+            second = producer.send(topic, b"second", headers={"not": b"on the lane"}, partition=0)
             assert producer.metrics()["requests"] == 1
         assert second.result(60).offset == 1
         assert queue.lone is not lone

@@ -17,9 +17,10 @@ import pytest
 from pyclient import Producer
 
 BATCH = 500
+OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
 PLACES = (
     "core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py",
-    "direct.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
+    "direct.py", "lane.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
 )  # fmt: skip
 
 
@@ -55,8 +56,10 @@ def interrupted(number: int, work: Callable[[], object]) -> bool:
 
 
 WORKS: dict[str, Callable[[Producer, str], object]] = {
-    "a new batch": lambda producer, topic: producer.send(topic, b"x", partition=0),
-    "a record larger than a batch": lambda producer, topic: producer.send(topic, bytes(3 * BATCH), partition=0),
+    "a new batch": lambda producer, topic: producer.send(topic, b"x", headers=OFF_THE_LANE, partition=0),
+    "a record larger than a batch": lambda producer, topic: producer.send(
+        topic, bytes(3 * BATCH), headers=OFF_THE_LANE, partition=0
+    ),
     "many": lambda producer, topic: producer.send_many(topic, [bytes(200)] * 5, partition=0),
 }
 

@@ -108,6 +108,7 @@ class RecordSender(RecordAppender, Generic[H]):
     """`send`, as far as it is the same work for every record; `_send` is the subclass's for everything else."""
 
     _direct: bool = False  # records need no serializer, partitioner or interceptor
+    _lane: Any = None  # only compiled
 
     if TYPE_CHECKING:
 
@@ -163,7 +164,10 @@ def _check_callback(callback: object, name: str) -> None:
 class BatchOutcome:
     """What became of a batch, as far as its records' futures look at it again and again."""
 
-    __slots__ = ("base_offset", "callbacks", "delivered", "log_append_time_ms", "partition", "topic")
+    __slots__ = (
+        "_waiters", "base_offset", "callbacks", "count", "delivered", "desk", "error", "failure", "log_append_time_ms",
+        "partition", "parts", "record_errors", "starts", "state", "topic",
+    )  # fmt: skip
 
     topic: str
     partition: int

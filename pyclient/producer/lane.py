@@ -1,0 +1,152 @@
+"""The compiled way of one record at a time, beside what the rest of the producer knows: when it is open, and its end.
+
+At linger 0 and a moderate rate a record finds everything at rest, and its answer says nothing but its offset. Some 60
+Python calls for both, each of which finds the processor's caches cold, are then half of the time that the client takes
+until the record is confirmed. So `SendLane` keeps such a record to itself, from `send` to its future.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from pyclient.net.connection import Connection
+from pyclient.net.stream import FrameStream
+from pyclient.producer.batch import ProducerBatch
+from pyclient.producer.config import ProducerConfig
+from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
+from pyclient.producer.idempotence import Phase
+from pyclient.producer.lock import ProducerLock
+from pyclient.producer.partition_queue import ATOMIC_APPEND, PartitionQueue
+from pyclient.producer.sender import ProduceWork
+from pyclient.producer.sender_loop import SenderLoop
+from pyclient.protocol.messages.produce import ProduceRequest
+from pyclient.records import HEADER_SIZE, compiled_only, record_size_bound
+
+LARGEST: Final = 16_384  # bytes of a frame that goes this way
+_NO_LIMIT: Final = 2**62
+
+
+class LaneKeeper:
+    """Opens the producer's `lane` whenever an answer finds everything at rest, and takes over what it has begun.
+
+    `lane` is None where there is none: in pure Python, and with options under which no record is sent at once or plain.
+    """
+
+    def __init__(self, loop: SenderLoop, lock: ProducerLock, desk: DeliveryDesk, config: ProducerConfig) -> None:
+        self._loop = loop
+        self._sender = loop.sender
+        self._idempotent = config.idempotent
+        self._timeout = config.delivery_timeout_ms / 1000
+        self._queue: PartitionQueue | None = None
+        self._connection: Connection | None = None
+        self._readers: dict[FrameStream, Any] = {}
+        self.lane: Any = None
+        wanted = config.linger_ms == 0 and config.acks != 0 and config.plain and config.compression_type == "none"
+        if wanted and ATOMIC_APPEND:
+            self.lane = compiled_only("SendLane")(
+                self, desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
+                idempotent=config.idempotent, delivery_timeout=self._timeout,
+                request_timeout=config.request_timeout_ms / 1000,
+                largest=min(config.max_request_size, config.buffer_memory, LARGEST),
+            )  # fmt: skip
+            lock.lane, loop.when_at_rest = self.lane, self.open
+
+    def open(self, queue: PartitionQueue, now: float) -> None:
+        """A record of `queue` was confirmed; if nothing else is to be done, the next one may take the lane.
+
+        The loop's thread calls, and holds the producer's lock.
+        """
+        loop, number, sequence = self._loop, queue.leader, queue.sequence
+        node, connection, lone = self._sender.nodes.get(number), loop.links.get(number), queue.lone
+        if (
+            queue.waiting or queue.outstanding or queue.on_wire or lone is None or node is None or node.in_flight
+            or connection is None or connection.version_used(ProduceRequest) != lone.version
+            or node.throttled_until > now or loop.scheduled or self._sender.accumulator.pool.waiting
+            or (self._idempotent and (sequence.phase is not Phase.STEADY or sequence.haunted))
+            or queue.topic.name not in self._sender.accumulator.lanes
+        ):  # fmt: skip
+            return
+        stream = connection.stream
+        if type(stream) is not FrameStream or stream.closed:
+            return
+        reader = self._readers.get(stream)
+        if reader is None:
+            reader = compiled_only("LaneReader")(self.lane, stream.on_readable, stream.fileno())
+            self._readers = {each: kept for each, kept in self._readers.items() if not each.closed}
+            self._readers[stream] = reader
+            stream.read_with(reader)
+        self._queue, self._connection = queue, connection
+        topic, bytes_left = queue.topic, _NO_LIMIT
+        if queue is topic.sticky and topic.count > 1:
+            bytes_left = topic.partitioner.bytes_left
+        self.lane.aim(
+            queue, connection, stream, reader, ProduceRequest, lone,
+            until=loop.idle_check_at, next_look=loop.next_look, bytes_left=bytes_left,
+        )  # fmt: skip
+
+    def adopt(self, record: Any) -> None:
+        """A record on the lane is taken over, as if it had gone the usual way; the producer's lock is held."""
+        queue, sender = self._queue, self._sender
+        assert queue is not None
+        accumulator, node, number = sender.accumulator, sender.nodes[queue.leader], queue.leader
+        pool, size = accumulator.pool, HEADER_SIZE + record_size_bound(record.key, record.value, None)
+        try:
+            buffer = pool.force_acquire(max(size, accumulator.batch_size))
+            deadline = record.created + self._timeout
+            batch = ProducerBatch(
+                queue, record.delivery, buffer, position=record.position, created=record.created, deadline=deadline
+            )
+            batch.builder.append(record.timestamp_ms, record.key, record.value, None)
+            batch.builder.close()
+            work = ProduceWork(number, [batch], batch.builder.size)
+            # Nothing is called from here on, so that Ctrl-C comes before all of these lines or after.
+            if self._idempotent:
+                batch.producer_id, batch.producer_epoch = queue.sequence.producer_id, queue.sequence.epoch
+                batch.base_sequence = record.sequence
+                queue.outstanding = [batch]
+            accumulator.incomplete[batch] = pool.unowned = None
+            queue.wire_node = number
+            batch.attempts = queue.on_wire = 1
+            batch.closed = batch.on_wire = True
+            node.in_flight += 1
+            sender.metrics.requests += 1
+            record.work, self.lane.record = work, None
+        except BaseException:
+            pool.take_back()
+            raise
+
+    def answered(self, record: Any, answer: Any, error: BaseException | None) -> None:
+        """The connection tells how the request of a record ended that was on the lane."""
+        self._loop.adopted(record, answer, error)
+
+    def lost(self, record: Any, error: BaseException) -> None:
+        """The same a turn later, as the connection is not ready for what a caller may do next."""
+        self._loop.loop.call_soon(self.answered, record, None, error)
+
+    def interrupted(self, connection: Connection, error: BaseException) -> None:
+        """Something came while a record was written: whether all of it was is not known."""
+        self._loop.loop.call_soon_threadsafe(connection.end, f"interrupted while it was written to ({error!r})")
+
+    def rest(self) -> None:
+        """A good moment to `note`; then the lane goes on."""
+        queue = self._queue
+        assert queue is not None
+        self._loop.look_around(partial(self.open, queue))
+
+    def note(self, notes: list[tuple[float, float, int]]) -> None:
+        """Counts what was delivered; the producer's lock is held."""
+        queue, connection, metrics = self._queue, self._connection, self._sender.metrics
+        assert queue is not None
+        assert connection is not None
+        metrics.requests += len(notes)
+        for now, latency, size in notes:
+            metrics.delivered(1, size, latency, now)
+        queue.topic.last_used = connection.last_used = notes[-1][0]
+        if queue is queue.topic.sticky:
+            queue.topic.partitioner.closed(sum(size for _, _, size in notes))
+
+    def close(self) -> None:
+        """The lane is never used again."""
+        if self.lane is not None:
+            self.lane.close()

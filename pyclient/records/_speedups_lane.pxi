@@ -1,0 +1,456 @@
+# One record on its way past everything else, from its caller's thread to the socket and from there to its future.
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t socket_send "send"(int socket, const void* data, size_t size, int flags)
+    ssize_t socket_receive "recv"(int socket, void* data, size_t size, int flags)
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+
+cdef extern from "time.h":
+    int CLOCK_MONOTONIC
+
+cdef enum:
+    NOTES = 64  # deliveries that are noted before they are told
+    FRAME_HEAD = 12  # length, API key, version, correlation id
+    LENGTH_BYTES = 5  # of a batch's length, at most
+    LANE_ANSWER = 1024  # bytes that are received at once
+
+cdef double NOTED_SECONDS = 1.0
+cdef int MAX_CORRELATION_ID = 0x7FFFFFFF
+cdef int LAST_SEQUENCE = 0x7FFFFFFF
+
+
+cdef inline double seconds(int clock) noexcept:
+    cdef timespec now
+    clock_gettime(clock, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
+cdef inline uint8_t* put_int16(uint8_t* at, int64_t value) noexcept:
+    at[0] = <uint8_t>(value >> 8)
+    at[1] = <uint8_t>value
+    return at + 2
+
+
+cdef inline uint8_t* put_int32(uint8_t* at, int64_t value) noexcept:
+    return put_int16(put_int16(at, value >> 16), value)
+
+
+cdef inline uint8_t* put_int64(uint8_t* at, int64_t value) noexcept:
+    return put_int32(put_int32(at, value >> 32), value)
+
+
+cdef inline int64_t get_int64(const uint8_t* at) noexcept:
+    cdef uint64_t value = 0
+    cdef int place
+    for place in range(8):
+        value = value << 8 | at[place]
+    return <int64_t>value
+
+
+@cython.final
+cdef class LaneRecord:
+    """A record that a `SendLane` has sent: what its connection waits for, and what is to be known to adopt it.
+
+    A connection takes it for a `Waiting` and for the future in it. `work` is what `adopt` makes of it.
+    """
+
+    cdef readonly object request, version, read
+    cdef readonly int correlation_id
+    cdef readonly double deadline, timeout
+    cdef readonly object key, value
+    cdef readonly int64_t timestamp_ms, position
+    cdef readonly int sequence
+    cdef readonly double created
+    cdef readonly object delivery
+    cdef public object work
+    cdef object _owner
+    cdef int64_t _size
+
+    @property
+    def future(self):
+        return self
+
+    @property
+    def no_answer(self):
+        """What to say when it is late."""
+        return f"no answer to {self.request.name} v{self.version} within {self.timeout:g} s"
+
+    def done(self):
+        """Whether an answer or an error was told, or will be in the loop's next turn."""
+        return self._owner is None
+
+    def set_result(self, answer):
+        """The answer, from the connection: something was unusual."""
+        owner, self._owner = self._owner, None
+        owner.answered(self, answer, None)
+
+    def set_exception(self, error):
+        """The connection has ended."""
+        owner, self._owner = self._owner, None
+        owner.lost(self, error)
+
+
+@cython.final
+cdef class SendLane:
+    """Sends single records of one partition while nothing else happens, and takes the answers that say nothing unusual.
+
+    It is aimed at a partition while the producer's lock is held and everything is at rest, and keeps to that until
+    somebody takes the lock: `LaneLock` stops it first, and has its `owner` adopt what is on its way. The connection and
+    the stream are looked at each time, under the stream's gate, for they do not know of it. Under the interpreter's
+    lock everything else here happens at one moment, also for Ctrl-C.
+    """
+
+    cdef readonly bint armed
+    cdef public LaneRecord record  # on its way
+    cdef public object owner
+    cdef object _handle_type, _delivery_type, _desk, _desk_locked, _callbacks, _pending, _delivered
+    cdef double _delivery_timeout, _request_timeout, _until, _next_look
+    cdef bint _idempotent
+    cdef object _topic, _partition, _request, _version, _read
+    cdef Py_ssize_t _number
+    cdef TopicLanes _lanes
+    cdef object _queue, _sequence, _connection, _stream, _frames, _gate, _gate_free, _gate_owned
+    cdef LaneReader _reader
+    cdef int _fd
+    cdef bytes _prefix, _tail, _answer
+    cdef int64_t _numbers, _behind, _producer_id
+    cdef int _epoch
+    cdef int64_t _bytes_left
+    cdef bint _compact
+    cdef bytearray _memory
+    cdef double[NOTES] _times
+    cdef double[NOTES] _latencies
+    cdef int64_t[NOTES] _sizes
+    cdef int _noted
+    cdef double _told_at
+
+    def __init__(
+        self, owner, desk, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
+        request_timeout, largest,
+    ):
+        self.owner = owner
+        self._handle_type, self._delivery_type = handle_type, delivery_type
+        self._desk, self._desk_locked, self._callbacks = desk, desk.lock.locked, desk.callbacks
+        self._pending, self._delivered = pending, delivered
+        self._idempotent = idempotent
+        self._delivery_timeout, self._request_timeout = delivery_timeout, request_timeout
+        self._memory = bytearray(<int64_t?>largest)
+
+    def aim(self, queue, connection, stream, LaneReader reader not None, request, lone, *, until, next_look, bytes_left):
+        """From now on records of the queue's partition are sent here; the producer's lock is held.
+
+        `until` and `next_look` are monotonic seconds: when something else is due, and when the loop looks for records
+        that are late. After `bytes_left` bytes of batches another partition may be due.
+        """
+        cdef int64_t overhead
+        sequence = queue.sequence
+        self._queue, self._sequence = queue, sequence
+        self._connection, self._stream, self._reader = connection, stream, reader
+        self._gate, self._gate_free = stream.gate.acquire, stream.gate.release
+        self._gate_owned = stream.gate._is_owned
+        self._frames = stream.frames
+        self._fd = reader.fd
+        self._topic, self._partition, self._lanes = queue.topic.name, queue.partition, queue.topic.lanes
+        self._number = queue.partition
+        self._request, self._version, self._read = request, lone.version, lone.answer
+        self._prefix, self._tail, self._compact = lone.prefix, lone.tail, lone.compact
+        self._answer, self._numbers, self._behind = lone.sample, lone.numbers, lone.behind_numbers
+        self._producer_id = sequence.producer_id if self._idempotent else -1
+        self._epoch = sequence.epoch if self._idempotent else -1
+        self._until, self._next_look, self._bytes_left = until, next_look, bytes_left
+        self._told_at = seconds(CLOCK_MONOTONIC)
+        self.armed = can_sum and len(self._answer) + 4 <= LANE_ANSWER
+
+    def notes(self):
+        """What was delivered since they were taken last: (when, latency in seconds, bytes of the batch) of each."""
+        cdef int number
+        notes = [(self._times[number], self._latencies[number], self._sizes[number]) for number in range(self._noted)]
+        self._noted = 0
+        return notes
+
+    def stop(self):
+        """Nothing is sent here any more until it is aimed again; who calls holds the producer's lock."""
+        self.armed = False
+        if self.record is not None:
+            self.owner.adopt(self.record)
+        if self._noted:
+            self.owner.note(self.notes())
+
+    def close(self):
+        """Ends it, and forgets all that it holds."""
+        self.armed = False
+        self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
+        self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
+
+    cdef object send(
+        self, object topic, object key, object value, object partition, object timestamp_ms, object on_delivery
+    ):
+        """A future, or None: then nothing has happened."""
+        cdef Row row
+        cdef int64_t size, batch, time
+        cdef double now
+        cdef timespec wall
+        if self.record is not None or not isinstance(topic, str) or topic != self._topic:
+            return None
+        if partition is None:
+            if key is None:
+                if self._lanes._sticky_partition != self._number:
+                    return None
+            elif type(key) is not bytes or not self._lanes.count or (
+                (hash_object(key) & 0x7FFFFFFF) % <uint32_t>self._lanes.count != self._number
+            ):
+                return None
+        elif type(partition) is not int or partition != self._partition:
+            return None
+        if (key is not None and type(key) is not bytes) or (value is not None and type(value) is not bytes):
+            return None
+        set_field(&row.key, key, "key")
+        set_field(&row.value, value, "value")
+        size = 4 + field_size(&row.key) + field_size(&row.value)  # attributes, two deltas of 0, no headers
+        batch = ROOM_FOR_HEADER + varint_size(size) + size
+        if batch > self._bytes_left or self.frame_size(batch) > len(self._memory):
+            return None
+        now = seconds(CLOCK_MONOTONIC)
+        if now >= self._until or now + self._delivery_timeout < self._next_look:
+            return None
+        if timestamp_ms is None:
+            clock_gettime(CLOCK_REALTIME, &wall)
+            time = <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1000000
+        else:
+            time = timestamp_ms
+        if self._gate_owned() or not self._gate(False):
+            return None
+        try:
+            if not self.armed or self.record is not None or not self.is_free(now):
+                return None
+            return self.write(&row, size, batch, time, key, value, now, on_delivery)
+        finally:
+            self._gate_free()
+
+    cdef int64_t frame_size(self, int64_t batch) noexcept:
+        return FRAME_HEAD + len(self._prefix) + LENGTH_BYTES + batch + len(self._tail)
+
+    cdef bint is_free(self, double now) except -1:
+        """Whether nothing is on its way, waits to be written or keeps from writing, and a late answer will be found."""
+        connection, stream = self._connection, self._stream
+        if connection._cause is not None or connection._waiting or connection._held or connection._timer is None:
+            return False
+        if connection._throttled_until > now or now + self._request_timeout < connection._timer_at:
+            return False
+        return not (stream._queue or stream._writing or stream._corked or stream.closed)
+
+    cdef object write(
+        self, Row* row, int64_t size, int64_t batch, int64_t time, object key, object value, double now,
+        object on_delivery,
+    ):
+        cdef int correlation_id = (<int>self._connection._correlation_id + 1) & MAX_CORRELATION_ID
+        cdef int sequence = <int>self._sequence.next if self._idempotent else -1
+        cdef BatchOutcome delivery
+        cdef RecordHandle handle
+        cdef LaneRecord record
+        cdef uint8_t* frame
+        cdef int64_t written
+        delivery = <BatchOutcome>(
+            (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
+        )
+        delivery.topic, delivery.partition, delivery.desk = self._topic, self._partition, self._desk
+        delivery.state = self._pending
+        delivery.base_offset = delivery.log_append_time_ms = -1
+        delivery.parts = delivery.starts = NO_ARGUMENTS
+        handle = <RecordHandle>(
+            (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
+        )
+        untrack(<void*>handle)
+        handle.batch, handle.index, handle.timestamp_ms = delivery, 0, time
+        if on_delivery is not None:
+            delivery.callbacks = [0, on_delivery, handle]
+        record = LaneRecord.__new__(LaneRecord)
+        record.request, record.version, record.read = self._request, self._version, self._read
+        record.correlation_id, record.timeout, record.deadline = (
+            correlation_id, self._request_timeout, now + self._request_timeout
+        )
+        record.key, record.value, record.timestamp_ms = key, value, time
+        record.position, record.sequence, record.created = self._queue.records, sequence, now
+        record.delivery, record._owner, record._size = delivery, self.owner, batch
+        frame = self.fill(row, size, batch, time, sequence, correlation_id, &written)
+        # From here on it is sent.
+        self._connection._correlation_id = correlation_id
+        self._connection._waiting.append(record)
+        self._queue.records = record.position + 1
+        if self._idempotent:
+            self._sequence.next = (sequence + 1) & LAST_SEQUENCE
+        self._bytes_left -= batch
+        self.record = record
+        try:
+            self.post(frame, written)
+        except BaseException as error:
+            self.owner.interrupted(self._connection, error)
+            raise
+        return handle
+
+    cdef uint8_t* fill(
+        self, Row* row, int64_t size, int64_t batch, int64_t time, int sequence, int correlation_id, int64_t* whole
+    ) noexcept:
+        """Writes the frame; where it begins, and its bytes."""
+        cdef uint8_t* begin = <uint8_t*>self._memory
+        cdef uint8_t* at = put_int16(put_int16(begin + 4, 0), <int64_t>self._version)
+        cdef uint8_t* start
+        cdef uint64_t length = batch + 1
+        at = put_int32(at, correlation_id)
+        memcpy(at, <const uint8_t*>self._prefix, len(self._prefix))
+        at += len(self._prefix)
+        if self._compact:
+            while length >= 0x80:
+                at[0] = <uint8_t>(length | 0x80)
+                at += 1
+                length >>= 7
+            at[0] = <uint8_t>length
+            at += 1
+        else:
+            at = put_int32(at, batch)
+        start = at
+        at = put_int32(put_int32(put_int64(at, 0), batch - 12), -1)
+        at[0] = 2
+        at = put_int32(put_int16(at + 5, 0), 0)  # over the CRC, which comes last
+        at = put_int64(put_int64(at, time), time)
+        at = put_int32(put_int32(put_int16(put_int64(at, self._producer_id), self._epoch), sequence), 1)
+        at = write_varint(at, size)
+        at[0] = at[1] = at[2] = 0
+        at = write_field(write_field(at + 3, &row.key), &row.value)
+        at[0] = 0
+        put_int32(start + CHECKED_AT - 4, crc_of(start + CHECKED_AT, batch - CHECKED_AT))
+        at += 1
+        memcpy(at, <const uint8_t*>self._tail, len(self._tail))
+        whole[0] = at + len(self._tail) - begin
+        put_int32(begin, whole[0] - 4)
+        return begin
+
+    cdef int post(self, const uint8_t* frame, int64_t size) except -1:
+        """Gives the kernel the frame; what it does not take is the loop's."""
+        cdef int64_t sent
+        cdef int problem = 0
+        cdef int fd = self._fd
+        with nogil:
+            sent = socket_send(fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent < 0:
+                problem = errno
+        if sent == size:
+            return 0
+        if sent < 0 and problem != EAGAIN and problem != EINTR:
+            self._stream.lost_here(OSError(problem, strerror(problem)))
+        else:
+            self._stream.left_here((<const char*>frame)[max(sent, 0):size])
+        return 0
+
+    cdef int receive(self, LaneReader reader) except -1:
+        """The socket has something to read."""
+        cdef uint8_t[LANE_ANSWER] data
+        cdef const uint8_t* answer = <const uint8_t*>self._answer
+        cdef LaneRecord record = self.record
+        cdef Py_ssize_t count, size = len(self._answer)
+        cdef int64_t numbers = self._numbers, behind = self._behind
+        if record is None or self._reader is not reader:
+            reader.usual()
+            return 0
+        frames = self._frames
+        if frames.paused or frames._tail or frames._large is not None:
+            reader.usual()
+            return 0
+        waiting = self._connection._waiting
+        if not waiting or waiting[0] is not record:
+            reader.usual()
+            return 0
+        count = socket_receive(self._fd, data, LANE_ANSWER, MSG_DONTWAIT)
+        if count <= 0:
+            reader.usual()
+            return 0
+        if (
+            count != size + 4
+            or <int64_t>get_int64(data) != <int64_t>(<uint64_t>size << 32 | <uint32_t>record.correlation_id)
+            or memcmp(data + 8, answer + 4, numbers - 4)
+            or memcmp(data + 4 + behind, answer + behind, size - behind)
+        ):
+            self._stream.received_here((<const char*>data)[:count])
+            return 0
+        waiting.popleft()
+        self.settle(record, get_int64(data + 4 + numbers), get_int64(data + 12 + numbers))
+        return 0
+
+    cdef int settle(self, LaneRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
+        cdef BatchOutcome delivery = <BatchOutcome>record.delivery
+        cdef double now = seconds(CLOCK_MONOTONIC)
+        cdef list callbacks
+        cdef object waiters
+        record._owner = None
+        self._times[self._noted], self._latencies[self._noted] = now, now - record.created
+        self._sizes[self._noted] = record._size
+        self._noted += 1
+        self.record = None
+        if self._desk_locked():  # somebody adds a callback or begins to wait, this very moment
+            delivery.deliver(1, base_offset, log_append_time_ms)
+        else:
+            delivery.count, delivery.base_offset, delivery.log_append_time_ms = 1, base_offset, log_append_time_ms
+            delivery.state, delivery.delivered = self._delivered, True
+            callbacks, delivery.callbacks = delivery.callbacks, None
+            waiters, delivery._waiters = delivery._waiters, None
+            if callbacks:
+                self.call(callbacks)
+            if waiters:
+                for _, wake in waiters:
+                    wake()
+        if self._noted == NOTES or now - self._told_at > NOTED_SECONDS:
+            self._told_at = now
+            self.owner.rest()
+        return 0
+
+    cdef int call(self, list callbacks) except -1:
+        cdef Py_ssize_t at
+        cdef list calls = [(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)]
+        post = self._callbacks.post
+        if post is None:
+            self._callbacks.submit(calls)
+        else:
+            post(calls)
+        return 0
+
+
+@cython.final
+cdef class LaneReader:
+    """What the loop calls when there is something to read for a stream that a lane has used."""
+
+    cdef SendLane _lane
+    cdef readonly object usual
+    cdef readonly int fd
+
+    def __init__(self, SendLane lane not None, usual, int fd):
+        self._lane, self.usual, self.fd = lane, usual, fd
+
+    def __call__(self):
+        self._lane.receive(self)
+
+
+@cython.final
+cdef class LaneLock:
+    """A lock that stops the `lane` before its holder looks at anything."""
+
+    cdef public SendLane lane
+    cdef readonly object acquire, release, locked
+    cdef object _lock
+
+    def __init__(self, lock):
+        self._lock = lock
+        self.acquire, self.release, self.locked = lock.acquire, lock.release, lock.locked
+
+    def __enter__(self):
+        self.acquire()
+        if self.lane is not None and (self.lane.armed or self.lane.record is not None):
+            try:
+                self.lane.stop()
+            except BaseException:
+                self.release()
+                raise
+        return True
+
+    def __exit__(self, *_):
+        self.release()

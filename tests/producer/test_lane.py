@@ -1,0 +1,252 @@
+"""The compiled lane of single records: the same bytes, and whatever is not plain is left to others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.producer.batch import NO_SEQUENCE
+from pyclient.producer.callbacks import CallbackThread
+from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
+from pyclient.producer.lone_batch import LoneBatch
+from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.protocol.framing import encode_response
+from pyclient.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from pyclient.records import BatchBuilder, RecordSender, TopicLanes, compiled_only, partition_for_key
+
+pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
+
+FAR = 1e18
+
+
+class Sender(RecordSender[DeliveryFuture]):
+    """What the lane hands back, and None for what has to go another way."""
+
+    def _send(self, topic: str, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any) -> Any:
+        return None
+
+
+class Bench:
+    """A lane over a pair of sockets, with stand-ins for what it looks at."""
+
+    def __init__(self, version: int = 9, *, idempotent: bool = True, partition: int = 2, largest: int = 4096) -> None:
+        self.near, self.far = socket.socketpair()
+        self.far.settimeout(30)
+        self.told: list[Any] = []
+        callbacks = CallbackThread("test")
+        self.desk = DeliveryDesk(callbacks, None, SYSTEM_CLOCK)
+        self.lane = compiled_only("SendLane")(
+            self, self.desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
+            idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest,
+        )  # fmt: skip
+        lanes = TopicLanes()
+        lanes.resize(5)
+        lanes.stick_to(partition)
+        self.lone = LoneBatch("topic", partition, version, client_id="me", acks=-1, timeout_ms=30_000)
+        self.sequence = SimpleNamespace(producer_id=2**40 + 7, epoch=3, next=2**31 - 1)
+        topic = SimpleNamespace(name="topic", lanes=lanes)
+        self.queue = SimpleNamespace(topic=topic, partition=partition, sequence=self.sequence, records=5)
+        self.connection: Any = SimpleNamespace(
+            _cause=None, _waiting=deque(), _held=[], _timer=object(), _timer_at=0.0,
+            _throttled_until=0.0, _correlation_id=2**31 - 1,
+        )  # fmt: skip
+        self.frames: Any = SimpleNamespace(paused=False, _tail=b"", _large=None)
+        self.stream: Any = SimpleNamespace(
+            gate=threading.RLock(), frames=self.frames, _queue=[], _writing=False, _corked=False, closed=False,
+            left_here=self.told.append, lost_here=self.told.append, received_here=self.told.append,
+        )  # fmt: skip
+        self.reader = compiled_only("LaneReader")(self.lane, lambda: self.told.append("usual"), self.near.fileno())
+        self.sender = Sender()
+        self.sender._lane, self.sender._direct = self.lane, True
+        self.aim()
+
+    def aim(self, **changed: Any) -> None:
+        limits = {"until": FAR, "next_look": 0.0, "bytes_left": 2**40} | changed
+        self.lane.aim(self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.lone, **limits)
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def adopt(self, record: Any) -> None:
+        self.told.append(("adopt", record))
+        self.lane.record = None
+
+    def note(self, notes: Any) -> None:
+        self.told.append(("note", notes))
+
+    def rest(self) -> None:
+        self.told.append("rest")
+
+    def answer(self, **fields: Any) -> bytes:
+        answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)
+        message = ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=[answer])])
+        frame = encode_response(message, self.lone.version, self.connection._waiting[0].correlation_id)
+        return b"".join(bytes(part) for part in frame)  # type: ignore[arg-type]
+
+
+@given(
+    version=st.integers(ProduceRequest.versions[0], 11),
+    key=st.none() | st.binary(max_size=300),
+    value=st.none() | st.binary(max_size=3000),
+    timestamp_ms=st.integers(0, 2**62),
+    idempotent=st.booleans(),
+)
+def test_its_request_is_byte_for_byte_that_of_a_batch(
+    version: int, key: bytes | None, value: bytes | None, timestamp_ms: int, idempotent: bool
+) -> None:
+    with Bench(version, idempotent=idempotent, partition=partition_for_key(key, 5) if key is not None else 2) as bench:
+        future = bench.sender.send("topic", value, key=key, timestamp_ms=timestamp_ms)
+        assert future.timestamp_ms == timestamp_ms and not future.done()
+        builder = BatchBuilder(bytearray(4096), None)
+        builder.append(timestamp_ms, key, value, None)
+        numbers = (2**40 + 7, 3, 2**31 - 1) if idempotent else (-1, -1, NO_SEQUENCE)
+        sealed = builder.seal(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
+        wanted = b"".join(bytes(part) for part in bench.lone.request(sealed, 0))  # type: ignore[arg-type]
+        assert bench.far.recv(8192) == wanted
+        assert (bench.connection._correlation_id, bench.queue.records) == (0, 6)
+        assert bench.sequence.next == (0 if idempotent else 2**31 - 1)
+        [waiting] = bench.connection._waiting
+        assert waiting is bench.lane.record and (waiting.position, waiting.sequence) == (5, numbers[2])
+
+
+def test_a_plain_answer_completes_the_record_and_its_callback() -> None:
+    with Bench() as bench:
+        seen: list[Any] = []
+        reached = threading.Event()
+        future = bench.sender.send("topic", b"v", on_delivery=lambda done: (seen.append(done), reached.set()))
+        answer = bench.answer(base_offset=41, log_append_time_ms=-1, log_start_offset=3)
+        bench.far.sendall(answer)
+        bench.reader()
+        assert reached.wait(30) and seen == [future]
+        assert (future.result(0).offset, future.result(0).partition) == (41, 2)
+        assert not bench.connection._waiting and bench.lane.record is None and bench.lane.armed
+        [(_, latency, size)] = bench.lane.notes()
+        assert latency >= 0 and size == 61 + 8
+        bench.desk.callbacks.stop(30)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"error_code": 6}, {"index": 3}, {"error_message": "x"}],
+    ids=["an error", "another partition", "a message"],
+)
+def test_any_other_answer_is_left_to_the_connection(fields: dict[str, Any]) -> None:
+    with Bench() as bench:
+        future = bench.sender.send("topic", b"v")
+        answer = bench.answer(**fields)
+        bench.far.sendall(answer)
+        bench.reader()
+        assert bench.told == [answer] and not future.done()
+        assert bench.lane.record is bench.connection._waiting[0]
+
+
+def test_every_cut_and_every_joined_answer_is_left_to_the_connection() -> None:
+    with Bench() as bench:
+        bench.sender.send("topic", b"v")
+        answer = bench.answer()
+        for end in range(1, len(answer)):
+            bench.far.sendall(answer[:end])
+            bench.reader()
+            assert bench.told.pop() == answer[:end]
+        bench.far.sendall(answer + b"more")
+        bench.reader()
+        assert bench.told == [answer + b"more"]
+        bench.far.shutdown(socket.SHUT_WR)
+        bench.reader()
+        assert bench.told[1:] == ["usual"]
+
+
+STATES = {
+    "a request on its way": lambda bench: bench.connection._waiting.append(object()),
+    "requests held back": lambda bench: bench.connection._held.append([]),
+    "an ended connection": lambda bench: setattr(bench.connection, "_cause", OSError()),
+    "no timer": lambda bench: setattr(bench.connection, "_timer", None),
+    "a timer that is too late": lambda bench: setattr(bench.connection, "_timer_at", FAR),
+    "a broker that wants silence": lambda bench: setattr(bench.connection, "_throttled_until", FAR),
+    "bytes that wait": lambda bench: bench.stream._queue.append(b"x"),
+    "a writer that waits": lambda bench: setattr(bench.stream, "_writing", True),
+    "a cork": lambda bench: setattr(bench.stream, "_corked", True),
+    "a closed stream": lambda bench: setattr(bench.stream, "closed", True),
+    "its own gate": lambda bench: bench.stream.gate.acquire(),
+    "a look that is due": lambda bench: bench.aim(until=0.0),
+    "a look that is too late": lambda bench: bench.aim(next_look=FAR),
+    "a share that is used up": lambda bench: bench.aim(bytes_left=68),
+    "another holder of the lock": lambda bench: bench.lane.stop(),
+}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+def test_nothing_happens_where_it_is_not_at_rest(state: Any) -> None:
+    with Bench() as bench:
+        state(bench)
+        before = list(bench.connection._waiting)
+        assert bench.sender.send("topic", b"v") is None
+        assert bench.lane.record is None and list(bench.connection._waiting) == before
+        assert (bench.queue.records, bench.sequence.next, bench.told) == (5, 2**31 - 1, [])
+        bench.near.close()
+        assert bench.far.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"topic": "another"}, {"partition": 1}, {"partition": True}, {"partition": 2.0}, {"partition": 2**70},
+        {"value": bytearray(b"v")}, {"key": memoryview(b"k")}, {"headers": [("h", b"")]}, {"value": bytes(5000)},
+        {"key": b"of another partition"}, {"value": "text"},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)  # fmt: skip
+def test_what_is_not_for_it_goes_the_usual_way(arguments: dict[str, Any]) -> None:
+    assert partition_for_key(b"of another partition", 5) != 2
+    with Bench() as bench:
+        given: dict[str, Any] = {"topic": "topic", "value": b"v"} | arguments
+        assert bench.sender.send(given.pop("topic"), given.pop("value"), **given) is None
+        assert bench.lane.record is None
+        assert bench.sender.send("topic", b"v", partition=2) is not None
+
+
+def test_one_record_at_a_time_and_what_is_on_its_way_is_adopted_by_whoever_takes_the_lock() -> None:
+    with Bench() as bench:
+        lock = compiled_only("LaneLock")(threading.Lock())
+        lock.lane = bench.lane
+        bench.sender.send("topic", b"v")
+        record = bench.lane.record
+        assert bench.sender.send("topic", b"w") is None
+        with lock:
+            assert lock.locked() and not bench.lane.armed
+        assert bench.told == [("adopt", record)] and not lock.locked()
+        assert bench.sender.send("topic", b"w") is None
+
+
+def test_a_lock_whose_adoption_fails_is_free_again_and_tries_it_anew() -> None:
+    with Bench() as bench:
+        lock = compiled_only("LaneLock")(threading.Lock())
+        lock.lane = bench.lane
+        bench.sender.send("topic", b"v")
+        bench.adopt = lambda record: 1 / 0  # type: ignore[assignment]
+        with pytest.raises(ZeroDivisionError), lock:
+            pass
+        assert not lock.locked() and bench.lane.record is not None
+        del bench.adopt
+        with lock:
+            assert bench.lane.record is None

@@ -1,0 +1,175 @@
+"""The lane of single records inside a producer: nothing is lost, sent twice or out of order when it has to be left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pyclient import Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.partition_queue import ATOMIC_APPEND
+from tests.producer.test_direct import until
+from tests.producer.test_interrupts import interrupted
+
+pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
+
+
+def is_on_it(producer: Producer) -> bool:
+    return producer._lane.record is not None
+
+
+@contextmanager
+def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
+    """The lane is open, and the sender's thread waits for the end of the block."""
+    while True:
+        open_lane(producer, topic)
+        busy, go_on = threading.Event(), threading.Event()
+        producer._engine.thread.call_soon(lambda busy=busy, go_on=go_on: (busy.set(), go_on.wait(60)))
+        assert busy.wait(60)
+        if producer._lane.armed:
+            break
+        go_on.set()
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
+    """Sends until the next record finds everything at rest."""
+    while not (producer._lane.armed and producer._lane.record is None):
+        producer.send(topic, b"first", partition=partition).result(60)
+
+
+def test_records_one_by_one_take_it_and_are_counted(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        before = producer.metrics()
+        sent, seen = 0, []
+        for number in range(300):
+            open_lane(producer, topic)
+            first = producer.send(topic, b"%d" % number, key=b"k", partition=0, on_delivery=seen.append)
+            sent += 1
+            assert first.result(60).topic == topic
+        producer.flush(60)
+        assert len(seen) == sent
+        after = producer.metrics()
+    values = [record.value for record in log()[0] if record.key == b"k"]
+    assert values == [b"%d" % number for number in range(300)]
+    total = sum(map(len, log().values()))
+    assert after["records_delivered"] == after["requests"] == total
+    assert after["records_delivered"] - before["records_delivered"] >= 300
+    assert sum(after["latency_ms"]["buckets"].values()) == after["batches_delivered"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", ["fail", "disconnect"])
+def test_what_goes_wrong_is_sent_again_once(
+    cluster: EmbeddedCluster, topic: str, log: Any, kind: str, when: Any
+) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
+        for number in range(5):
+            open_lane(producer, topic)
+            if kind == "fail":
+                fault = cluster.faults.fail("Produce", errors.NotLeaderOrFollower, topic=topic, when=when)
+            else:
+                fault = cluster.faults.disconnect("Produce", topic=topic, when=when)
+            future = producer.send(topic, b"%d" % number, key=b"k", partition=0)
+            assert future.result(60).partition == 0 and fault.hits() == 1
+    assert [record.value for record in log()[0] if record.key == b"k"] == [b"%d" % number for number in range(5)]
+
+
+def test_a_refused_record_fails_and_the_next_one_arrives(cluster: EmbeddedCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        with cluster.faults.fail("Produce", errors.TopicAuthorizationFailed, topic=topic):
+            future = producer.send(topic, b"x", partition=0)
+            with pytest.raises(errors.TopicAuthorizationFailed) as failed:
+                future.result(60)
+        assert failed.value.maybe_persisted is False
+        assert producer.send(topic, b"y", partition=0).result(60).partition == 0
+
+
+def test_a_flush_a_close_and_a_purge_find_what_is_on_it(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        with cluster.faults.hold("Produce", topic=topic) as fault:
+            future = producer.send(topic, b"flushed", partition=0)
+            assert is_on_it(producer)
+            fault.wait()
+            with pytest.raises(errors.KafkaTimeout, match="1 batches were not confirmed"):
+                producer.flush(0.05)
+            assert not is_on_it(producer)
+            producer.purge()
+            assert producer.health()["batches_unconfirmed"] == 1 and not future.done()
+            fault.release()
+            assert future.result(60).partition == 0
+        with busy_lane(producer, topic):
+            last = producer.send(topic, b"last", partition=0)
+            assert is_on_it(producer)
+    assert last.result(0).partition == 0
+    assert [record.value for record in log()[0]][-1] == b"last"
+
+
+def test_a_record_that_is_never_answered_fails_in_time(topic: str) -> None:
+    options = {"request_timeout_ms": 300, "delivery_timeout_ms": 600, "retry_backoff_ms": 1}
+    with (
+        EmbeddedCluster(config={"num.partitions": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, **options) as producer,  # type: ignore[arg-type]
+    ):
+        open_lane(producer, topic)
+        with cluster.faults.drop("Produce", topic=topic, times=None):
+            future = producer.send(topic, b"x", partition=0)
+            assert is_on_it(producer)
+            with pytest.raises(errors.DeliveryTimeout) as failed:
+                future.result(60)
+        assert failed.value.maybe_persisted
+
+
+def test_ctrl_c_at_any_moment_while_it_is_adopted_loses_and_repeats_nothing(
+    cluster: EmbeddedCluster, topic: str, log: Any
+) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        for number in count():
+            with busy_lane(producer, topic):
+                producer.send(topic, b"%d" % number, key=b"k", partition=0)
+                assert is_on_it(producer)
+                went_on = interrupted(number, producer.metrics)
+                assert is_on_it(producer) or producer._core.accumulator.incomplete
+            producer.flush(60)
+            health = producer.health()
+            assert (health["buffer_bytes_used"], health["batches_unconfirmed"]) == (0, 0), f"moment {number}"
+            if not went_on:
+                break
+        assert number > 5
+    values = [record.value for record in log()[0] if record.key == b"k"]
+    assert values == [b"%d" % each for each in range(number + 1)]
+
+
+def test_threads_that_meet_on_it_keep_their_order(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+
+        def send(name: int) -> None:
+            for number in range(400):
+                future = producer.send(topic, b"%d" % number, key=b"%d" % name, partition=0)
+                if number % (name + 2) == 0:
+                    future.result(60)
+                if number % 50 == name:
+                    producer.metrics()
+
+        threads = [threading.Thread(target=send, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush(60)
+        until(lambda: producer.health()["batches_unconfirmed"] == 0)
+    for name in range(4):
+        values = [record.value for record in log()[0] if record.key == b"%d" % name]
+        assert values == [b"%d" % number for number in range(400)]
