@@ -78,7 +78,7 @@ class GroupCalls:
             try:
                 found[group_id] = await self._describe(group_id, left)
             except GroupIdNotFound as error:
-                refusals.append(Refusal(group_id, error.code, str(error)))
+                refusals.append(Refusal(group_id, error.code, None))
             else:
                 refusals.append(Refusal(group_id, 0, None))
         raise_refusals("describing", refusals, what="group")

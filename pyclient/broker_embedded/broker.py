@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import socket
 from collections import Counter
@@ -273,6 +274,7 @@ class BrokerNode:
         if not self.logs.was_clean:
             self.partitions.remove_strays()
         self.controller.elect(after_crash=not self.logs.was_clean)
+        self._metadata.sync_beside(self.logs.sync_beside)
         self._load_groups()
 
     def _configs_changed(self, resource_type: int, name: str) -> None:
@@ -323,5 +325,5 @@ def _listen(config: BrokerConfig) -> socket.socket:
             (config.host, config.port), family=family, backlog=config.integer("socket.listen.backlog.size")
         )
     except OSError as error:
-        reason = error.strerror or error
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise errors.ConfigError(f"the broker cannot listen on {config.host}:{config.port}: {reason}") from error

@@ -7,7 +7,7 @@ import sys
 import click
 
 from pyclient import Consumer, Record, TopicPartition
-from pyclient.cli.options import bootstrap_option, config_option, parse_settings
+from pyclient.cli.options import API_TIMEOUT_MS, bootstrap_option, config_option, parse_settings
 
 
 @click.command()
@@ -32,6 +32,7 @@ def consume(
     """Print the values of TOPIC's records, one a line."""
     config = parse_settings(settings)
     config.setdefault("auto.offset.reset", "earliest" if from_beginning else "latest")
+    config.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
     count = 0
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, config=config) as consumer:
         if group is None:
@@ -47,7 +48,7 @@ def consume(
             count += len(records)
             if timeout is not None and not records:
                 break
-    click.echo(f"{count} records read from {topic}", err=True)
+    click.echo(f"{count} record{'' if count == 1 else 's'} read from {topic}", err=True)
 
 
 def _print(record: Record[bytes | None, bytes | None], with_key: bool) -> None:

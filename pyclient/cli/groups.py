@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pyclient import Admin, Consumer, TopicPartition
-from pyclient.cli.options import bootstrap_option
+from pyclient import Consumer, TopicPartition
+from pyclient.cli.options import admin_of, bootstrap_option
 
 
 @click.group()
@@ -22,7 +22,7 @@ def groups() -> None:
 @click.option("--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, ...).")
 def list_groups(bootstrap_servers: str, states: tuple[str, ...]) -> None:
     """Print the groups, one a line: id, state, type."""
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         for group in admin.list_groups(states=states):
             click.echo(f"{group.group_id}\t{group.state or '-'}\t{group.type}")
 
@@ -32,7 +32,7 @@ def list_groups(bootstrap_servers: str, states: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True)
 def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
     """Print each group's members, and how far behind it is in each partition."""
-    with Admin(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with admin_of(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
         for name, group in admin.describe_groups(names).items():
             committed = admin.list_group_offsets(name)
             owners = {at: member for member in group.members for at in member.assignment}
@@ -57,7 +57,7 @@ def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True)
 def delete(bootstrap_servers: str, names: tuple[str, ...]) -> None:
     """Delete groups that have no members, with their offsets."""
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         admin.delete_groups(names)
     for name in names:
         click.echo(f"deleted {name}")
@@ -90,7 +90,7 @@ def reset(
     chosen = [to_earliest, to_latest, to_offset is not None, to_time is not None, shift_by is not None]
     if sum(chosen) != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
-    with Admin(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with admin_of(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
         committed = {at: position.offset for at, position in admin.list_group_offsets(name).items()}
         partitions = _partitions(consumer, topics, committed)
         first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)

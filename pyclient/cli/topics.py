@@ -6,8 +6,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pyclient import Admin, NewTopic
-from pyclient.cli.options import bootstrap_option, parse_settings
+from pyclient import NewTopic
+from pyclient.cli.options import admin_of, bootstrap_option, parse_settings
 
 
 @click.group()
@@ -20,7 +20,7 @@ def topics() -> None:
 @click.option("--internal", is_flag=True, help="Include the cluster's own topics.")
 def list_topics(bootstrap_servers: str, internal: bool) -> None:
     """Print the topics' names, one a line."""
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         for name in sorted(admin.list_topics(include_internal=internal)):
             click.echo(name)
 
@@ -30,7 +30,7 @@ def list_topics(bootstrap_servers: str, internal: bool) -> None:
 @click.argument("names", nargs=-1, required=True)
 def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
     """Print each topic's partitions."""
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         descriptions = admin.describe_topics(list(names))
     for name, topic in descriptions.items():
         table = Table(title=f"{name}  ({topic.topic_id})")
@@ -53,7 +53,7 @@ def create(
 ) -> None:
     """Create a topic."""
     topic = NewTopic(name, partitions, replication_factor, configs=parse_settings(settings))
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         admin.create_topics([topic])
     click.echo(f"created {name}")
 
@@ -64,7 +64,7 @@ def create(
 @click.argument("total", type=int)
 def add_partitions(bootstrap_servers: str, name: str, total: int) -> None:
     """Grow a topic to TOTAL partitions."""
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         admin.create_partitions({name: total})
     click.echo(f"{name} has {total} partitions")
 
@@ -74,7 +74,7 @@ def add_partitions(bootstrap_servers: str, name: str, total: int) -> None:
 @click.argument("names", nargs=-1, required=True)
 def delete(bootstrap_servers: str, names: tuple[str, ...]) -> None:
     """Delete topics and their records."""
-    with Admin(bootstrap_servers) as admin:
+    with admin_of(bootstrap_servers) as admin:
         admin.delete_topics(list(names))
     for name in names:
         click.echo(f"deleted {name}")

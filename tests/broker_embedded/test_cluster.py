@@ -79,7 +79,7 @@ def test_an_address_that_is_taken_is_an_error_that_names_it(processes: bool) -> 
     before = set(threading.enumerate())  # other tests' brokers may be running in this process
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ClientError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(ClientError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use$"):
             EmbeddedCluster(processes=processes, port=port).start()
     left = set(threading.enumerate()) - before
     assert not [thread for thread in left if thread.name.startswith("pyclient-broker")]

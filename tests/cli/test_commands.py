@@ -60,6 +60,9 @@ def test_lines_go_in_and_come_out(kafka_cluster: EmbeddedCluster, kafka_topic: s
     assert (sent.returncode, sent.stderr) == (0, f"3 records sent to {kafka_topic}\n".encode())
     read = run("consume", *servers, kafka_topic, "--from-beginning", "--key", "--max-records", "3")
     assert (read.returncode, read.stdout) == (0, b"a\t1\nb\t2\n\t\xff\xfe\n")
+    first = run("consume", *servers, kafka_topic, "-c", "auto_offset_reset=earliest", "--max-records", "1")
+    assert (first.returncode, first.stdout) == (0, b"1\n"), first.stderr
+    assert first.stderr == f"1 record read from {kafka_topic}\n".encode()
 
 
 def test_an_error_is_one_line_and_a_failing_exit(kafka_cluster: EmbeddedCluster) -> None:
