@@ -148,9 +148,13 @@ def frame_of(request: ProduceRequest, version: int, correlation_id: int = 7) -> 
     return memoryview(b"".join(framing.encode_request(request, version, correlation_id, "client")))[4:]  # type: ignore[arg-type]
 
 
-def lone_of(frame: memoryview) -> LoneProduce:
+def read(frame: memoryview) -> tuple[framing.RequestHeader, ProduceRequest]:
     header = framing.decode_request_header(frame)
-    return LoneProduce(frame, header, decode(ProduceRequest, header.api_version, frame, header.body_offset))
+    return header, decode(ProduceRequest, header.api_version, frame, header.body_offset)
+
+
+def lone_of(frame: memoryview) -> LoneProduce:
+    return LoneProduce(frame, *read(frame))
 
 
 @pytest.mark.parametrize("version", [5, 8, 9, 13])
@@ -185,8 +189,7 @@ def test_a_length_that_cannot_be_is_left_to_who_tells_of_it(length: bytes) -> No
 def test_tagged_fields_that_are_unknown_keep_a_request_from_being_kept() -> None:
     frame = frame_of(request_of("t", b"some records"), 9)
     tagged = memoryview(bytes(frame[:-1]) + b"\x01\x63\x01x")
-    header = framing.decode_request_header(tagged)
-    request = decode(ProduceRequest, 9, tagged, header.body_offset)
+    header, request = read(tagged)
     lones = LoneProduces()
     for _ in range(3):
         lones.keep(tagged, header, request)
@@ -200,8 +203,7 @@ def test_requests_of_many_topics_make_each_other_room_after_a_while() -> None:
     sizes = []
     for name in ("a", "b", "c", *["longer"] * 40, "d"):
         frame = frame_of(request_of(name, b"some records"), 9)
-        header = framing.decode_request_header(frame)
-        lones.keep(frame, header, decode(ProduceRequest, 9, frame, header.body_offset))
+        lones.keep(frame, *read(frame))
         sizes.append(len(lones))
     assert sizes[:4] == [0, 1, 2, 2]
     assert sizes[-2:] == [1, 1]
@@ -210,12 +212,9 @@ def test_requests_of_many_topics_make_each_other_room_after_a_while() -> None:
 def test_no_batch_is_held_by_what_is_kept() -> None:
     data = bytearray(frame_of(request_of("t", b"some records"), 9))
     frame = memoryview(data)
-    header = framing.decode_request_header(frame)
-    request = decode(ProduceRequest, 9, frame, header.body_offset)
     lones = LoneProduces()
     for _ in range(3):
-        lones.keep(frame, header, request)
+        lones.keep(frame, *read(frame))
     assert len(lones) == 1
-    del request
     frame.release()
     data.append(0)  # a BufferError while anybody has a view
