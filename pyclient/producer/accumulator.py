@@ -95,12 +95,14 @@ class RecordAccumulator:
                 self.mark_ready(queue)
 
     def _switch(self, topic: TopicQueues) -> None:
+        queues = topic.queues
         candidates = topic.available or list(range(topic.count))
         stalled = self.stalled_nodes()
         if stalled:
-            candidates = [number for number in candidates if topic.queues[number].leader not in stalled] or candidates
-        queued = None if topic.unused else [len(topic.queues[number].waiting) for number in candidates]
-        topic.sticky = topic.queues[topic.partitioner.switch(candidates, queued)]
+            candidates = [number for number in candidates if queues[number].leader not in stalled] or candidates
+        alone = len(candidates) == 1
+        queued = None if alone or topic.unused else [len(queues[number].waiting) for number in candidates]
+        topic.stick_to(queues[topic.partitioner.switch(candidates, queued)])
 
     # -- appending
 
@@ -108,20 +110,30 @@ class RecordAccumulator:
         """How large the buffer for a new batch must be whose first record takes up to `record_bound` bytes."""
         return max(self.batch_size, HEADER_SIZE + record_bound)
 
-    def open_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
-        """Begins a batch; the partition has none open."""
+    def new_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
+        """A batch that nobody knows of until it is listed; the partition has none open."""
         assert queue.open is None
         delivery = Delivery(self._desk, queue.topic.name, queue.partition)
-        batch = ProducerBatch(
+        return ProducerBatch(
             queue, delivery, buffer, position=queue.records, created=now, deadline=now + self._delivery_timeout
         )
-        pool = self.pool
-        pool.unowned, self.incomplete[batch] = None, None
+
+    def open_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
+        """Begins a batch; the partition has none open."""
+        batch = self.new_batch(queue, buffer, now)
+        self.list_open(batch)
+        return batch
+
+    def list_open(self, batch: ProducerBatch) -> None:
+        """Takes over a new batch, which may hold records already and takes more."""
+        self._count_new(batch)
+        pool, queue = self.pool, batch.queue
         try:
-            if not queue.records:
-                queue.topic.unused -= 1
-            queue.topic.last_used = now
-            queue.begin(batch)
+            # Nothing is called from here until it is in the queue: Ctrl-C comes before or after all of this.
+            queue.open, queue.append = batch, batch.builder.append
+            pool.unowned = self.incomplete[batch] = None
+            queue.waiting.append(batch)
+            queue.topic.lanes.open(queue.partition, batch.builder)
             if self._linger == 0 or pool.waiting:
                 self.make_ready(batch)
             else:
@@ -129,7 +141,25 @@ class RecordAccumulator:
         except BaseException:  # Ctrl-C
             self.drop_if_empty(batch)
             raise
-        return batch
+
+    def list_full(self, batch: ProducerBatch) -> None:
+        """Takes over a new batch that was filled before anybody could append to it: it may be sent."""
+        self._count_new(batch)
+        batch.builder.close()
+        queue, count = batch.queue, batch.builder.count
+        # Nothing is called from here until it is in the queue: Ctrl-C comes before or after all of this.
+        batch.closed = True
+        queue.records += count
+        self.pool.unowned = self.incomplete[batch] = None
+        queue.waiting.append(batch)
+        self.count_closed(batch)
+        self.mark_ready(queue)
+
+    def _count_new(self, batch: ProducerBatch) -> None:
+        topic = batch.queue.topic
+        if not batch.position:
+            topic.unused -= 1
+        topic.last_used = batch.created
 
     def close_open(self, queue: PartitionQueue) -> None:
         """The partition's open batch takes no more records, and may be sent."""
@@ -215,11 +245,13 @@ class RecordAccumulator:
         queue = batch.queue
         if queue.open is batch:
             self._close(queue)
-        removed = queue.waiting.popleft()
+        waiting = queue.waiting
+        removed = waiting.popleft()
         assert removed is batch
-        self.unmark(queue)
-        if queue.waiting and queue.head_is_ready:
-            self.mark_ready(queue)
+        ready = self._ready.setdefault(queue.leader, {})
+        ready.pop(queue, None)
+        if waiting and (waiting[0].closed or waiting[0].ready):
+            ready[queue] = None  # behind the others
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
         """Batches of one partition are to be sent (again), in their old place."""

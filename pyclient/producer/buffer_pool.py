@@ -53,7 +53,7 @@ class BufferPool:
 
     def try_acquire(self, size: int) -> bytearray | None:
         """A buffer of at least `size` bytes, or None if there is not enough memory or others wait for it already."""
-        if self._waiters or self.available < max(size, self.pooled_size):
+        if self._waiters or self.available < size or self.available < self.pooled_size:
             return None
         return self._allocate(size)
 
@@ -133,8 +133,9 @@ class BufferPool:
             self.release(self.unowned)
 
     def _allocate(self, size: int) -> bytearray:
-        charged = max(size, self.pooled_size)
-        if charged == self.pooled_size and self._free:
+        usual = self.pooled_size
+        charged = size if size > usual else usual
+        if charged == usual and self._free:
             buffer = self._free.pop()
         else:
             left = self.available - charged

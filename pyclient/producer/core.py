@@ -182,12 +182,14 @@ class ProducerCore:
 
     def take_buffer(self, size: int, waiter: Waiter) -> bytearray | None:
         """The buffer the waiter was granted, or one that is free; the caller holds the lock."""
-        if waiter.buffer is not None and len(waiter.buffer) >= size:
-            buffer = self.accumulator.pool.unowned = waiter.buffer
-            waiter.buffer = None
-            return buffer
-        self.accumulator.pool.abandon(waiter)
-        return self.accumulator.pool.try_acquire(size)
+        pool = self.accumulator.pool
+        if waiter.size:  # it has waited before
+            if waiter.buffer is not None and len(waiter.buffer) >= size:
+                buffer = pool.unowned = waiter.buffer
+                waiter.buffer = None
+                return buffer
+            pool.abandon(waiter)
+        return pool.try_acquire(size)
 
     def give_up(self, waiter: Waiter) -> None:
         """The end of a waiter, whether it got what it waited for or not."""

@@ -59,13 +59,6 @@ class PartitionQueue:
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.name} leader={self.leader} waiting={len(self.waiting)} on_wire={self.on_wire}>"
 
-    def begin(self, batch: ProducerBatch) -> None:
-        """Opens a batch behind all others."""
-        self.waiting.append(batch)
-        self.open = batch
-        self.append = batch.builder.append
-        self.topic.lanes.open(self.partition, batch.builder)
-
     def close(self) -> ProducerBatch | None:
         """The open batch takes no more records, from now on and whoever appends."""
         batch = self.open
@@ -103,7 +96,7 @@ class TopicQueues:
     """A topic's partitions, as the last metadata had them, and the one that keyless records go to."""
 
     __slots__ = (
-        "_sticky", "available", "count", "lanes", "last_used", "name", "partitioner", "queues", "topic_id", "unused",
+        "available", "count", "lanes", "last_used", "name", "partitioner", "queues", "sticky", "topic_id", "unused",
     )  # fmt: skip
 
     def __init__(self, name: str, partitioner: StickyPartitioner) -> None:
@@ -116,7 +109,8 @@ class TopicQueues:
         self.available: list[int] = []  # partitions with a leader
         self.unused = 0  # partitions that never had a batch
         self.last_used = 0.0
-        self._sticky = PartitionQueue(self, -1)
+        self.sticky = PartitionQueue(self, -1)
+        """The partition that records without a key go to; one numbered -1 before the first is chosen."""
 
     def grow(self, count: int) -> None:
         """The topic has `count` partitions now; queues of partitions that vanished stay for what they hold."""
@@ -126,15 +120,11 @@ class TopicQueues:
         self.count = count
         self.lanes.resize(count)
 
-    @property
-    def sticky(self) -> PartitionQueue:
-        """The partition that records without a key go to; one numbered -1 before the first is chosen."""
-        return self._sticky
-
-    @sticky.setter
-    def sticky(self, queue: PartitionQueue) -> None:
-        self._sticky = queue
-        self.lanes.stick_to(queue.partition)
+    def stick_to(self, queue: PartitionQueue) -> None:
+        """Records without a key go to this partition from now on."""
+        if queue is not self.sticky:
+            self.sticky = queue
+            self.lanes.stick_to(queue.partition)
 
     @property
     def idle(self) -> bool:

@@ -45,7 +45,9 @@ class StickyPartitioner:
         likelier its partition. None, or all equal, is a uniform choice.
         """
         self._bytes = 0
-        if queued is None or not self.adaptive:
+        if len(candidates) == 1:
+            self.partition = candidates[0]
+        elif queued is None or not self.adaptive:
             self.partition = self._rng.choice(candidates)
         else:
             self.partition = candidates[pick_by_queue(queued, self._rng)]
@@ -56,4 +58,4 @@ def pick_by_queue(queued: Sequence[int], rng: Rng) -> int:
     """An index chosen with the weight "longest queue + 1 - own queue", so that slow brokers get less."""
     longest = max(queued)
     bounds = list(accumulate([longest + 1 - length for length in queued]))
-    return bisect_right(bounds, rng.randrange(bounds[-1]))
+    return bisect_right(bounds, rng.random() * bounds[-1])

@@ -32,11 +32,15 @@ def answers_by_partition(response: ProduceResponse) -> dict[tuple[str, int], Par
     answers: dict[tuple[str, int], PartitionAnswer] = {}
     for topic in response.responses:
         for partition in topic.partition_responses:
-            answers.setdefault((topic.name, partition.index), _answer(partition))
+            place = (topic.name, partition.index)
+            if place not in answers:
+                answers[place] = _answer(partition)
     return answers
 
 
 def _answer(partition: PartitionProduceResponse) -> PartitionAnswer:
+    if not partition.error_code:
+        return PartitionAnswer(0, partition.base_offset, partition.log_append_time_ms)
     return PartitionAnswer(
         partition.error_code,
         partition.base_offset,

@@ -12,7 +12,7 @@ from pyclient.errors import DeliveryTimeout, KafkaError, MalformedMessage
 from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
 from pyclient.producer.delivery import Delivery
-from pyclient.producer.idempotence import ProducerIdentity
+from pyclient.producer.idempotence import Phase, ProducerIdentity
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.outcome import (
     DUPLICATE,
@@ -137,11 +137,12 @@ class Sender:
             batch = self._sendable(queue, node, now)
             if batch is None:
                 continue
-            if batches and size + batch.size > self._max_request_size:
+            more = batch.builder.size
+            if batches and size + more > self._max_request_size:
                 break
             self._take(batch, node)
             batches.append(batch)
-            size += batch.size
+            size += more
         if not batches:
             return None
         state.in_flight += 1
@@ -175,16 +176,19 @@ class Sender:
         return sum(node.in_flight for node in self.nodes.values())
 
     def _sendable(self, queue: PartitionQueue, node: int, now: float) -> ProducerBatch | None:
-        if not queue.head_is_ready:
+        batch = queue.waiting[0] if queue.waiting else None
+        if batch is None or not (batch.closed or batch.ready):
             self.accumulator.unmark(queue)
             return None
-        batch = queue.waiting[0]
         if batch.retry_at > now:
             self._look_again = min(self._look_again, batch.retry_at)
             return None
         if self._idempotent:
-            elsewhere = queue.on_wire and queue.wire_node != node
-            if elsewhere or not queue.sequence.prepare(queue.on_wire, self.identity, queue.outstanding):
+            if queue.on_wire and queue.wire_node != node:
+                return None
+            sequence = queue.sequence
+            steady = sequence.phase is Phase.STEADY
+            if not steady and not sequence.prepare(queue.on_wire, self.identity, queue.outstanding):
                 return None
         elif queue.on_wire and self._max_in_flight == 1:  # asked for, for the order's sake: one at a time everywhere
             return None

@@ -11,7 +11,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcmp, memcpy
@@ -21,6 +21,7 @@ from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSAC
 from pyclient.records.checks import as_bytes, header_pair, no_such_row, rows_outside
 from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED, Compression
+from pyclient.records.crc import crc32c
 from pyclient.records.payload import open_batch
 from pyclient.records.restore import restore_record
 from pyclient.types import RecordMetadata

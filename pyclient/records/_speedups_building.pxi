@@ -5,6 +5,9 @@ cdef enum:
     PIECE = 16  # bytes that are copied at once; a length and a timestamp have 15 at most
     MANY_PIECES = 512  # bytes from which a call of memcpy costs less
     RECORD_OVERHEAD = 21  # length, attributes, timestamp delta and offset delta at their widest
+    LENGTH_END = 12  # the batch's length counts the bytes behind itself
+    SUM_AT = 17  # the checksum
+    MAGIC = 2
 
 cdef tuple NO_ARGUMENTS = ()
 
@@ -30,8 +33,8 @@ cdef class BatchBuilder:
     """Writes records into the caller's buffer, behind room for the header, until one does not fit.
 
     `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
-    length cannot describe. One thread at a time, except that `append`, `append_columns` and `close` here take effect at
-    one moment under the interpreter's lock.
+    length cannot describe. `full` says that a record found no room. One thread at a time, except that `append`,
+    `append_columns` and `close` here take effect at one moment under the interpreter's lock.
     """
 
     cdef object _memory  # a view, which also keeps the buffer's size as it is
@@ -41,6 +44,7 @@ cdef class BatchBuilder:
     cdef object _handle_type
     cdef Scratch _scratch
     cdef bint _closed
+    cdef readonly bint full
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size
     cdef readonly int64_t base_timestamp
@@ -156,7 +160,10 @@ cdef class BatchBuilder:
             + varint_size(row.header_count)
             + row.headers_size
         )
-        if self._closed or size + varint_size(size) > self._capacity - self.size:
+        if self._closed:
+            return 0
+        if size + varint_size(size) > self._capacity - self.size:
+            self.full = True
             return 0
         at = write_varint(self._data + self.size, size)
         at[0] = 0
@@ -282,7 +289,39 @@ cdef class BatchBuilder:
         May be called again. Raises `ValueError` when there are no records.
         """
         flags = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+        if self.count and compression == 0:
+            try:
+                return self.seal_plain(producer_id, producer_epoch, base_sequence, flags)
+            except (TypeError, OverflowError):
+                pass  # `seal_batch` says what is wrong
         return seal_batch(
             self._memory, self.size, self.count, self.base_timestamp, self.max_timestamp, compression, level,
             producer_id, producer_epoch, base_sequence, flags,
         )
+
+    cdef object seal_plain(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, int16_t attributes):
+        """What `seal_batch` does where nothing is compressed, for a fifth of its time beside the checksum."""
+        cdef object batch = self._memory[: self.size]
+        cdef uint8_t* at = self._data
+        at = write_big(at, 0, 8)  # base offset
+        at = write_big(at, self.size - LENGTH_END, 4)
+        at = write_big(at, -1, 4)  # leader epoch
+        at = write_big(at, MAGIC, 1)
+        at = write_big(at + 4, attributes, 2)  # behind the checksum
+        at = write_big(at, self.count - 1, 4)
+        at = write_big(at, self.base_timestamp, 8)
+        at = write_big(at, self.max_timestamp, 8)
+        at = write_big(at, producer_id, 8)
+        at = write_big(at, producer_epoch, 2)
+        at = write_big(at, base_sequence, 4)
+        write_big(at, self.count, 4)
+        write_big(self._data + SUM_AT, <int64_t>crc32c(batch[SUM_AT + 4 :]), 4)
+        return batch
+
+
+cdef inline uint8_t* write_big(uint8_t* at, int64_t value, int size) noexcept nogil:
+    """The lowest `size` bytes of a number, the highest of them first; behind them."""
+    cdef int place
+    for place in range(size):
+        at[place] = <uint8_t>(<uint64_t>value >> (8 * (size - 1 - place)))
+    return at + size

@@ -54,6 +54,7 @@ def test_a_record_that_does_not_fit_leaves_the_batch_as_it_was(twin: Any) -> Non
         while builder.append(7, None, b"value", None) is not None:
             fitted += 1
         assert fitted == builder.count == (room - HEADER_SIZE) // record_size
+        assert builder.full
         assert builder.size == HEADER_SIZE + fitted * record_size <= room
         if fitted:
             assert len(twin.decode(builder.seal())) == fitted
@@ -63,7 +64,7 @@ def test_a_closed_builder_takes_nothing_more(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     builder.append(0, None, b"v", [("h", b"1")])
     builder.close()
-    assert builder.append(0, None, b"v", None) is None
+    assert builder.append(0, None, b"v", None) is None and not builder.full
     assert builder.append_many(0, None, [b"v"], None, 0, 1) == 0
     assert (builder.count, read_header(builder.seal()).count) == (1, 1)
 
@@ -219,15 +220,15 @@ def test_append_many_takes_a_range_and_one_timestamp_for_all(twin: Any) -> None:
 def test_append_many_stops_where_the_batch_is_full(twin: Any) -> None:
     values = [b"value"] * 10
     builder = twin.BatchBuilder(bytearray(HEADER_SIZE + 12 * 4 + 11), None)
-    assert builder.append_many(7, None, values, None, 0, 10) == 4
-    assert builder.append_many(7, None, values, None, 4, 10) == 0
+    assert builder.append_many(7, None, values, None, 0, 4) == 4 and not builder.full
+    assert builder.append_many(7, None, values, None, 4, 10) == 0 and builder.full
     assert builder.count == 4
 
 
 def test_append_many_stops_before_a_wrong_value_and_raises_at_it(twin: Any) -> None:
     values = [b"a", b"b", "wrong", b"d"]
     builder = twin.BatchBuilder(bytearray(1000), None)
-    assert builder.append_many(7, None, values, None, 0, 4) == 2
+    assert builder.append_many(7, None, values, None, 0, 4) == 2 and not builder.full
     with pytest.raises(TypeError, match="not str"):
         builder.append_many(7, None, values, None, 2, 4)
     assert builder.append_many(7, None, values, None, 3, 4) == 1

@@ -19,10 +19,12 @@ class BatchBuilder:
     """Writes records into the caller's buffer, behind room for the header, until one does not fit.
 
     `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
-    length cannot describe. One thread at a time.
+    length cannot describe. `full` says that a record found no room. One thread at a time.
     """
 
-    __slots__ = ("_batch", "_buffer", "_closed", "_handle_type", "base_timestamp", "count", "max_timestamp", "size")
+    __slots__ = (
+        "_batch", "_buffer", "_closed", "_handle_type", "base_timestamp", "count", "full", "max_timestamp", "size",
+    )  # fmt: skip
 
     count: int
     size: int
@@ -41,6 +43,7 @@ class BatchBuilder:
         self.size = HEADER_SIZE
         self.base_timestamp = -1
         self.max_timestamp = -1
+        self.full = False
         self._closed = False
 
     def close(self) -> None:
@@ -141,7 +144,10 @@ class BatchBuilder:
         base = timestamp_ms if self.count == 0 else self.base_timestamp
         record = encode_record(wrap64(timestamp_ms - base), self.count, key, value, headers)
         end = self.size + len(record)
-        if self._closed or end > len(self._buffer):
+        if self._closed:
+            return False
+        if end > len(self._buffer):
+            self.full = True
             return False
         self._buffer[self.size : end] = record
         self.size = end
