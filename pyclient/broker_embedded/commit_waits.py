@@ -1,29 +1,132 @@
-"""Answers to Produce that wait until what they report is committed, while other requests are served.
+"""Answers that wait until what they report is committed, while other requests are served.
 
-Where `flush.messages` wants batches on the disk first, the disk is waited for beside the loop.
+What has to be on the disk first is brought there beside the loop: batches of topics with `flush.messages`, what the
+group coordinator writes where that holds for `__consumer_offsets`, and every change of the metadata. Memory is ahead of
+the disk meanwhile, and is what others are told of; that something was done is said by no answer before it is so.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
-    from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.log.stored_log import StoredLog
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+
+_METADATA_LOG: Final = "__cluster_metadata"
+_OFFSETS_LOG: Final = "__consumer_offsets"
+
+_OF_CONTROLLER: Final = frozenset(
+    {
+        "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "InitProducerId",
+        "ElectLeaders", "AlterPartitionReassignments", "AlterClientQuotas", "AlterUserScramCredentials",
+        "UpdateFeatures",
+    }
+)  # fmt: skip
+"""What these answer depends on changes that others have made, too: a topic that is there, a block of producer ids."""
+
+_OF_GROUPS: Final = frozenset(
+    {
+        "OffsetCommit", "JoinGroup", "SyncGroup", "LeaveGroup", "DeleteGroups", "OffsetDelete",
+        "ConsumerGroupHeartbeat",
+    }
+)  # fmt: skip
+"""These write to `__consumer_offsets`."""
+
+_MAKING_TOPICS: Final = frozenset({"Metadata", "FindCoordinator"})
 
 
 def behind_commits(name: str, handler: Handler) -> Handler:
-    """The handler of the API `name`; if that is Produce, what it answers is committed."""
-    if name != "Produce":
-        return handler
+    """The handler of the API `name`; what it answers is committed."""
+    if name == "Produce":
+        return _produce(handler)
+    if name in _OF_CONTROLLER or name in _OF_GROUPS or name in _MAKING_TOPICS:
+        return _change(name, handler)
+    return handler
 
+
+# Changes of the metadata and of groups
+
+
+def _change(name: str, handler: Handler) -> Handler:
+    def handle(request: Any, context: RequestContext) -> Any:
+        node = context.node
+        began = node.metadata_offset
+        answer = handler(request, context)
+        if isawaitable(answer):
+            return _awaited(answer, name, node, began) if node.fs.durable else answer
+        waiting = list(_changed(name, node, began)) if node.logs.held else None
+        return _when_on_disk(answer, waiting, name, node) if waiting else answer
+
+    return handle
+
+
+async def _awaited(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
+    given = await answer
+    waiting = list(_changed(name, node, began)) if node.logs.held else None
+    return await _when_on_disk(given, waiting, name, node) if waiting else given
+
+
+def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[StoredLog, int]]:
+    """The logs, and the last offset in each, that an answer of the API `name` waits for."""
+    for log in node.logs.held:
+        last = log.end_offset - 1
+        if log.topic == _METADATA_LOG:
+            wanted = name in _OF_CONTROLLER or last > began
+        else:
+            wanted = log.topic == _OFFSETS_LOG and name in _OF_GROUPS
+        if wanted and log.high_watermark <= last:
+            yield log, last
+
+
+def _when_on_disk(answer: Any, waiting: list[tuple[StoredLog, int]], name: str, node: BrokerNode) -> Future[Any]:
+    """The answer; `KafkaStorageError` (of a coordinator `NotCoordinator`) if what it tells of may be lost."""
+
+    def end(over: Future[Any]) -> None:
+        for log, offset in waiting:
+            if log.high_watermark <= offset:
+                kind = errors.NotCoordinator if name in _OF_GROUPS else errors.KafkaStorageError
+                over.set_exception(kind(_why_lost(log)))
+                return
+        over.set_result(answer)
+
+    return _told_of_all(waiting, node, end)
+
+
+def _told_of_all(
+    waiting: list[tuple[StoredLog, int]], node: BrokerNode, end: Callable[[Future[Any]], None]
+) -> Future[Any]:
+    """What `end` is given to set when every log is committed up to its offset, or never will be."""
+    over: Future[Any] = node.loop.create_future()
+    left = len(waiting)
+
+    def told() -> None:
+        nonlocal left
+        left -= 1
+        if not left and not over.done():
+            end(over)
+
+    for log, offset in waiting:
+        log.when_committed(offset, told)
+    return over
+
+
+def _why_lost(log: StoredLog) -> str:
+    return f"{log.topic}-{log.partition}: {log.failure or 'it was closed before a flush'}"
+
+
+# Produce
+
+
+def _produce(handler: Handler) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         response = handler(request, context)
         node = context.node
@@ -35,9 +138,7 @@ def behind_commits(name: str, handler: Handler) -> Handler:
     return handle
 
 
-def _uncommitted(
-    response: ProduceResponse, node: BrokerNode
-) -> Iterator[tuple[PartitionProduceResponse, PartitionLog]]:
+def _uncommitted(response: ProduceResponse, node: BrokerNode) -> Iterator[tuple[PartitionProduceResponse, StoredLog]]:
     for topic in response.responses:
         name = topic.name or node.topic_name(topic.topic_id)
         for answer in topic.partition_responses:
@@ -47,27 +148,19 @@ def _uncommitted(
 
 
 def _committed(
-    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, PartitionLog]], node: BrokerNode
+    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, StoredLog]], node: BrokerNode
 ) -> Future[ProduceResponse]:
-    over: Future[ProduceResponse] = node.loop.create_future()
-    left = len(waiting)
+    def end(over: Future[Any]) -> None:
+        for answer, log in waiting:
+            _correct(answer, log)
+        over.set_result(response)
 
-    def told() -> None:
-        nonlocal left
-        left -= 1
-        if not left and not over.done():
-            for answer, log in waiting:
-                _correct(answer, log)
-            over.set_result(response)
-
-    for answer, log in waiting:
-        log.when_committed(answer.base_offset, told)
-    return over
+    return _told_of_all([(log, answer.base_offset) for answer, log in waiting], node, end)
 
 
-def _correct(answer: PartitionProduceResponse, log: PartitionLog) -> None:
+def _correct(answer: PartitionProduceResponse, log: StoredLog) -> None:
     """Say what became of a batch that could not be brought to the disk."""
     if log.high_watermark <= answer.base_offset:
         answer.error_code = errors.KafkaStorageError.code
-        answer.error_message = f"{log.topic}-{log.partition}: {log.failure or 'it was closed before a flush'}"
+        answer.error_message = _why_lost(log)
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1

@@ -1,4 +1,7 @@
-"""What a client is told when the broker fails with its request: UNKNOWN_SERVER_ERROR, where the API has error codes."""
+"""What a client is told when the broker fails with its request, where the API has error codes.
+
+A `BrokerError` says what; everything else is UNKNOWN_SERVER_ERROR.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient.broker_embedded.faults_answers import Failing
 from pyclient.broker_embedded.faults_items import Selection, items_of, mark
 from pyclient.broker_embedded.faults_shapes import TOP, place_of, shape_of
-from pyclient.errors import UnknownServerError
+from pyclient.errors import BrokerError, UnknownServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +22,11 @@ TEXT: Final = "the broker failed; its log says more"
 
 
 def failed_answer(
-    name: str, request: Request[Any], version: int, topic_name: Callable[[UUID], str | None]
+    name: str,
+    request: Request[Any],
+    version: int,
+    topic_name: Callable[[UUID], str | None],
+    error: BaseException,
 ) -> Response | None:
     """The answer, as far out as its version has an error code; None where it has none, or nothing to put it on.
 
@@ -27,12 +34,12 @@ def failed_answer(
     """
     if getattr(request, "acks", None) == 0:
         return None
-    code = UnknownServerError.code
+    code, text = (error.code, str(error)) if isinstance(error, BrokerError) else (UnknownServerError.code, TEXT)
     place = place_of(name, version, code, by_topic=False, by_partition=False, whole=True)
     if place is None:
         return None
     shape, everything = shape_of(name, version), Selection()
-    failing = Failing(shape, version, place, code, TEXT, everything, topic_name)
+    failing = Failing(shape, version, place, code, text, everything, topic_name)
     if place == TOP:
         return failing.whole(request)
     items = items_of(shape, request, topic_name)

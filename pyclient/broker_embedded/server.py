@@ -336,7 +336,7 @@ class BrokerConnection:
         if request is not None:
             from pyclient.broker_embedded.error_answers import failed_answer
 
-            answer = failed_answer(route.name, request, header.api_version, self.node.topic_name)
+            answer = failed_answer(route.name, request, header.api_version, self.node.topic_name, error)
         if answer is None:
             self.stream.close()
         else:

@@ -302,10 +302,14 @@ def test_a_bug_that_an_answer_has_no_place_for_costs_the_connection(
 def test_every_api_s_failure_is_an_answer_that_can_be_sent(name: str) -> None:
     cls = request_class(API_KEYS[name])
     for version in range(SERVED[name].first, SERVED[name].last + 1):
-        answer = failed_answer(name, blank(cls), version, lambda _id: None)
-        if answer is not None:
-            assert framing.encode_response(answer, version, 1)
-            assert error_codes(name, version, answer) == [errors.UnknownServerError.code]
+        for error, code in (
+            (ValueError("a bug"), errors.UnknownServerError.code),
+            (errors.KafkaStorageError("the disk is gone"), errors.KafkaStorageError.code),
+        ):
+            answer = failed_answer(name, blank(cls), version, lambda _id: None, error)
+            if answer is not None:
+                assert framing.encode_response(answer, version, 1)
+                assert error_codes(name, version, answer) == [code]
 
 
 def test_an_answer_that_cannot_be_encoded_costs_one_connection(

@@ -25,7 +25,7 @@ from pyclient.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.filesystem import FileSystem
@@ -36,7 +36,11 @@ TOPIC_ID: Final = UUID(int=1)
 """The id that Kafka gives the metadata topic everywhere."""
 
 _CONFIG: Final = LogConfig(
-    max_message_bytes=64 << 20, retention_ms=-1, retention_bytes=-1, message_timestamp_after_max_ms=2**63 - 1
+    flush_messages=1,  # what is answered is on the disk, as in Kafka's quorum
+    max_message_bytes=64 << 20,
+    retention_ms=-1,
+    retention_bytes=-1,
+    message_timestamp_after_max_ms=2**63 - 1,
 )
 _READ_BYTES: Final = 8 << 20
 _BEGIN, _END, _ABORT = 23, 24, 25
@@ -80,8 +84,16 @@ class MetadataLog:
         """The offset that the next record gets."""
         return self._log.end_offset
 
+    def sync_beside(self, arrange: Callable[[PartitionLog], None]) -> None:
+        """Have changes synced without waiting: `arrange` says where. Until then `append` returns when it is done."""
+        arrange(self._log)
+
     def append(self, records: Sequence[Any]) -> None:
-        """Write records as one batch and apply them. After an `OSError` nothing is written and nothing changed."""
+        """Write records as one batch and apply them. After an `OSError` nothing is written and nothing changed.
+
+        A sync beside the loop that fails takes the log offline: what was applied stays until the next start, and
+        everything after it is refused.
+        """
         level = self._level(records)
         values = [(None, metadata_records.encode(record, level)) for record in records]
         self._write(build_batch(values, timestamp_ms=self._clock.time_ms()))
@@ -105,7 +117,6 @@ class MetadataLog:
 
     def _write(self, batch: bytes) -> None:
         self._log.append(batch, leader_epoch=self.epoch, now_ms=self._clock.time_ms(), origin="coordinator")
-        self._log.flush()  # what is answered is on the disk, as in Kafka's quorum
 
 
 class _Replay:

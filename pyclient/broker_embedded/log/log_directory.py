@@ -214,13 +214,17 @@ class LogDirectory:
             start_offset=self._checkpoint(checkpoints.LOG_STARTS).get(at, 0),
         )
         opened.cleaned_to = self._checkpoint(checkpoints.CLEANER_OFFSETS).get(at, 0)
-        if self._fs.durable:
-            opened.flush_later = self._flusher.submit
-            opened.held = self.held
+        self.sync_beside(opened)
         opened.remove_later = self._remove
         self._unopened.pop(at, None)
         self._logs[at] = opened
         return opened
+
+    def sync_beside(self, opened: PartitionLog) -> None:
+        """Has the side thread sync a log, and what waits for that held, where syncs cost time at all."""
+        if self._fs.durable:
+            opened.flush_later = self._flusher.submit
+            opened.held = self.held
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
         """The high watermark that was noted last, 0 if none was: where a replicated log begins again."""

@@ -119,8 +119,13 @@ class LogState:
         self._tell_waiting()
 
     def when_committed(self, offset: int, told: Callable[[], object]) -> None:
-        """Call `told` when the high watermark is behind `offset`, or the log fails or is closed or cut before that."""
+        """Call `told` when the high watermark is behind `offset`, or the log fails or is closed or cut before that.
+
+        At once, if the log has failed or is closed.
+        """
         self._uncommitted.append((offset, told))
+        if self.failure is not None or self.closed:
+            self._tell_waiting()
 
     def _tell_waiting(self) -> None:
         over = self.failure is not None or self.closed

@@ -228,7 +228,7 @@ class PartitionLog(StoredLog):
     def _appended(self, origin: Origin) -> None:
         begun = max(self.recovery_point, self._reaching, self._must_reach)
         if self.end_offset - begun >= self.config.flush_messages:
-            if origin == "client" and not self.commits_at_once:
+            if origin != "replica" and not self.commits_at_once:
                 self._hold()
             else:
                 self.flush()

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config import BrokerConfig
-from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
 from pyclient.net.loop_thread import LoopThread
 
 SECONDS = 30
+
+
+class HeldFile(RealFile):
+    """A file whose bytes reach the disk when the filesystem's gate is open."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        fs = self._fs
+        assert isinstance(fs, HeldFileSystem)
+        if fs.held in self.path and self.path.endswith(".log"):
+            fs.syncs += 1
+            fs.reached.release()
+            assert fs.gate.wait(SECONDS)
+            if fs.fails:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+
+
+class HeldFileSystem(RealFileSystem):
+    """A slow disk, for the files whose paths contain `held`."""
+
+    def __init__(self, held: str) -> None:
+        super().__init__(durable=False)
+        self.durable = True
+        self.held = held
+        self.reached, self.gate, self.fails, self.syncs = threading.Semaphore(0), threading.Event(), False, 0
+
+    def file(self, path: str) -> HeldFile:
+        return HeldFile(self, path)
+
 
 Disk = TypeVar("Disk", bound=RealFileSystem)
 

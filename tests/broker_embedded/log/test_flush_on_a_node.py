@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import select
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import iter_batches
-from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
-
-
-class HeldFile(RealFile):
-    """A file whose bytes reach the disk when the filesystem's gate is open."""
-
-    __slots__ = ()
-
-    def sync(self) -> None:
-        fs = self._fs
-        assert isinstance(fs, HeldFileSystem)
-        if "/held-0/" in self.path and self.path.endswith(".log"):
-            fs.syncs += 1
-            fs.reached.release()
-            assert fs.gate.wait(SECONDS)
-            if fs.fails:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-
-
-class HeldFileSystem(RealFileSystem):
-    """A slow disk, for one partition."""
-
-    def __init__(self) -> None:
-        super().__init__(durable=False)
-        self.durable = True
-        self.reached, self.gate, self.fails, self.syncs = threading.Semaphore(0), threading.Event(), False, 0
-
-    def file(self, path: str) -> HeldFile:
-        return HeldFile(self, path)
+from tests.broker_embedded.log.slow_disks import SECONDS, HeldFileSystem, NodeOnDisk
 
 
 class Broker(NodeOnDisk[HeldFileSystem]):
     """A node on a disk whose syncs wait, with the topics `held` (`flush.messages` as given) and `free`."""
 
     def __init__(self, data_dir: str) -> None:
-        super().__init__(data_dir, HeldFileSystem())
+        super().__init__(data_dir, HeldFileSystem("/held-0/"))
 
     def create(self, client: Any, messages: int) -> None:
         flush = [CreatableTopicConfig(name="flush.messages", value=str(messages))]
