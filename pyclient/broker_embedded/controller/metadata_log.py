@@ -12,6 +12,7 @@ from pyclient.broker_embedded.controller import records as metadata_records
 from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.broker_embedded.log.steps import run_here
 from pyclient.errors import ConfigError
 from pyclient.protocol import codec
 from pyclient.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
@@ -70,7 +71,7 @@ class MetadataLog:
         """
         directory = os.path.join(data_dir, f"{TOPIC}-0")
         fs.make_directory(directory)
-        log = PartitionLog.open(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean)
+        log = run_here(PartitionLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
         epoch = _next_epoch(fs, directory, log, node_id)
         replay = _Replay(image)
         replay.snapshot(fs, directory)

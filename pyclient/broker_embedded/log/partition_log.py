@@ -14,7 +14,7 @@ from pyclient.broker_embedded.log.recovery import load
 from pyclient.broker_embedded.log.replay import Marker, aborted, read_marker, replay_batch
 from pyclient.broker_embedded.log.results import AppendInfo, Isolation, LogRead, Origin
 from pyclient.broker_embedded.log.segment import Segment
-from pyclient.broker_embedded.log.steps import Steps, run_here
+from pyclient.broker_embedded.log.steps import Steps
 from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.broker_embedded.log.validate import check_client_batch, check_copies, read_single, writable
 from pyclient.clock import Clock
@@ -27,44 +27,6 @@ _INDEX_ENTRY_BYTES: Final = 8  # the size limit of the offset index closes a seg
 
 class PartitionLog(StoredLog):
     """One partition's log, used from one thread. Errors of the disk are `KafkaStorageError`, and change nothing."""
-
-    @classmethod
-    def open(
-        cls,
-        directory: str,
-        topic: str,
-        partition: int,
-        topic_id: uuid.UUID | None,
-        config: LogConfig,
-        *,
-        fs: FileSystem,
-        clock: Clock,
-        clean: bool,
-        recovery_point: int = 0,
-        start_offset: int = 0,
-        high_watermark: int | None = None,
-    ) -> PartitionLog:
-        """Opens what is in `directory`, or an empty log whose files appear with the first append.
-
-        `clean`: it was closed in order; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
-        `start_offset` and `high_watermark` are what the checkpoints say; without a high watermark the log is not
-        replicated, and everything in it is committed. Raises `InconsistentTopicId` if the files are another topic's.
-        """
-        return run_here(
-            cls.opening(
-                directory,
-                topic,
-                partition,
-                topic_id,
-                config,
-                fs=fs,
-                clock=clock,
-                clean=clean,
-                recovery_point=recovery_point,
-                start_offset=start_offset,
-                high_watermark=high_watermark,
-            )
-        )
 
     @classmethod
     def opening(
@@ -82,7 +44,13 @@ class PartitionLog(StoredLog):
         start_offset: int = 0,
         high_watermark: int | None = None,
     ) -> Steps[PartitionLog]:
-        """The same in steps. Nobody else may be at the directory; what is given up half way can be begun again."""
+        """Opens what is in `directory`, or an empty log whose files appear with the first append; in steps.
+
+        `clean`: it was closed in order; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
+        `start_offset` and `high_watermark` are what the checkpoints say; without a high watermark the log is not
+        replicated, and everything in it is committed. Raises `InconsistentTopicId` if the files are another topic's.
+        Nobody else may be at the directory; what is given up half way can be begun again.
+        """
         name = f"{topic}-{partition}"
         try:
             stored = stored_topic_id(fs, directory)

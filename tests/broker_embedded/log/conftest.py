@@ -16,6 +16,7 @@ from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.broker_embedded.log.steps import run_here
 from pyclient.records import (
     BatchBuilder,
     Compression,
@@ -52,7 +53,7 @@ class Workbench:
 
     def open(self, *, clean: bool = True, recovery_point: int = 0, **options: Any) -> PartitionLog:
         """The log in the directory."""
-        log = PartitionLog.open(
+        opening = PartitionLog.opening(
             self.directory,
             "t",
             0,
@@ -64,6 +65,7 @@ class Workbench:
             recovery_point=recovery_point,
             **options,
         )
+        log = run_here(opening)
         self._open.append(log)
         return log
 
