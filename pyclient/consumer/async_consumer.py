@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
+from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast
 
 from pyclient.consumer.arguments import (
     Offsets,
@@ -40,7 +40,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
 
-_LONGEST_WAIT: Final = 1.0  # a poll that waits looks after its membership and its commits this often
 _abandoned: set[asyncio.Task[None]] = set()
 
 
@@ -129,7 +128,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 self._check_reached(timeout)
                 return core.end_poll([])
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(remaining, _LONGEST_WAIT)):
+                async with asyncio.timeout(min(remaining, self._longest_wait)):
                     await ready.wait()
 
     async def _rebalance(self) -> None:

@@ -42,7 +42,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
 
-_LONGEST_WAIT: Final = 1.0  # a poll that waits looks after its membership and its commits this often
 _EXIT_SECONDS: Final = 2.0
 _GRACE: Final = 1.0
 
@@ -143,7 +142,7 @@ class Consumer(ConsumerFace[K, V]):
             if remaining <= 0:
                 self._check_reached(timeout)
                 return core.end_poll([])
-            ready.wait(min(remaining, _LONGEST_WAIT))
+            ready.wait(min(remaining, self._longest_wait))
 
     def _rebalance(self) -> None:
         """Carries out what the group wants of this thread."""

@@ -41,6 +41,9 @@ from pyclient.consumer.typevars import K, V
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, ForkError
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
+_LONGEST_WAIT: Final = 1.0
+_LOOKS: Final = 3  # within max_poll_interval_ms, of a poll that waits
+
 SECONDS_AFTER_ERROR: Final = 5.0
 """How long the end of a `with` block may take after an exception, which nobody wants to wait long for."""
 
@@ -95,6 +98,8 @@ class ConsumerFace(Generic[K, V]):
         self._deserializers = as_deserializers(key_deserializer, value_deserializer)
         self._listener: RebalanceListener | None = None
         self._in_callback = False
+        # how often a poll that waits, which is polling, says so to the group and looks after its commits
+        self._longest_wait = min(_LONGEST_WAIT, self._config.max_poll_interval_ms / 1000 / _LOOKS)
         self._chunk: Chunk | None = None
         self._closed = False
         self._closing = False

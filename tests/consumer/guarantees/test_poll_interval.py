@@ -61,3 +61,17 @@ def test_heartbeats_go_on_while_the_handler_works_within_its_time(
     assert shares([busy]) == [[0, 1]]
     poll_until([busy, other], lambda: sorted(map(len, shares([busy, other]))) == [1, 1])
     assert not any(line.startswith("!") for line in diary.lines)
+
+
+def test_a_poll_that_waits_longer_than_the_interval_is_a_poll_all_the_time(
+    consumers: Faces, new_topic: NewTopic, group: str
+) -> None:
+    consumer = consumers(new_topic(), group_id=group, max_poll_interval_ms=900)
+    for _ in range(20):
+        try:
+            poll_until([consumer], lambda: shares([consumer]) == [[0]])
+            assert not consumer.poll(1.2)
+            return
+        except errors.PollIntervalExceeded as error:  # a busy machine may have looked too late
+            late = error
+    raise late
