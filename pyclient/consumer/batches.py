@@ -9,15 +9,15 @@ from operator import attrgetter
 
 from pyclient.errors import CorruptBatch, CorruptRecord
 from pyclient.records import (
-    BatchHeader,
     ControlType,
+    PlacedBatch,
     Record,
     RecordColumns,
     check_crc,
     control_type,
-    count_intact,
     decode_batch,
     decode_columns,
+    find_batches,
     iter_batches,
 )
 
@@ -25,68 +25,53 @@ RawRecord = Record[bytes | None, bytes | None]
 _offset_of = attrgetter("offset")
 
 
-class FetchedBatch:
-    """One record batch in the buffer it came in."""
+@dataclass(slots=True)
+class _Decoded:
+    records: list[RawRecord] | None = None
+    columns: RecordColumns | None = None
 
-    __slots__ = ("_checked", "_columns", "_records", "buffer", "header", "partition", "position", "topic")
 
-    def __init__(self, topic: str, partition: int, buffer: memoryview, position: int, header: BatchHeader) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.buffer = buffer
-        self.position = position
-        self.header = header
-        self._records: list[RawRecord] | None = None
-        self._columns: RecordColumns | None = None
-        self._checked = False
+class FetchedBatch(PlacedBatch):
+    """One record batch in the buffer it came in. What was decoded of it is kept, records or columns."""
 
-    @property
-    def checked(self) -> bool:
-        """Whether the checksum was found right before."""
-        return self._checked
-
-    @property
-    def dense(self) -> bool:
-        """Whether every offset of the batch has its record, so that offsets can be counted without decoding."""
-        header = self.header
-        return header.magic >= 2 and header.count == header.last_offset_delta + 1
+    __slots__ = ()
 
     def check_crc(self) -> None:
         """Compares the checksum, once; `CorruptBatch` if it is wrong."""
-        if self._checked:
+        if self.checked:
             return
         try:
             check_crc(self.buffer, self.position, self.header, self.topic, self.partition)
         except CorruptRecord as error:
             raise self.corrupt(error) from error
-        self._checked = True
-
-    def note_intact(self) -> None:
-        """Its checksum is right: it need not be compared again."""
-        self._checked = True
+        self.checked = True
 
     def records(self) -> list[RawRecord]:
         """All records, decoded at the first call; `CorruptBatch` if they cannot be."""
-        if self._records is None:
+        kept: _Decoded = self.kept or _Decoded()
+        if kept.records is None:
             try:
-                self._records = decode_batch(self.buffer, self.position, self.header, self.topic, self.partition)
+                kept.records = decode_batch(self.buffer, self.position, self.header, self.topic, self.partition)
             except CorruptRecord as error:
                 raise self.corrupt(error) from error
-        return self._records
+            self.kept = kept
+        return kept.records
 
     def columns(self) -> RecordColumns:
         """All records as columns, made at the first call; `CorruptBatch` if they cannot be."""
-        if self._columns is None:
+        kept: _Decoded = self.kept or _Decoded()
+        if kept.columns is None:
             try:
-                self._columns = decode_columns(self.buffer, self.position, self.header, self.topic, self.partition)
+                kept.columns = decode_columns(self.buffer, self.position, self.header, self.topic, self.partition)
             except CorruptRecord as error:
                 raise self.corrupt(error) from error
-        return self._columns
+            self.kept = kept
+        return kept.columns
 
     def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
         """At most `limit` records with from_offset <= offset < to_offset; its `stop` says where to go on."""
         if self.dense:
-            first = self.header.base_offset
+            first = self.base_offset
             start = first if first > from_offset else from_offset
             count = to_offset - start
             if count > limit:
@@ -101,19 +86,10 @@ class FetchedBatch:
 
     def corrupt(self, error: CorruptRecord) -> CorruptBatch:
         """The error with this batch's place."""
-        header = self.header
-        return CorruptBatch(str(error), self.topic, self.partition, header.base_offset, header.next_offset)
+        return CorruptBatch(str(error), self.topic, self.partition, self.base_offset, self.next_offset)
 
     def __repr__(self) -> str:
-        first, last = self.header.base_offset, self.header.last_offset
-        return f"<FetchedBatch {self.topic}-{self.partition} {first}..{last}>"
-
-
-def check_crcs(batches: Sequence[FetchedBatch]) -> None:
-    """Compares the checksums of many batches without the GIL, up to the first that is wrong: its own check tells."""
-    intact = count_intact([(batch.buffer, batch.position, batch.header) for batch in batches])
-    for batch in batches[:intact]:
-        batch.note_intact()
+        return f"<FetchedBatch {self.topic}-{self.partition} {self.base_offset}..{self.next_offset - 1}>"
 
 
 @dataclass(slots=True)
@@ -139,7 +115,7 @@ class BatchSlice:
     @property
     def whole(self) -> bool:
         """Whether these are all records of the batch."""
-        return self.count == self.batch.header.count
+        return self.count == self.batch.count
 
     def rows(self) -> tuple[RecordColumns, int, int]:
         """The batch's columns, and which rows of them these are; `CorruptBatch` if it cannot be decoded."""
@@ -168,7 +144,6 @@ class ParsedRecords:
 
     batches: Sequence[FetchedBatch]
     next_offset: int
-    leader_epoch: int
     error: CorruptBatch | None = None
 
 
@@ -203,26 +178,34 @@ def parse_records(
     """
     ledger = _Aborted(sorted(((first, producer) for producer, first in aborted), reverse=True), set())
     batches: list[FetchedBatch] = []
-    next_offset, epoch = fetch_offset, -1
+    position, next_offset = 0, fetch_offset
     try:
-        for position, header in iter_batches(data):
+        while True:
+            if not ledger.upcoming and not ledger.open:
+                position, next_offset = find_batches(
+                    FetchedBatch, topic, partition, data, position, next_offset, batches
+                )
+            following = next(iter_batches(data, position), None)
+            if following is None:
+                break
+            _, header = following
             batch = FetchedBatch(topic, partition, data, position, header)
-            behind = header.base_offset + header.last_offset_delta + 1
-            if behind <= next_offset:
+            position += header.size
+            if batch.next_offset <= next_offset:
                 _refuse_going_back(batch, next_offset, bool(batches))
                 continue
-            if header.count < 0:
-                raise batch.corrupt(CorruptRecord(f"a batch at offset {header.base_offset} has {header.count} records"))
+            if batch.count < 0:
+                raise batch.corrupt(CorruptRecord(f"a batch at offset {batch.base_offset} has {batch.count} records"))
             plain = not header.attributes and not ledger.upcoming  # nothing of a transaction
-            if (plain or not ledger.covers(batch)) and header.count > 0:
+            if (plain or not ledger.covers(batch)) and batch.count > 0:
                 batches.append(batch)
-            next_offset, epoch = behind, header.leader_epoch
+            next_offset = batch.next_offset
     except CorruptRecord as error:
         message = f"{topic}-{partition}: fetched from offset {next_offset}: {error}"
         corrupt = error if isinstance(error, CorruptBatch) else None
         behind = corrupt.next_offset if corrupt else next_offset + 1
-        return ParsedRecords(batches, next_offset, epoch, CorruptBatch(message, topic, partition, next_offset, behind))
-    return ParsedRecords(batches, next_offset, epoch)
+        return ParsedRecords(batches, next_offset, CorruptBatch(message, topic, partition, next_offset, behind))
+    return ParsedRecords(batches, next_offset)
 
 
 def _refuse_going_back(batch: FetchedBatch, next_offset: int, inside: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import EMPTY
-from pyclient.consumer.batches import BatchSlice, check_crcs
+from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.coordinator import ThreadTask
 from pyclient.consumer.fetch_buffer import FetchBuffer
@@ -36,6 +36,7 @@ from pyclient.errors import (
     NotAssigned,
 )
 from pyclient.net.connect import Connector
+from pyclient.records import count_intact
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 _MANY_ERRORS: Final = 16
@@ -191,9 +192,13 @@ class ConsumerCore:
         self._notify()
 
     def _wake_workers(self) -> None:
+        self._wake_fetcher()
+        if not self.ended:
+            self.positions_found.wake()
+
+    def _wake_fetcher(self) -> None:
         if not self.ended:
             self.fetcher.wake()
-            self.positions_found.wake()
 
     def _on_error(self, error: KafkaError) -> None:
         if isinstance(error, FencedInstanceId):
@@ -278,7 +283,7 @@ class ConsumerCore:
         with self.lock:
             unchecked = self.buffer.unchecked(limit)
         if unchecked:
-            check_crcs(unchecked)  # the loop goes on meanwhile: neither lock nor GIL is held
+            count_intact(unchecked)  # the loop goes on meanwhile: neither lock nor GIL is held
         with self.lock:
             error = self.subscription.first_error()
             slices = self.buffer.take(limit) if error is None else []
@@ -286,7 +291,7 @@ class ConsumerCore:
         if error is not None:
             raise error
         if wants_more:
-            self.call(self._wake_workers)
+            self.call(self._wake_fetcher)
         return slices
 
     def unreachable(self) -> KafkaTimeout | None:

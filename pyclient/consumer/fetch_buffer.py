@@ -99,10 +99,10 @@ class FetchBuffer:
             for batch in islice(part.batches, part.index, None):
                 if limit <= 0:
                     break
-                limit -= batch.header.count
+                limit -= batch.count
                 if not batch.checked:
                     found.append(batch)
-                    size += batch.header.size
+                    size += batch.size
         return found if size >= _WITHOUT_GIL_BYTES else []
 
     def take(self, limit: int) -> list[BatchSlice]:
@@ -134,8 +134,8 @@ class FetchBuffer:
 
     def put_back(self, state: AssignedPartition, piece: BatchSlice, offset: int) -> None:
         """Returns the rest of a slice, from `offset` on: the position goes back, the next `take` begins with it."""
-        size = piece.batch.header.size
-        rest = ParsedRecords([piece.batch], piece.stop, piece.batch.header.leader_epoch)
+        size = piece.batch.size
+        rest = ParsedRecords([piece.batch], piece.stop)
         self.add(FetchedPart(state, rest, size, Frame(-1, size)))
         self._queue.rotate(1)
         state.position = offset
@@ -160,17 +160,17 @@ class FetchBuffer:
             state.polled_from_epoch = state.position_epoch
         while part.index < len(batches) and taken < limit:
             batch = batches[part.index]
-            if self._check_crcs:
+            if self._check_crcs and not batch.checked:
                 batch.check_crc()
-            end = min(batch.header.next_offset, part.next_offset)
+            end = min(batch.next_offset, part.next_offset)
             piece = batch.take(state.position, end, limit - taken)
             if piece.count:
                 slices.append(piece)
                 taken += piece.count
-            state.position, state.position_epoch = piece.stop, batch.header.leader_epoch
+            state.position, state.position_epoch = piece.stop, batch.leader_epoch
             if piece.stop >= end:
                 part.index += 1
-                self._consumed(part, batch.header.size)
+                self._consumed(part, batch.size)
         if part.index == len(batches):
             if part.error is not None:
                 raise part.error

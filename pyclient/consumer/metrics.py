@@ -97,5 +97,5 @@ class ConsumerMetrics:
 
 
 def _size(piece: BatchSlice) -> int:
-    header = piece.batch.header
-    return header.size * piece.count // max(piece.count, header.count)
+    batch = piece.batch
+    return batch.size * piece.count // max(piece.count, batch.count)

@@ -9,11 +9,10 @@ from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, cast, overload
 
-from pyclient.consumer.batches import BatchSlice, RawRecord
+from pyclient.consumer.batches import BatchSlice, FetchedBatch, RawRecord
 from pyclient.consumer.typevars import K, V
-from pyclient.errors import CorruptBatch, CorruptRecord, DeserializationError
-from pyclient.records import BatchHeader, ColumnsBuilder, Record, RecordChain, RecordColumns
-from pyclient.records.columns import Buffer
+from pyclient.errors import CorruptRecord, DeserializationError
+from pyclient.records import ColumnsBuilder, Record, RecordChain, RecordColumns
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 Deserializer = Callable[[bytes], Any]
@@ -125,8 +124,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
     def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """What to commit when all of these are done: `consumer.commit(records.next_offsets())`."""
         return {
-            _partition_of(piece): OffsetAndMetadata(piece.stop, "", piece.batch.header.leader_epoch)
-            for piece in self._slices
+            _partition_of(piece): OffsetAndMetadata(piece.stop, "", piece.batch.leader_epoch) for piece in self._slices
         }
 
     def to_arrow(self) -> Any:
@@ -168,20 +166,15 @@ def _partition_of(piece: BatchSlice) -> TopicPartition:
     return TopicPartition(piece.batch.topic, piece.batch.partition)
 
 
-def _rows(piece: BatchSlice) -> tuple[Buffer, int, BatchHeader, str, int, int, int]:
-    batch = piece.batch
-    return batch.buffer, batch.position, batch.header, batch.topic, batch.partition, piece.start, piece.stop
-
-
 def _columns_of(pieces: Sequence[BatchSlice]) -> list[RecordColumns]:
     """Whole batches as columns, all in one step; `CorruptBatch` names the one that cannot be read."""
     builder, parts, done = ColumnsBuilder(), [], 0
-    rows = [_rows(piece) for piece in pieces]
+    rows = [(piece.batch, piece.start, piece.stop) for piece in pieces]
     while done < len(rows):
         done += builder.add_many(rows[done:] if done else rows)
         if done < len(rows):
             try:
-                _add(builder, pieces[done])
+                _add(builder, *rows[done])
                 done += 1
             except OverflowError:  # a column holds 2 GiB at most
                 parts.append(builder.finish())
@@ -189,9 +182,10 @@ def _columns_of(pieces: Sequence[BatchSlice]) -> list[RecordColumns]:
     return parts
 
 
-def _add(builder: ColumnsBuilder, piece: BatchSlice) -> None:
-    buffer, position, header, topic, partition, start, stop = _rows(piece)
+def _add(builder: ColumnsBuilder, batch: FetchedBatch, start: int, stop: int) -> None:
     try:
-        builder.add(buffer, position, header, topic, partition, from_offset=start, to_offset=stop)
+        builder.add(
+            batch.buffer, batch.position, batch.header, batch.topic, batch.partition, from_offset=start, to_offset=stop
+        )
     except CorruptRecord as error:
-        raise CorruptBatch(str(error), topic, partition, header.base_offset, header.next_offset) from error
+        raise batch.corrupt(error) from error

@@ -2,8 +2,8 @@
 """Records in C: what `_pure` does in Python, with the same names, arguments, errors and bytes."""
 
 import types
-from os import strerror
 from array import array as new_array
+from os import strerror
 
 cimport cython
 from cpython cimport array
@@ -11,13 +11,13 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject, PyTypeObject
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcmp, memcpy
 
 from pyclient.errors import CorruptRecord
-from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, check_crc, seal_batch
+from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, check_crc, read_header, seal_batch
 from pyclient.records.checks import as_bytes, header_pair, no_such_row, rows_outside
 from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED, Compression
@@ -32,6 +32,7 @@ cdef array.array INT32 = new_array("i")
 
 include "_speedups_wire.pxi"
 include "_speedups_record.pxi"
+include "_speedups_placing.pxi"
 include "_speedups_checking.pxi"
 include "_speedups_reading.pxi"
 include "_speedups_column_rows.pxi"

@@ -67,9 +67,6 @@ cdef extern from *:
     int crc_begin() noexcept nogil
     uint32_t crc_of(const uint8_t* at, int64_t size) noexcept nogil
 
-cdef enum:
-    CHECKED_AT = 21  # what the CRC covers begins here
-
 cdef bint can_sum = crc_begin()
 
 
@@ -79,49 +76,67 @@ cdef struct Sum:
     uint32_t wanted
 
 
-def count_intact(pieces):
-    """How many batches, from the first on, have the CRC that their header says; the GIL is free meanwhile.
+def count_intact(batches):
+    """How many batches (`PlacedBatch`), from the first on, have the CRC that they say; the GIL is free meanwhile.
 
-    A piece is (buffer, position, header). It ends in front of the first that is wrong or cut, or of an old format:
+    They are `checked` from then on. It ends in front of the first that is wrong or cut, or of an old format:
     `check_crc` says what is wrong with it, if anything is.
     """
-    cdef Py_ssize_t number = 0, intact = 0, count = len(pieces)
-    cdef int64_t at, size
+    cdef Py_ssize_t number = 0, intact = 0, count = len(batches)
+    cdef const uint8_t* at
+    cdef PlacedBatch batch
     cdef Sum* sums
     cdef list kept = []
     if not can_sum:
-        return count_slowly(pieces)
+        return count_slowly(batches)
     sums = <Sum*>malloc(max(count, 1) * sizeof(Sum))
     if sums == NULL:
         raise MemoryError
     try:
-        for buffer, position, header in pieces:
-            view = memoryview(buffer)
-            at = position
-            size = header.size
-            if header.magic != 2 or size < HEADER_SIZE or at < 0 or at + size > len(view):
+        for batch in batches:
+            view = memoryview(batch.buffer)
+            at = place_of(batch, view)
+            if at == NULL:
                 break
             kept.append(view)
-            sums[number].at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + at + CHECKED_AT
-            sums[number].size = size - CHECKED_AT
-            sums[number].wanted = header.crc
+            sums[number].at = at + CHECKED_AT
+            sums[number].size = batch.size - CHECKED_AT
+            sums[number].wanted = <uint32_t>load32(at + CRC_AT)
             number += 1
         with nogil:
             while intact < number and crc_of(sums[intact].at, sums[intact].size) == sums[intact].wanted:
                 intact += 1
     finally:
         free(sums)
+    note_checked(batches, intact)
     return intact
 
 
-cdef Py_ssize_t count_slowly(pieces) except -1:
+cdef const uint8_t* place_of(PlacedBatch batch, view):
+    """Where a batch of the present format is in its buffer; NULL if it is another, or not all there."""
+    cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + batch.position
+    if batch.position < 0 or batch.size < PLAIN_HEADER:
+        return NULL
+    if batch.size > PyMemoryView_GET_BUFFER(view).len - batch.position or at[MAGIC_AT] != 2:
+        return NULL
+    return at
+
+
+cdef object note_checked(batches, Py_ssize_t intact):
+    cdef PlacedBatch batch
+    for batch in batches[:intact]:
+        batch.checked = True
+
+
+cdef Py_ssize_t count_slowly(batches) except -1:
     cdef Py_ssize_t intact = 0
-    for buffer, position, header in pieces:
-        if header.magic != 2:
+    for batch in batches:
+        if batch.header.magic != 2:
             break
         try:
-            check_crc(buffer, position, header)
+            check_crc(batch.buffer, batch.position, batch.header)
         except CorruptRecord:
             break
         intact += 1
+    note_checked(batches, intact)
     return intact

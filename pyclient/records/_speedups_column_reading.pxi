@@ -2,7 +2,6 @@
 
 cdef enum:
     MAX_COLUMN_DATA = 0x7FFFFFFF  # what 32-bit offsets reach
-    PLAIN_HEADER = 61  # bytes in front of a batch's records
     SMALLEST_ROW = 7
     CODEC = 0x07  # of a batch's attributes
     LOG_APPEND = 0x08
@@ -319,27 +318,29 @@ cdef class ColumnsBuilder:
     def add_many(self, pieces, max_size=MAX_DECOMPRESSED):
         """Add as many of the pieces as possible, without the GIL for all together; says how many were added.
 
-        A piece is (buffer, position, header, topic, partition, from_offset, to_offset), as `add` takes them. It ends
-        in front of the first that cannot be added: `add` says why.
+        A piece is (`PlacedBatch`, from_offset, to_offset). It ends in front of the first that cannot be added: `add`
+        says why.
         """
         cdef Columns* columns = &self._columns
         cdef Py_ssize_t number = 0, added = 0, count = len(pieces)
-        cdef int64_t size = 0
+        cdef int64_t size = 0, from_offset, to_offset
         cdef Batch* batches
         cdef Batch* batch
-        cdef list kept = [], topics = []
+        cdef PlacedBatch placed
+        cdef list kept = []
         self.check_alone()
         batches = <Batch*>malloc(max(count, 1) * sizeof(Batch))
         if batches == NULL:
             raise MemoryError
         try:
-            for buffer, position, header, topic, partition, from_offset, to_offset in pieces:
+            for placed, from_offset, to_offset in pieces:
                 batch = batches + number
-                topics.append(topic)
                 try:
-                    view = self.describe_plain(buffer, position, header, partition, from_offset, to_offset, batch)
+                    view = self.describe_plain(placed, from_offset, to_offset, batch)
                     if view is None:
-                        payload = open_batch(buffer, position, header, topic, partition, max_size)
+                        payload = open_batch(
+                            placed.buffer, placed.position, placed.header, placed.topic, placed.partition, max_size
+                        )
                         view = memoryview(payload.data)
                         self.describe(payload, view, from_offset, to_offset, batch)
                     size += batch.end - batch.at
@@ -355,7 +356,8 @@ cdef class ColumnsBuilder:
                 added = add_batches(batches, number, columns)
             self._busy = False
             for number in range(added):
-                self.name(topics[number], batches + number)
+                placed = pieces[number][0]
+                self.name(placed.topic, batches + number)
         finally:
             free(batches)
         return added
@@ -373,30 +375,29 @@ cdef class ColumnsBuilder:
         batch.from_offset = from_offset
         batch.to_offset = to_offset
 
-    cdef object describe_plain(
-        self, buffer, int64_t position, header, int32_t partition, int64_t from_offset, int64_t to_offset, Batch* batch
-    ):
-        """The same without an object for the batch: of one that is not compressed, and right. The memory, or None."""
-        cdef int64_t attributes = header.attributes
-        cdef int64_t last = header.last_offset_delta
-        cdef int64_t base = header.base_offset
-        cdef int64_t count = header.count
-        cdef int64_t size = header.size
-        if header.magic != 2 or attributes & CODEC or position < 0 or size < PLAIN_HEADER:
+    cdef object describe_plain(self, PlacedBatch placed, int64_t from_offset, int64_t to_offset, Batch* batch):
+        """The same from the bytes of its header: of one that is not compressed, and right. The memory, or None."""
+        view = memoryview(placed.buffer)
+        cdef const uint8_t* at = place_of(placed, view)
+        if at == NULL:
             return None
-        view = memoryview(buffer)
-        if position + size > len(view) or not 0 <= count <= (size - PLAIN_HEADER) // SMALLEST_ROW:
+        cdef int32_t attributes = load16(at + CHECKED_AT)
+        cdef int64_t last = load32(at + LAST_DELTA_AT)
+        cdef int64_t base = placed.base_offset
+        cdef int64_t count = placed.count
+        cdef int64_t size = placed.size
+        if attributes & CODEC or not 0 <= count <= (size - PLAIN_HEADER) // SMALLEST_ROW:
             return None
         if count - 1 > last or not 0 <= base <= INT64_MAX - max(last, 0):
             return None
-        batch.at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + position + PLAIN_HEADER
-        batch.end = batch.at + size - PLAIN_HEADER
+        batch.at = at + PLAIN_HEADER
+        batch.end = at + size
         batch.count = count
         batch.base_offset = base
         batch.last_offset_delta = last
         batch.appended = batch.kind = attributes & LOG_APPEND != 0
-        batch.timestamp = header.max_timestamp if batch.appended else header.base_timestamp
-        batch.partition = partition
+        batch.timestamp = load64(at + (MAX_TIMESTAMP_AT if batch.appended else BASE_TIMESTAMP_AT))
+        batch.partition = placed.partition
         batch.from_offset = from_offset
         batch.to_offset = to_offset
         return view

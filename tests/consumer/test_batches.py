@@ -145,3 +145,31 @@ def test_a_marker_of_an_unknown_kind_is_skipped_and_a_short_one_is_corrupt() -> 
 def test_any_bytes_give_batches_or_one_error(data: bytes) -> None:
     parsed = parse_records(memoryview(data), "t", 0, 5)
     assert parsed.next_offset >= 5
+
+
+@given(data=st.data())
+def test_an_answer_read_in_one_step_says_the_same_as_one_read_batch_by_batch(data: st.DataObject) -> None:
+    parts, offset = [], data.draw(st.integers(0, 3))
+    for _ in range(data.draw(st.integers(0, 7))):
+        one = data.draw(st.sampled_from(("plain", "packed", "gaps", "transaction", "marker", "older")))
+        if one == "marker":
+            parts.append(marker(offset, 7, data.draw(st.sampled_from((ABORT, COMMIT)))))
+        elif one == "gaps":
+            parts.append(compacted(offset, [0, 2], 3))
+        elif one == "transaction":
+            parts.append(batch_of(offset, 3, producer_id=7, producer_epoch=0, transactional=True))
+        elif one == "packed":
+            parts.append(batch_of(offset, 3, compression=Compression.GZIP))
+        else:
+            parts.append(batch_of(offset if one == "plain" else max(0, offset - 3), 3))
+        offset += data.draw(st.integers(1, 5))
+    answer = bytearray(b"".join(parts))
+    if answer and data.draw(st.booleans()):
+        answer[data.draw(st.integers(0, len(answer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    cut = memoryview(bytes(answer[: data.draw(st.integers(0, len(answer)))]))
+    fetch_offset = data.draw(st.integers(0, 5))
+    # an abortion far behind has every batch looked at by itself, and changes nothing
+    quick, slow = (parse_records(cut, "t", 0, fetch_offset, late) for late in ((), ((99, 2**62),)))
+    assert [batch.header for batch in quick.batches] == [batch.header for batch in slow.batches]
+    assert [batch.position for batch in quick.batches] == [batch.position for batch in slow.batches]
+    assert (quick.next_offset, str(quick.error)) == (slow.next_offset, str(slow.error))

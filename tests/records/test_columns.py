@@ -112,8 +112,9 @@ def test_a_table_larger_than_a_cpu_cache_holds_the_same(twins: tuple[Any, Any]) 
     tables = []
     for twin in twins:
         builder = twin.ColumnsBuilder()
-        pieces = [(memoryview(batch), 0, header, "orders", part, 0, 2**62) for part in range(8)]
-        bad = (memoryview(broken), 0, header, "orders", 8, 0, 2**62)
+        place = twin.module.PlacedBatch
+        pieces = [(place("orders", part, memoryview(batch), 0, header), 0, 2**62) for part in range(8)]
+        bad = (place("orders", 8, memoryview(broken), 0, header), 0, 2**62)
         assert builder.add_many([*pieces, bad, *pieces]) == 8
         tables.append(builder.finish())
     assert tables[0].count == 3200
@@ -222,7 +223,7 @@ def test_many_batches_are_added_at_once_up_to_the_first_that_is_damaged(twin: An
     damaged = bytearray(batches[2])
     damaged[61] ^= 0x7F  # the first record's length
     pieces = [
-        (batch, 0, read_header(batch), topic, partition, 0, 3)
+        (twin.module.PlacedBatch(topic, partition, batch, 0, read_header(batch)), 0, 3)
         for batch, topic, partition in (
             (batches[0], "a", 0), (batches[1], "b", 1), (bytes(damaged), "c", 2), (batches[3], "a", 3),
         )
@@ -230,7 +231,7 @@ def test_many_batches_are_added_at_once_up_to_the_first_that_is_damaged(twin: An
     builder = twin.ColumnsBuilder()
     assert builder.add_many(pieces) == 2
     with pytest.raises(CorruptRecord):
-        builder.add(*pieces[2][:5])
+        builder.add(bytes(damaged), 0, read_header(damaged), "c", 2)
     assert builder.add_many(pieces[3:]) == 1
     columns = builder.finish()
     assert columns.topics == ("a", "b")

@@ -10,6 +10,7 @@ from pyclient.records._pure.checking import count_intact
 from pyclient.records._pure.column_reading import ColumnsBuilder, release_spare_memory
 from pyclient.records._pure.encoding import record_size_bound
 from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
+from pyclient.records._pure.placing import PlacedBatch, find_batches
 from pyclient.records._pure.reading import RecordChain, decode_batch
 from pyclient.records._pure.record import Record, RecordHandle
 from pyclient.records._pure.sending import BatchOutcome, OutcomeHandle, RecordAppender, RecordSender, TopicLanes
@@ -23,6 +24,7 @@ __all__ = [
     "BatchOutcome",
     "ColumnsBuilder",
     "OutcomeHandle",
+    "PlacedBatch",
     "Record",
     "RecordAppender",
     "RecordChain",
@@ -33,6 +35,7 @@ __all__ = [
     "decode_batch",
     "decode_varint",
     "encode_varint",
+    "find_batches",
     "murmur2",
     "partition_for_key",
     "record_size_bound",

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyclient.errors import CorruptRecord
-from pyclient.records.batch import BatchHeader, check_crc
-from pyclient.records.columns import Buffer
+from pyclient.records._pure.placing import PlacedBatch
+from pyclient.records.batch import check_crc
 
 
-def count_intact(pieces: Sequence[tuple[Buffer, int, BatchHeader]]) -> int:
-    """How many batches, from the first on, have the CRC that their header says; the GIL is free meanwhile.
+def count_intact(batches: Sequence[PlacedBatch]) -> int:
+    """How many batches, from the first on, have the CRC that they say; the GIL is free meanwhile.
 
-    A piece is (buffer, position, header). It ends in front of the first that is wrong or cut, or of an old format:
+    They are `checked` from then on. It ends in front of the first that is wrong or cut, or of an old format:
     `check_crc` says what is wrong with it, if anything is.
     """
-    intact = 0
-    for buffer, position, header in pieces:
-        if header.magic != 2:
-            break
+    for number, batch in enumerate(batches):
+        if batch.header.magic != 2:
+            return number
         try:
-            check_crc(buffer, position, header)
+            check_crc(batch.buffer, batch.position, batch.header)
         except CorruptRecord:
-            break
-        intact += 1
-    return intact
+            return number
+        batch.checked = True
+    return len(batches)

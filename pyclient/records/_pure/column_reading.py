@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable
 
 from pyclient.errors import CorruptRecord
+from pyclient.records._pure.placing import PlacedBatch
 from pyclient.records._pure.reading import read_rows
 from pyclient.records.batch import BatchHeader
 from pyclient.records.columns import MAX_COLUMN_DATA, BinaryColumn, Buffer, HeaderColumns, RecordColumns
@@ -110,22 +111,18 @@ class ColumnsBuilder:
         self.count += added
         return added
 
-    def add_many(
-        self,
-        pieces: Iterable[tuple[Buffer, int, BatchHeader, str, int, int, int]],
-        max_size: int = MAX_DECOMPRESSED,
-    ) -> int:
+    def add_many(self, pieces: Iterable[tuple[PlacedBatch, int, int]], max_size: int = MAX_DECOMPRESSED) -> int:
         """Add as many of the pieces as possible; says how many were added.
 
-        A piece is (buffer, position, header, topic, partition, from_offset, to_offset), as `add` takes them. It ends
-        in front of the first that cannot be added: `add` says why.
+        A piece is (batch, from_offset, to_offset). It ends in front of the first that cannot be added: `add` says why.
         """
         added = 0
-        for buffer, position, header, topic, partition, start, stop in pieces:
+        for placed, start, stop in pieces:
             try:
                 self.add(
-                    buffer, position, header, topic, partition, from_offset=start, to_offset=stop, max_size=max_size
-                )
+                    placed.buffer, placed.position, placed.header, placed.topic, placed.partition,
+                    from_offset=start, to_offset=stop, max_size=max_size,
+                )  # fmt: skip
             except (CorruptRecord, OverflowError):
                 break
             added += 1

@@ -1,0 +1,113 @@
+# Batches where they lie in a buffer: a run of them found in one step, their headers read when somebody looks.
+
+cdef enum:
+    # places in a batch
+    LENGTH_AT = 8
+    EPOCH_AT = 12
+    MAGIC_AT = 16
+    CRC_AT = 17
+    CHECKED_AT = 21  # what the CRC covers begins here, with the attributes
+    LAST_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    COUNT_AT = 57
+    PLAIN_HEADER = 61  # bytes in front of a batch's records
+    BEHIND_LENGTH = 12
+    OF_TRANSACTIONS = 0x30  # of the attributes
+
+cdef int64_t FARTHEST = INT64_MAX - <int64_t>0xFFFFFFFF  # no batch that begins before it ends behind 64 bits
+
+
+cdef inline int64_t load64(const uint8_t* at) noexcept nogil:
+    return <int64_t>(<uint64_t><uint32_t>load32(at) << 32 | <uint32_t>load32(at + 4))
+
+
+cdef inline int32_t load32(const uint8_t* at) noexcept nogil:
+    return <int32_t>(<uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3])
+
+
+cdef inline int32_t load16(const uint8_t* at) noexcept nogil:
+    return <int32_t>at[0] << 8 | at[1]
+
+
+cdef class PlacedBatch:
+    """One batch at `position` of a buffer, and the few numbers of its header that are needed all the time.
+
+    `checked` says that its checksum was found right. `kept` is for what a subclass makes of it.
+    """
+
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef public object buffer
+    cdef readonly Py_ssize_t position
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t count
+    cdef readonly int64_t size
+    cdef readonly int32_t leader_epoch
+    cdef readonly bint dense
+    cdef public bint checked
+    cdef public object kept
+    cdef object _header
+
+    def __init__(self, str topic, int32_t partition, buffer, Py_ssize_t position, header):
+        self.topic = topic
+        self.partition = partition
+        self.buffer = buffer
+        self.position = position
+        self._header = header
+        self.base_offset = header.base_offset
+        self.next_offset = header.next_offset
+        self.count = header.count
+        self.size = header.size
+        self.leader_epoch = header.leader_epoch
+        self.dense = header.magic >= 2 and header.count == header.last_offset_delta + 1
+
+    @property
+    def header(self):
+        """All that the batch says about itself."""
+        if self._header is None:
+            self._header = read_header(self.buffer, self.position)
+        return self._header
+
+
+def find_batches(
+    type kind, str topic, int32_t partition, buffer, Py_ssize_t position, int64_t next_offset, list found
+):
+    """Appends to `found`, as `kind`, the batches from `position` on that a reader at `next_offset` wants without doubt.
+
+    Says where it stopped, and the offset behind the last one: in front of the end, of a batch that is cut or makes no
+    sense, of an old format or of a transaction, without records, or before `next_offset`.
+    """
+    view = memoryview(buffer)
+    cdef Py_ssize_t end = PyMemoryView_GET_BUFFER(view).len
+    cdef const uint8_t* start = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
+    cdef const uint8_t* at
+    cdef int64_t size, base, last, count
+    cdef PlacedBatch batch
+    if not issubclass(kind, PlacedBatch):
+        raise TypeError(f"{kind.__name__} is no PlacedBatch")
+    while 0 <= position <= end - PLAIN_HEADER:
+        at = start + position
+        size = <int64_t>load32(at + LENGTH_AT) + BEHIND_LENGTH
+        base = load64(at)
+        last = load32(at + LAST_DELTA_AT)
+        count = load32(at + COUNT_AT)
+        if at[MAGIC_AT] != 2 or load16(at + CHECKED_AT) & OF_TRANSACTIONS or size < PLAIN_HEADER:
+            break
+        if size > end - position or count <= 0 or not 0 <= base < FARTHEST or base + last + 1 <= next_offset:
+            break
+        batch = kind.__new__(kind)
+        batch.topic = topic
+        batch.partition = partition
+        batch.buffer = buffer
+        batch.position = position
+        batch.base_offset = base
+        batch.next_offset = next_offset = base + last + 1
+        batch.count = count
+        batch.size = size
+        batch.leader_epoch = load32(at + EPOCH_AT)
+        batch.dense = count == last + 1
+        found.append(batch)
+        position += size
+    return position, next_offset
