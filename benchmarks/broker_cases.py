@@ -19,6 +19,8 @@ KIB, MIB = 1 << 10, 1 << 20
 _WINDOWS, _WINDOW = 9, 192 * MIB
 """How often the case growth compares, and with how many bytes."""
 _FINDS = 1000
+_UNTIL_COMPILED = 2.0
+"""Seconds of small requests after which a JVM is as quick as it gets; after 0.5 it takes twice the time for each."""
 
 
 class Figure(NamedTuple):
@@ -78,7 +80,7 @@ def metadata(node: Node, options: Options) -> dict[str, Figure]:
     """Small requests."""
     found = {}
     for connections in (8, 64):
-        load.small_requests(node, connections, 0.5)
+        load.small_requests(node, connections, _UNTIL_COMPILED)
         done = load.small_requests(node, connections, options.seconds)
         found[f"Metadata, {connections} connections"] = Figure(done.rate / 1e3, "k req/s", 2)
         cpu = Figure(done.cpu.total / done.amount * 1e6, "us/req", 1, True)
