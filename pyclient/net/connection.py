@@ -52,7 +52,7 @@ class Connection:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._gate = threading.RLock()  # held while a request gets its place in the order, and at the end
-        self._stream: Stream | None = None
+        self.stream: Stream | None = None
         self._cause: BaseException | None = None
         self._waiting: deque[Waiting] = deque()
         self._correlation_id = 0
@@ -76,7 +76,7 @@ class Connection:
         """Connects and asks for the broker's versions; `ConnectionFailed` says what failed and where."""
         connection = cls(host, port, config=config, clock=clock, node_id=node_id)
         connector = connector or TcpConnector(config)
-        connection._stream = stream = await connector(host, port, connection._on_frame, connection._on_closed)
+        connection.stream = stream = await connector(host, port, connection._on_frame, connection._on_closed)
         if type(stream) is FrameStream:
             connection._gate = stream.gate
         try:
@@ -97,11 +97,6 @@ class Connection:
     def cause(self) -> BaseException | None:
         """Why the connection has ended; None while it lives."""
         return self._cause
-
-    @property
-    def stream(self) -> Stream | None:
-        """What it sends and receives with."""
-        return self._stream
 
     @property
     def in_flight(self) -> int:
@@ -196,7 +191,7 @@ class Connection:
         False, and nothing has happened, if that is the loop's to do: something waits to be written, the broker asked
         for silence, or the loop has no timer yet that would find a late answer.
         """
-        stream = self._stream
+        stream = self.stream
         timeout = self._config.request_timeout_ms / 1000
         with self._gate:
             now = time.monotonic()  # the loop's clock, which tells another thread when its last turn began
@@ -259,13 +254,13 @@ class Connection:
 
     def cork(self) -> None:
         """Requests from now on leave together at `uncork`: one system call costs as much as several kilobytes."""
-        assert self._stream is not None
-        self._stream.cork()
+        assert self.stream is not None
+        self.stream.cork()
 
     def uncork(self) -> None:
         """Sends what was requested since `cork`."""
-        assert self._stream is not None
-        self._stream.uncork()
+        assert self.stream is not None
+        self.stream.uncork()
 
     async def drain(self) -> None:
         """Waits until the network has taken all that was sent, so that its buffers are free again.
@@ -274,8 +269,8 @@ class Connection:
         """
         while self._held and self._cause is None:  # noqa: ASYNC110  # until a moment, in one step but for rounding
             await asyncio.sleep(self.throttled_for)
-        assert self._stream is not None
-        await self._stream.drain()
+        assert self.stream is not None
+        await self.stream.drain()
 
     async def close(self) -> None:
         """Ends the connection; who still waits gets `ConnectionFailed`."""
@@ -291,11 +286,11 @@ class Connection:
 
     def _send(self, parts: list[Part]) -> None:
         self.last_used = self._clock.monotonic()
-        assert self._stream is not None
+        assert self.stream is not None
         if self._held or (self._throttled_until and self.throttled_for):
             self._held.append(parts)
         else:
-            self._stream.send(parts)
+            self.stream.send(parts)
 
     # -- responses
 
@@ -380,8 +375,8 @@ class Connection:
             self._cause = cause
             if self._timer is not None:
                 self._timer.cancel()
-            if self._stream is not None:
-                self._stream.close(cause)
+            if self.stream is not None:
+                self.stream.close(cause)
             waiting, self._waiting = self._waiting, deque()
             self._held.clear()
         for each in waiting:
