@@ -17,6 +17,8 @@ from pyclient.protocol.fields import Part
 _GATHER: Final = 64  # parts in one sendmsg
 _FAIR_SHARE: Final = 8 * 1024 * 1024  # bytes one stream writes before the loop turns to the others
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: headers travel in the packet of the file bytes behind them
+_READ_BYTES: Final = 16 * 1024  # of a file region: up to so many are read, and leave with what is around them
+_READ_AT_ONCE: Final = 256 * 1024
 _JOIN_BYTES: Final = 2048  # of a message; to gather its parts takes longer than to copy so few
 
 
@@ -168,7 +170,10 @@ class SendingStream:
                 return True
             head = queue[0]
             try:
-                sent = self._write_file(head) if isinstance(head, FileRegion) else self._write_bytes()
+                if isinstance(head, FileRegion) and head.length > _READ_BYTES:
+                    sent = self._write_file(head)
+                else:
+                    sent = self._write_bytes()
             except (BlockingIOError, InterruptedError):
                 return True
             self.pending -= sent
@@ -177,8 +182,8 @@ class SendingStream:
 
     def _write_bytes(self) -> int:
         queue = self._queue
-        if len(queue) == 1:
-            sent = self._sock.send(queue[0])  # type: ignore[arg-type]  # no FileRegion: _write_out has looked
+        if len(queue) == 1 and not isinstance(queue[0], FileRegion):
+            sent = self._sock.send(queue[0])  # type: ignore[arg-type]  # it is like bytes
             whole = sent == len(queue[0])
         else:
             parts, flags = self._gather()
@@ -191,10 +196,15 @@ class SendingStream:
         return sent
 
     def _gather(self) -> tuple[list[Any], int]:
+        """What leaves at once. Of a small file region it is the bytes: that costs less than a call of its own."""
         parts: list[Any] = []
-        for part in self._queue:
+        read = 0
+        for index, part in enumerate(self._queue):
             if isinstance(part, FileRegion):
-                return parts, _MORE
+                read += part.length
+                if part.length > _READ_BYTES or read > _READ_AT_ONCE:
+                    return parts, _MORE
+                part = self._queue[index] = _contents(part)
             parts.append(part)
             if len(parts) == _GATHER:
                 break
@@ -231,6 +241,15 @@ class SendingStream:
         for below, waiter in waiting:
             if self.pending <= below and not waiter.done():
                 waiter.set_result(None)
+
+
+def _contents(region: FileRegion) -> bytes:
+    try:
+        return region.read()
+    except ConnectionFailed as error:
+        raise OSError(str(error)) from error
+    finally:
+        region.release()
 
 
 def lost(peername: str, error: OSError) -> ConnectionFailed:

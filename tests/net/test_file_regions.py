@@ -78,20 +78,51 @@ def test_regions_that_are_never_sent_are_released_by_closing(run, tmp_path):
     run(scenario())
 
 
-def test_a_file_shorter_than_its_region_ends_the_connection(run, tmp_path):
+@pytest.mark.parametrize("sizes", [[1], [16_384, 16_385, 16_384], [100] * 200, [16_384] * 40, [0, 16_384, 0, 1]])
+def test_regions_that_are_read_and_regions_that_are_not_keep_their_order(run, tmp_path, sizes):
+    path = tmp_path / "log"
+    content = os.urandom(sum(sizes))
+    path.write_bytes(content)
+    released = []
+
+    async def scenario():
+        near, far = tcp_pair()
+        a, b = End(near), End(far)
+        fd = os.open(path, os.O_RDONLY)
+        parts, expected, at = [], b"", 0
+        for number, size in enumerate(sizes):
+            parts += [b"%d" % number, FileRegion(fd, at, size, lambda number=number: released.append(number))]
+            expected += b"%d" % number + content[at : at + size]
+            at += size
+        a.stream.send([struct.pack(">i", len(expected)), *parts])
+        a.stream.send([framed(b"next")])
+        assert await b.until(2) == [expected, b"next"]
+        assert released == list(range(len(sizes)))
+        assert a.stream.pending == 0
+        a.stream.close()
+        b.stream.close()
+        os.close(fd)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_file_shorter_than_its_region_ends_the_connection(run, tmp_path, size):
     path = tmp_path / "log"
     path.write_bytes(b"short")
+    released = []
 
     async def scenario():
         a, b = pair()
         fd = os.open(path, os.O_RDONLY)
-        a.stream.send([FileRegion(fd, 0, 100)])
+        a.stream.send([FileRegion(fd, 0, size, lambda: released.append(1))])
         error = await a.ended
         assert isinstance(error, ConnectionFailed)
         assert "ends after 5 bytes" in str(error)
+        assert released == [1]
         b.stream.close()
         with pytest.raises(ConnectionFailed, match="ends after 5 bytes"):
-            FileRegion(fd, 0, 100).read()
+            FileRegion(fd, 0, size).read()
         os.close(fd)
 
     run(scenario())
