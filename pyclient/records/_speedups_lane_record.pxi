@@ -1,0 +1,91 @@
+# What a `SendLane` stands on: the system calls, numbers as a request has them, and the record that is on its way.
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t socket_send "send"(int socket, const void* data, size_t size, int flags)
+    ssize_t socket_receive "recv"(int socket, void* data, size_t size, int flags)
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+
+cdef extern from "time.h":
+    int CLOCK_MONOTONIC
+
+cdef enum:
+    NOTES = 64  # deliveries that are noted before they are told
+    FRAME_HEAD = 12  # length, API key, version, correlation id
+    LENGTH_BYTES = 5  # of a batch's length, at most
+    LANE_ANSWER = 1024  # bytes that are received at once
+
+cdef double NOTED_SECONDS = 1.0
+cdef int MAX_CORRELATION_ID = 0x7FFFFFFF
+cdef int LAST_SEQUENCE = 0x7FFFFFFF
+
+
+cdef inline double seconds(int clock) noexcept:
+    cdef timespec now
+    clock_gettime(clock, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
+cdef inline uint8_t* put_int16(uint8_t* at, int64_t value) noexcept:
+    at[0] = <uint8_t>(value >> 8)
+    at[1] = <uint8_t>value
+    return at + 2
+
+
+cdef inline uint8_t* put_int32(uint8_t* at, int64_t value) noexcept:
+    return put_int16(put_int16(at, value >> 16), value)
+
+
+cdef inline uint8_t* put_int64(uint8_t* at, int64_t value) noexcept:
+    return put_int32(put_int32(at, value >> 32), value)
+
+
+cdef inline int64_t get_int64(const uint8_t* at) noexcept:
+    cdef uint64_t value = 0
+    cdef int place
+    for place in range(8):
+        value = value << 8 | at[place]
+    return <int64_t>value
+
+
+@cython.final
+cdef class LaneRecord:
+    """A record that a `SendLane` has sent: what its connection waits for, and what is to be known to adopt it.
+
+    A connection takes it for a `Waiting` and for the future in it. `work` is what `adopt` makes of it.
+    """
+
+    cdef readonly object request, version, read
+    cdef readonly int correlation_id
+    cdef readonly double deadline, timeout
+    cdef readonly object key, value
+    cdef readonly int64_t timestamp_ms, position
+    cdef readonly int sequence
+    cdef readonly double created
+    cdef readonly object delivery
+    cdef public object work
+    cdef object _owner
+    cdef int64_t _size
+
+    @property
+    def future(self):
+        return self
+
+    @property
+    def no_answer(self):
+        """What to say when it is late."""
+        return f"no answer to {self.request.name} v{self.version} within {self.timeout:g} s"
+
+    def done(self):
+        """Whether an answer or an error was told, or will be in the loop's next turn."""
+        return self._owner is None
+
+    def set_result(self, answer):
+        """The answer, from the connection: something was unusual."""
+        owner, self._owner = self._owner, None
+        owner.answered(self, answer, None)
+
+    def set_exception(self, error):
+        """The connection has ended."""
+        owner, self._owner = self._owner, None
+        owner.lost(self, error)
