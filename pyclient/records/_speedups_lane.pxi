@@ -129,6 +129,7 @@ cdef class SendLane:
             time = <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1000000
         else:
             time = timestamp_ms
+        release = self._gate_free  # while the bytes are on their way to the kernel it may be aimed elsewhere
         if self._gate_owned() or not self._gate(False):
             return None
         try:
@@ -136,7 +137,7 @@ cdef class SendLane:
                 return None
             return self.write(&row, size, batch, time, key, value, now, on_delivery)
         finally:
-            self._gate_free()
+            release()
 
     cdef int64_t frame_size(self, int64_t batch) noexcept:
         return FRAME_HEAD + len(self._prefix) + LENGTH_BYTES + batch + len(self._tail)
@@ -192,10 +193,11 @@ cdef class SendLane:
             self._sequence.next = (sequence + 1) & LAST_SEQUENCE
         self._bytes_left -= batch
         self.record = record
+        owner, connection, stream = self.owner, self._connection, self._stream
         try:
-            self.post(frame, written)
+            self.post(stream, frame, written)
         except BaseException as error:
-            self.owner.interrupted(self._connection, error)
+            owner.interrupted(connection, error)
             raise
         return handle
 
@@ -236,7 +238,7 @@ cdef class SendLane:
         put_int32(begin, whole[0] - 4)
         return begin
 
-    cdef int post(self, const uint8_t* frame, int64_t size) except -1:
+    cdef int post(self, object stream, const uint8_t* frame, int64_t size) except -1:
         """Gives the kernel the frame; what it does not take is the loop's."""
         cdef int64_t sent
         cdef int problem = 0
@@ -248,9 +250,9 @@ cdef class SendLane:
         if sent == size:
             return 0
         if sent < 0 and problem != EAGAIN and problem != EINTR:
-            self._stream.lost_here(OSError(problem, strerror(problem)))
+            stream.lost_here(OSError(problem, strerror(problem)))
         else:
-            self._stream.left_here((<const char*>frame)[max(sent, 0):size])
+            stream.left_here((<const char*>frame)[max(sent, 0):size])
         return 0
 
     cdef int receive(self, LaneReader reader) except -1:

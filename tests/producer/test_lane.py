@@ -250,3 +250,24 @@ def test_a_lock_whose_adoption_fails_is_free_again_and_tries_it_anew() -> None:
         del bench.adopt
         with lock:
             assert bench.lane.record is None
+
+
+def test_what_the_kernel_does_not_take_is_the_streams_and_its_gate_is_free_whatever_the_lane_does_meanwhile() -> None:
+    with Bench() as bench:
+        bench.near.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                bench.near.send(bytes(65_536))
+        gate = bench.stream.gate
+
+        def aim_elsewhere(rest: bytes) -> None:
+            bench.told.append(rest)
+            bench.lane.record = None  # the answer came
+            bench.stream.gate = threading.RLock()
+            bench.aim()
+
+        bench.stream.left_here = aim_elsewhere
+        assert bench.sender.send("topic", b"v") is not None
+        [rest] = bench.told
+        assert rest.startswith(len(rest[4:]).to_bytes(4, "big"))
+        assert not gate._is_owned()  # type: ignore[attr-defined]
