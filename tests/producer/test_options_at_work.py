@@ -1,0 +1,179 @@
+"""Options of a producer, seen where they act: on the network, in the choice of partitions, and in the threads used."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+
+import pytest
+
+from pyclient import AsyncProducer, errors
+from pyclient.protocol.messages.metadata import MetadataResponseBroker
+from tests.producer.faces import begin
+from tests.producer.network import HOLD, PASS, PRODUCE
+
+PATIENCE = 30.0  # seconds
+SLOW = 0  # the partition whose broker answers nothing
+
+
+# -- KIP-794: where records without a key go while one broker is slow
+
+
+def until(condition, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)  # between two looks
+
+
+def beside_a_slow_broker(make, cluster, topic, network, **options):
+    """A producer that has used all three partitions; Produce requests with the first one, led by a broker of its own,
+    are held from now on, and two of its batches wait."""
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    network.ports[1] = int(port)
+
+    def change(metadata):
+        first = metadata.brokers[0].node_id
+        metadata.brokers.append(MetadataResponseBroker(node_id=first + 1, host=host, port=1))
+        for described in metadata.topics:
+            for partition in described.partitions:
+                if partition.partition_index == SLOW:
+                    partition.leader_id = first + 1
+
+    network.metadata = change
+    face = make(
+        batch_size=300, linger_ms=0, max_in_flight_requests_per_connection=1, request_timeout_ms=90_000, **options
+    )
+    for partition in range(3):
+        begin(face, topic, partition=partition)
+    asking = threading.local()  # the sender and whoever calls `send` may ask at the same time
+
+    def look(request):
+        asking.slow = any(one.index == SLOW for asked in request.topic_data for one in asked.partition_data)
+        return 0
+
+    network.refuse = look
+    network.request = lambda api: HOLD if api == PRODUCE and asking.slow else PASS
+    queue = face.core.topics[topic].queues[SLOW]
+    held = [face.send(topic, b"x" * 250, partition=SLOW)]
+    until(lambda: queue.on_wire == 1, "nothing is on its way to the slow broker")
+    held += [face.send(topic, b"x" * 250, partition=SLOW) for _ in range(2)]
+    return face, held
+
+
+def send_some(face, topic, count):
+    """Sends records that are a batch each, as fast as the quick broker takes them; how many the slow one got."""
+    queues = face.core.topics[topic].queues
+    before, futures = len(queues[SLOW].waiting), []
+    for _ in range(count):
+        futures.append(face.send(topic, b"x" * 250))
+        until(lambda: not any(queue.waiting or queue.on_wire for queue in queues[SLOW + 1 :]), "the quick one is slow")
+    return len(queues[SLOW].waiting) - before, futures
+
+
+@pytest.mark.parametrize(("adaptive", "least", "most"), [(True, 1, 45), (False, 60, 140)])
+def test_a_slow_broker_gets_less_unless_that_is_off(make, cluster, topic, network, adaptive, least, most):
+    """The share of one of three partitions is 100 of 300; weighed by its queue, some 17."""
+    face, held = beside_a_slow_broker(
+        make, cluster, topic, network, partitioner_adaptive_partitioning_enable=adaptive
+    )  # fmt: skip
+    got, futures = send_some(face, topic, 300)
+    network.release()
+    assert least <= got <= most
+    assert [face.exception(future) for future in held + futures] == [None] * 303
+
+
+def test_a_broker_that_took_nothing_for_long_gets_nothing_more(make, cluster, topic, network):
+    face, held = beside_a_slow_broker(
+        make, cluster, topic, network,
+        partitioner_adaptive_partitioning_enable=False, partitioner_availability_timeout_ms=100,
+    )  # fmt: skip
+    futures = []
+
+    def left_out():
+        got, sent = send_some(face, topic, 60)
+        futures.extend(sent)
+        return not got
+
+    until(left_out, "the slow broker gets records all the time")
+    network.release()
+    assert [face.exception(future) for future in held + futures] == [None] * (3 + len(futures))
+    assert any(face.result(face.send(topic, b"x" * 250)).partition == SLOW for _ in range(80)), "it takes records again"
+
+
+# -- requests
+
+
+@pytest.mark.parametrize(
+    ("limit", "options"), [(1, {}), (3, {}), (5, {}), (1, {"acks": 1}), (7, {"enable_idempotence": False})]
+)
+def test_no_more_requests_are_on_their_way_than_allowed(make, topic, network, limit, options):
+    face = make(linger_ms=0, batch_size=0, max_in_flight_requests_per_connection=limit, **options)
+    begin(face, topic)
+    before = network.requests.count(PRODUCE)
+    network.request = lambda api: HOLD if api == PRODUCE else PASS
+    futures = [face.send(topic, b"%d" % number, partition=0) for number in range(20)]
+    network.wait_for(PRODUCE, before + limit)
+    with pytest.raises(errors.KafkaTimeout):
+        face.flush(0.2)
+    assert network.requests.count(PRODUCE) == before + limit
+    network.release()
+    offsets = [face.result(future).offset for future in futures]
+    assert offsets == [*range(offsets[0], offsets[0] + 20)]
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 15)])
+def test_a_higher_level_makes_batches_smaller(make, topic, network, codec, low, high):
+    rng, sizes = random.Random(3), {}
+    words = [bytes(rng.choices(range(97, 123), k=rng.randrange(3, 9))) for _ in range(400)]
+    value = b" ".join(rng.choices(words, k=15_000))
+
+    def note(request):
+        sizes[level] = len(request.topic_data[0].partition_data[0].records)
+        return 0
+
+    network.refuse = note
+    for level in (low, high):
+        face = make(compression_type=codec, **{f"compression_{codec}_level": level})
+        face.result(face.send(topic, value, partition=0))
+    assert sizes[low] > sizes[high]
+
+
+@pytest.mark.parametrize(("idle_ms", "kept"), [(5_000, False), (600_000, True)])
+def test_a_topic_is_asked_about_until_it_was_idle_for_so_long(make, topic, idle_ms, kept):
+    face = make(metadata_max_idle_ms=idle_ms)
+    face.result(face.send(topic, b""))
+    face.core.accumulator.topics[topic].last_used -= 100.0
+    face.core.loop.idle_check_at = 0
+    face.core.loop.wake()
+    face.result(face.send(f"{topic}-new", b""))
+    assert face.core.cluster.topics == {f"{topic}-new"} | ({topic} if kept else set())
+
+
+# -- threads
+
+
+def test_an_async_producer_needs_no_thread_and_no_executor(cluster, topic):
+    """Everything runs on the caller's loop: a callback, too."""
+    called = []
+
+    async def main():
+        loop, mine = asyncio.get_running_loop(), threading.current_thread()
+        async with AsyncProducer(cluster.bootstrap_servers) as producer:
+            await (await producer.send(topic, b"connects"))
+            before = {thread.name for thread in threading.enumerate()}
+            loop.run_in_executor = lambda *_: pytest.fail("something waits for an executor")
+            for _ in range(50):
+                await producer.send(
+                    topic, b"x", on_delivery=lambda _: called.append(threading.current_thread() is mine)
+                )
+            await (await producer.send_many(topic, [b"x"] * 100))
+            await producer.flush()
+            started = {thread.name for thread in threading.enumerate()} - before
+            del loop.run_in_executor
+            return [name for name in started if not name.startswith("pyclient-log")]  # the broker's, in this process
+
+    assert asyncio.run(main()) == []
+    assert called == [True] * 50
