@@ -128,6 +128,8 @@ def test_kafka_python_elects_and_reassigns_in_a_cluster_of_one(admin: Any) -> No
 
 
 def test_kafka_python_is_told_what_is_not_served(admin: Any) -> None:
+    from kafka import TopicPartition
+    from kafka.admin import AbortTransactionSpec
     from kafka.errors import IncompatibleBrokerVersion, TransactionalIdAuthorizationFailedError
 
     assert "ListTransactions" not in {key.name for key in admin.api_versions()}
@@ -137,6 +139,10 @@ def test_kafka_python_is_told_what_is_not_served(admin: Any) -> None:
         admin.find_hanging_transactions()
     with pytest.raises(TransactionalIdAuthorizationFailedError):
         admin.describe_transactions(["x"])
+    with pytest.raises(IncompatibleBrokerVersion):
+        admin.abort_transaction(AbortTransactionSpec(TopicPartition("read", 0), 1, 0))
+    with pytest.raises(IncompatibleBrokerVersion):
+        admin.alter_replica_log_dirs({("read", 0, 1): "/elsewhere"})
 
 
 def test_aiokafka_looks_at_groups(servers: str, group: str) -> None:

@@ -49,6 +49,8 @@ def test_kafka_python_makes_and_looks_at_topics(admin: Any, servers: str) -> Non
     assert "kp" in admin.list_topics()
     [topic] = admin.describe_topics(["kp"])
     assert len(topic["partitions"]) == 2
+    admin.create_partitions({"kp": 3})
+    assert len(admin.describe_topics(["kp"])[0]["partitions"]) == 3
     produce(servers, "kp", 3)
     assert admin.describe_cluster()["controller_id"] == 1
     admin.delete_topics(["kp"])
