@@ -1,4 +1,4 @@
-"""What is decided deep inside reaches the broker: reasons of a member (KIP-800), racks (KIP-392, KIP-881)."""
+"""What is decided deep inside reaches the broker: reasons of a member (KIP-800), racks (KIP-392, KIP-881), options."""
 
 from __future__ import annotations
 
@@ -173,3 +173,36 @@ def test_an_older_broker_is_told_what_it_can_understand(wire: Wire, consumers: F
         assert wire.version_of(JoinGroupRequest) == 7
         assert wire.version_of(LeaveGroupRequest) == 4
         assert {join.reason for join in wire.of(JoinGroupRequest)} == {None}
+
+
+def test_fetches_ask_for_what_the_options_say(
+    wire: Wire, consumers: Faces, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, b"x")
+    consumer = consumers(
+        fetch_min_bytes=7, fetch_max_wait_ms=123, fetch_max_bytes=54_321, max_partition_fetch_bytes=4_321,
+        isolation_level="read_committed",
+    )  # fmt: skip
+    consumer.assign([(topic, 0)])
+    assert values(read(consumer, 1)) == [b"x"]
+    asked = [fetch for fetch in wire.of(FetchRequest) if fetch.topics]
+    assert {(fetch.min_bytes, fetch.isolation_level) for fetch in asked} == {(7, 1)}
+    assert max(fetch.max_wait_ms for fetch in asked) == 123
+    assert all(4_321 <= fetch.max_bytes <= 54_321 for fetch in asked)
+    sizes = {one.partition_max_bytes for fetch in asked for named in fetch.topics for one in named.partitions}
+    assert sizes == {4_321}
+
+
+def test_a_member_joins_with_the_times_and_the_name_of_its_options(
+    wire: Wire, consumers: Faces, new_topic: NewTopic
+) -> None:
+    consumer = consumers(
+        new_topic(), group_id=f"g-{uuid.uuid4().hex[:8]}", group_instance_id="static-1", session_timeout_ms=7_000,
+        max_poll_interval_ms=70_000, partition_assignment_strategy="roundrobin,sticky",
+    )  # fmt: skip
+    poll_until([consumer], lambda: len(consumer.assignment()) == 1)
+    joins = wire.of(JoinGroupRequest)
+    assert {(join.session_timeout_ms, join.rebalance_timeout_ms) for join in joins} == {(7_000, 70_000)}
+    assert {join.group_instance_id for join in joins} == {"static-1"}
+    assert [one.name for one in joins[0].protocols] == ["roundrobin", "sticky"]
