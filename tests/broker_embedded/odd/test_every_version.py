@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
@@ -11,21 +12,29 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.protocol.versions import API_KEYS
 from pyclient.records import build_batch
-from tests.broker_embedded.odd.wire import Connection, IdOf, Names
+from tests.broker_embedded.odd.wire import Connection, IdOf, Lost, Names
 
 TOPIC: Final = "every"
 Fields = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Callable[..., Any]]:
-    """Asks a broker: (API, version, fields) -> response.
+def servers() -> Iterator[str]:
+    """A broker."""
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def asked(servers: str) -> Iterator[Callable[..., Any]]:
+    """Asks the broker: (API, version, fields) -> response.
 
     It has a topic with one record, two groups that have committed, and one of the new protocol with a member.
     """
     names = Names()
-    with EmbeddedCluster() as cluster, closing(Connection(cluster.bootstrap_servers)) as connection:
+    with closing(Connection(servers)) as connection:
 
         def ask(api: str, version: int, fields: Fields) -> Any:
             return connection.ask_in_plain(api, version, names.filled(fields))
@@ -194,3 +203,11 @@ def test_a_topic_goes_in_every_version(asked: Callable[..., Any], version: int) 
 def test_no_api_was_left_out() -> None:
     assert WORK.keys() | IN_STEPS == SERVED.keys()
     assert not WORK.keys() & IN_STEPS
+
+
+def test_what_is_not_served_is_neither_told_nor_answered(asked: Callable[..., Any], servers: str) -> None:
+    told = {each.api_key: (each.min_version, each.max_version) for each in asked("ApiVersions", 0, {}).api_keys}
+    assert told == {API_KEYS[name]: (served.advertised_first, served.last) for name, served in SERVED.items()}
+    for key in set(range(100)) - told.keys():
+        with closing(Connection(servers)) as connection, pytest.raises(Lost, match="closed"):
+            connection.ask(struct.pack(">ihhih", 12, key, 0, 1, 2) + b"me")
