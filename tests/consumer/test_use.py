@@ -193,6 +193,46 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
         assert values(consumer.poll(30)) == [b"x"]
 
 
+def test_an_async_consumer_is_refused_in_a_child_as_well(
+    cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+
+    async def child_is_refused(consumer: AsyncConsumer[Any, Any]) -> bool:
+        calls: list[Callable[[], Any]] = [
+            consumer.poll,
+            consumer.commit,
+            consumer.committed,
+            consumer.__aiter__().__anext__,
+        ]
+        for call in calls:
+            with pytest.raises(errors.ForkError):
+                await call()
+        for ask in (consumer.assignment, consumer.lag, consumer.health, consumer.wakeup):
+            with pytest.raises(errors.ForkError):
+                ask()
+        await consumer.close()
+        return True
+
+    async def main() -> list[Any]:
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        async with AsyncConsumer(config=options) as consumer:
+            consumer.assign(partitions(topic, 0))
+            await consumer.poll(0.01)
+            child = os.fork()
+            if child == 0:
+                refused = False
+                with contextlib.suppress(BaseException):
+                    refused = await child_is_refused(consumer)
+                os._exit(0 if refused else 1)
+            _, status = await asyncio.to_thread(os.waitpid, child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0
+            await asyncio.to_thread(produce, topic, b"x")
+            return values(await consumer.poll(30))
+
+    assert asyncio.run(main()) == [b"x"]
+
+
 def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
     cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce, consumers: Faces
 ) -> None:
