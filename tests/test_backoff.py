@@ -19,6 +19,12 @@ def test_the_same_seed_gives_the_same_waiting():
     assert [backoff.delay(n, first) for n in range(9)] == [backoff.delay(n, second) for n in range(9)]
 
 
+def test_those_that_failed_together_do_not_retry_together():
+    rng = random.Random(3)
+    delays = [Backoff(1.0, 10.0).delay(0, rng) for _ in range(1000)]
+    assert 0.8 <= min(delays) < 0.85 and 1.15 < max(delays) <= 1.2
+
+
 @given(
     initial=st.floats(0, 10),
     maximum=st.floats(0, 100),

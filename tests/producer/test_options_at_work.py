@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 import time
@@ -122,6 +123,23 @@ def test_no_more_requests_are_on_their_way_than_allowed(make, topic, network, li
     network.release()
     offsets = [face.result(future).offset for future in futures]
     assert offsets == [*range(offsets[0], offsets[0] + 20)]
+
+
+def test_retries_are_kept_apart_by_the_backoff_up_to_its_maximum(make, topic, network):
+    """Doubled each time and spread by a fifth: at least 160, 320 and 320 ms here."""
+    face = make(linger_ms=0, retry_backoff_ms=200, retry_backoff_max_ms=400)
+    begin(face, topic)
+    asked = []
+
+    def refuse(request):
+        asked.append(time.monotonic())
+        return errors.NotEnoughReplicas.code if len(asked) < 4 else 0
+
+    network.refuse = refuse
+    assert face.exception(face.send(topic, b"x", partition=0)) is None
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert len(pauses) == 3
+    assert all(pause >= least - 0.005 for pause, least in zip(pauses, (0.16, 0.32, 0.32), strict=True)), pauses
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 15)])
