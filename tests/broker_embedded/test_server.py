@@ -119,6 +119,23 @@ def test_a_client_that_does_not_read_is_not_read_from(client: Any, connect: Any,
     assert connect(broker).call(ASK, 1).controller_id == 1
 
 
+def test_what_comes_behind_a_waiting_request_stays_with_the_client(connect: Any) -> None:
+    """One request of a connection is served at a time; megabytes behind it are not read."""
+    empty = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
+    with EmbeddedCluster() as cluster:
+        client = connect(cluster)
+        client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 4)
+        client.send(FetchRequest(max_wait_ms=2**31 - 1, min_bytes=1, topics=[empty]), 11)
+        client.socket.settimeout(0.2)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < 200 << 20:
+                sent += client.socket.send(struct.pack(">i", 90 << 20) + bytes(1 << 20))
+        assert sent < 80 << 20
+        assert connect(cluster).call(ASK, 1).controller_id == 1
+
+
 def test_many_connections_are_served_at_once(connect: Any, broker: Any) -> None:
     clients = [connect(broker) for _ in range(200)]
     for client in clients:
