@@ -1,4 +1,4 @@
-# One record on its way past everything else, from its caller's thread to the socket and from there to its future.
+# Single records on their way past everything else, from their caller's thread to the socket and from there to the future.
 
 
 @cython.final
@@ -8,11 +8,13 @@ cdef class SendLane:
     It is aimed at a partition while the producer's lock is held and everything is at rest, and keeps to that until
     somebody takes the lock: `LaneLock` stops it first, and has its `owner` adopt what is on its way. The connection and
     the stream are looked at each time, under the stream's gate, for they do not know of it. Under the interpreter's
-    lock everything else here happens at one moment, also for Ctrl-C.
+    lock everything else here happens at one moment, also for Ctrl-C. Up to `depth` records are on their way at a time:
+    one that is late should not send those behind it the long way round.
     """
 
     cdef readonly bint armed
-    cdef public LaneRecord record  # on its way
+    cdef public list records  # on their way, in their order
+    cdef Py_ssize_t _depth
     cdef public object owner
     cdef object _handle_type, _delivery_type, _desk, _desk_locked, _callbacks, _pending, _delivered
     cdef double _delivery_timeout, _request_timeout, _until, _next_look
@@ -37,9 +39,10 @@ cdef class SendLane:
 
     def __init__(
         self, owner, desk, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
-        request_timeout, largest,
+        request_timeout, largest, depth,
     ):
         self.owner = owner
+        self.records, self._depth = [], depth
         self._handle_type, self._delivery_type = handle_type, delivery_type
         self._desk, self._desk_locked, self._callbacks = desk, desk.lock.locked, desk.callbacks
         self._pending, self._delivered = pending, delivered
@@ -82,8 +85,8 @@ cdef class SendLane:
     def stop(self):
         """Nothing is sent here any more until it is aimed again; who calls holds the producer's lock."""
         self.armed = False
-        if self.record is not None:
-            self.owner.adopt(self.record)
+        while self.records:
+            self.owner.adopt(self.records[0])
         if self._noted:
             self.owner.note(self.notes())
 
@@ -101,7 +104,7 @@ cdef class SendLane:
         cdef int64_t size, batch, time
         cdef double now
         cdef timespec wall
-        if self.record is not None or not isinstance(topic, str) or topic != self._topic:
+        if len(self.records) >= self._depth or not isinstance(topic, str) or topic != self._topic:
             return None
         if partition is None:
             if key is None:
@@ -133,7 +136,7 @@ cdef class SendLane:
         if self._gate_owned() or not self._gate(False):
             return None
         try:
-            if not self.armed or self.record is not None or not self.is_free(now):
+            if not self.armed or len(self.records) >= self._depth or not self.is_free(now):
                 return None
             return self.write(&row, size, batch, time, key, value, now, on_delivery)
         finally:
@@ -143,9 +146,11 @@ cdef class SendLane:
         return FRAME_HEAD + len(self._prefix) + LENGTH_BYTES + batch + len(self._tail)
 
     cdef bint is_free(self, double now) except -1:
-        """Whether nothing is on its way, waits to be written or keeps from writing, and a late answer will be found."""
+        """Whether nothing else is on its way, waits to be written or keeps from writing, and late answers will be found."""
         connection, stream = self._connection, self._stream
-        if connection._cause is not None or connection._waiting or connection._held or connection._timer is None:
+        if connection._cause is not None or connection._held or connection._timer is None:
+            return False
+        if len(connection._waiting) != len(self.records):
             return False
         if connection._throttled_until > now or now + self._request_timeout < connection._timer_at:
             return False
@@ -192,7 +197,7 @@ cdef class SendLane:
         if self._idempotent:
             self._sequence.next = (sequence + 1) & LAST_SEQUENCE
         self._bytes_left -= batch
-        self.record = record
+        self.records.append(record)
         owner, connection, stream = self.owner, self._connection, self._stream
         try:
             self.post(stream, frame, written)
@@ -259,35 +264,59 @@ cdef class SendLane:
         """The socket has something to read."""
         cdef uint8_t[LANE_ANSWER] data
         cdef const uint8_t* answer = <const uint8_t*>self._answer
-        cdef LaneRecord record = self.record
+        cdef uint8_t* at = data
         cdef Py_ssize_t count, size = len(self._answer)
-        cdef int64_t numbers = self._numbers, behind = self._behind
-        if record is None or self._reader is not reader:
+        cdef int64_t numbers = self._numbers
+        cdef LaneRecord record
+        if not self.is_next(reader):
             reader.usual()
             return 0
-        frames = self._frames
+        frames, stream = self._frames, self._stream
         if frames.paused or frames._tail or frames._large is not None:
-            reader.usual()
-            return 0
-        waiting = self._connection._waiting
-        if not waiting or waiting[0] is not record:
             reader.usual()
             return 0
         count = socket_receive(self._fd, data, LANE_ANSWER, MSG_DONTWAIT)
         if count <= 0:
             reader.usual()
             return 0
-        if (
-            count != size + 4
-            or <int64_t>get_int64(data) != <int64_t>(<uint64_t>size << 32 | <uint32_t>record.correlation_id)
-            or memcmp(data + 8, answer + 4, numbers - 4)
-            or memcmp(data + 4 + behind, answer + behind, size - behind)
-        ):
-            self._stream.received_here((<const char*>data)[:count])
-            return 0
-        waiting.popleft()
-        self.settle(record, get_int64(data + 4 + numbers), get_int64(data + 12 + numbers))
+        while count:
+            if count < size + 4 or not self.is_next(reader):
+                break
+            record = <LaneRecord>self.records[0]
+            if not self.is_plain(at, record.correlation_id):
+                break
+            self._connection._waiting.popleft()
+            self.settle(record, get_int64(at + 4 + numbers), get_int64(at + 12 + numbers))
+            at += size + 4
+            count -= size + 4
+        if count:
+            stream.received_here((<const char*>at)[:count])
+        elif self.is_time_to_rest():
+            self.owner.rest()
         return 0
+
+    cdef bint is_time_to_rest(self) noexcept:
+        """Whether there is much to be told, or for long, best while nothing is on its way."""
+        if self.records:
+            return self._noted > NOTES - self._depth
+        return self._noted >= NOTES // 2 or seconds(CLOCK_MONOTONIC) - self._told_at > NOTED_SECONDS
+
+    cdef bint is_next(self, LaneReader reader) except -1:
+        """Whether the reader's stream is the lane's, and the next answer that of a record on it."""
+        if not self.records or self._reader is not reader:
+            return False
+        waiting = self._connection._waiting
+        return bool(waiting) and waiting[0] is self.records[0]
+
+    cdef bint is_plain(self, const uint8_t* frame, int correlation_id) noexcept:
+        """Whether it is the answer to this request, and says nothing but that the batch was written."""
+        cdef const uint8_t* answer = <const uint8_t*>self._answer
+        cdef int64_t size = len(self._answer), numbers = self._numbers, behind = self._behind
+        return (
+            get_int64(frame) == <int64_t>(<uint64_t>size << 32 | <uint32_t>correlation_id)
+            and memcmp(frame + 8, answer + 4, numbers - 4) == 0
+            and memcmp(frame + 4 + behind, answer + behind, size - behind) == 0
+        )
 
     cdef int settle(self, LaneRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
         cdef BatchOutcome delivery = <BatchOutcome>record.delivery
@@ -295,10 +324,10 @@ cdef class SendLane:
         cdef list callbacks
         cdef object waiters
         record._owner = None
+        del self.records[0]
         self._times[self._noted], self._latencies[self._noted] = now, now - record.created
         self._sizes[self._noted] = record._size
         self._noted += 1
-        self.record = None
         if self._desk_locked():  # somebody adds a callback or begins to wait, this very moment
             delivery.deliver(1, base_offset, log_append_time_ms)
         else:
@@ -311,9 +340,6 @@ cdef class SendLane:
             if waiters:
                 for _, wake in waiters:
                     wake()
-        if self._noted == NOTES or now - self._told_at > NOTED_SECONDS:
-            self._told_at = now
-            self.owner.rest()
         return 0
 
     cdef int call(self, list callbacks) except -1:

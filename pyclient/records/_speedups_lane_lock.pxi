@@ -30,7 +30,7 @@ cdef class LaneLock:
 
     def __enter__(self):
         self.acquire()
-        if self.lane is not None and (self.lane.armed or self.lane.record is not None):
+        if self.lane is not None and (self.lane.armed or self.lane.records):
             try:
                 self.lane.stop()
             except BaseException:

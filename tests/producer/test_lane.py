@@ -50,7 +50,7 @@ class Bench:
         self.desk = DeliveryDesk(callbacks, None, SYSTEM_CLOCK)
         self.lane = compiled_only("SendLane")(
             self, self.desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
-            idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest,
+            idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
         )  # fmt: skip
         lanes = TopicLanes()
         lanes.resize(5)
@@ -89,7 +89,7 @@ class Bench:
 
     def adopt(self, record: Any) -> None:
         self.told.append(("adopt", record))
-        self.lane.record = None
+        self.lane.records = self.lane.records[1:]
 
     def note(self, notes: Any) -> None:
         self.told.append(("note", notes))
@@ -126,7 +126,7 @@ def test_its_request_is_byte_for_byte_that_of_a_batch(
         assert (bench.connection._correlation_id, bench.queue.records) == (0, 6)
         assert bench.sequence.next == (0 if idempotent else 2**31 - 1)
         [waiting] = bench.connection._waiting
-        assert waiting is bench.lane.record and (waiting.position, waiting.sequence) == (5, numbers[2])
+        assert [waiting] == bench.lane.records and (waiting.position, waiting.sequence) == (5, numbers[2])
 
 
 def test_a_plain_answer_completes_the_record_and_its_callback() -> None:
@@ -139,7 +139,7 @@ def test_a_plain_answer_completes_the_record_and_its_callback() -> None:
         bench.reader()
         assert reached.wait(30) and seen == [future]
         assert (future.result(0).offset, future.result(0).partition) == (41, 2)
-        assert not bench.connection._waiting and bench.lane.record is None and bench.lane.armed
+        assert not bench.connection._waiting and not bench.lane.records and bench.lane.armed
         [(_, latency, size)] = bench.lane.notes()
         assert latency >= 0 and size == 61 + 8
         bench.desk.callbacks.stop(30)  # type: ignore[attr-defined]
@@ -157,10 +157,10 @@ def test_any_other_answer_is_left_to_the_connection(fields: dict[str, Any]) -> N
         bench.far.sendall(answer)
         bench.reader()
         assert bench.told == [answer] and not future.done()
-        assert bench.lane.record is bench.connection._waiting[0]
+        assert bench.lane.records == list(bench.connection._waiting)
 
 
-def test_every_cut_and_every_joined_answer_is_left_to_the_connection() -> None:
+def test_every_cut_answer_and_what_is_behind_a_whole_one_is_left_to_the_connection() -> None:
     with Bench() as bench:
         bench.sender.send("topic", b"v")
         answer = bench.answer()
@@ -170,10 +170,28 @@ def test_every_cut_and_every_joined_answer_is_left_to_the_connection() -> None:
             assert bench.told.pop() == answer[:end]
         bench.far.sendall(answer + b"more")
         bench.reader()
-        assert bench.told == [answer + b"more"]
+        assert bench.told == [b"more"]
         bench.far.shutdown(socket.SHUT_WR)
         bench.reader()
         assert bench.told[1:] == ["usual"]
+
+
+def test_as_many_as_its_depth_are_on_their_way_and_answers_that_come_together_complete_them_in_order() -> None:
+    with Bench() as bench:
+        futures = [bench.sender.send("topic", b"%d" % number) for number in range(3)]
+        assert bench.sender.send("topic", b"one too many") is None
+        assert [record.position for record in bench.lane.records] == [5, 6, 7] and bench.sequence.next == 2
+        answers = []
+        for offset in range(3):
+            answers.append(bench.answer(base_offset=offset))
+            bench.connection._waiting.rotate(-1)
+        bench.far.sendall(answers[0])
+        bench.reader()
+        assert [future.done() for future in futures] == [True, False, False]
+        bench.far.sendall(answers[1] + answers[2] + b"more")
+        bench.reader()
+        assert [future.result(0).offset for future in futures] == [0, 1, 2]
+        assert bench.told == [b"more"] and not bench.lane.records and not bench.connection._waiting
 
 
 STATES = {
@@ -201,7 +219,7 @@ def test_nothing_happens_where_it_is_not_at_rest(state: Any) -> None:
         state(bench)
         before = list(bench.connection._waiting)
         assert bench.sender.send("topic", b"v") is None
-        assert bench.lane.record is None and list(bench.connection._waiting) == before
+        assert not bench.lane.records and list(bench.connection._waiting) == before
         assert (bench.queue.records, bench.sequence.next, bench.told) == (5, 2**31 - 1, [])
         bench.near.close()
         assert bench.far.recv(1) == b""
@@ -221,17 +239,16 @@ def test_what_is_not_for_it_goes_the_usual_way(arguments: dict[str, Any]) -> Non
     with Bench() as bench:
         given: dict[str, Any] = {"topic": "topic", "value": b"v"} | arguments
         assert bench.sender.send(given.pop("topic"), given.pop("value"), **given) is None
-        assert bench.lane.record is None
+        assert not bench.lane.records
         assert bench.sender.send("topic", b"v", partition=2) is not None
 
 
-def test_one_record_at_a_time_and_what_is_on_its_way_is_adopted_by_whoever_takes_the_lock() -> None:
+def test_what_is_on_its_way_is_adopted_by_whoever_takes_the_lock() -> None:
     with Bench() as bench:
         lock = compiled_only("LaneLock")(threading.Lock())
         lock.lane = bench.lane
         bench.sender.send("topic", b"v")
-        record = bench.lane.record
-        assert bench.sender.send("topic", b"w") is None
+        [record] = bench.lane.records
         with lock:
             assert lock.locked() and not bench.lane.armed
         assert bench.told == [("adopt", record)] and not lock.locked()
@@ -246,10 +263,10 @@ def test_a_lock_whose_adoption_fails_is_free_again_and_tries_it_anew() -> None:
         bench.adopt = lambda record: 1 / 0  # type: ignore[assignment]
         with pytest.raises(ZeroDivisionError), lock:
             pass
-        assert not lock.locked() and bench.lane.record is not None
+        assert not lock.locked() and bench.lane.records
         del bench.adopt
         with lock:
-            assert bench.lane.record is None
+            assert not bench.lane.records
 
 
 def test_what_the_kernel_does_not_take_is_the_streams_and_its_gate_is_free_whatever_the_lane_does_meanwhile() -> None:
@@ -262,7 +279,7 @@ def test_what_the_kernel_does_not_take_is_the_streams_and_its_gate_is_free_whate
 
         def aim_elsewhere(rest: bytes) -> None:
             bench.told.append(rest)
-            bench.lane.record = None  # the answer came
+            bench.lane.records = []  # the answer came
             bench.stream.gate = threading.RLock()
             bench.aim()
 

@@ -12,6 +12,7 @@ import pytest
 
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.lane import DEPTH
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from tests.producer.test_direct import until
 from tests.producer.test_interrupts import interrupted
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
 
 
 def is_on_it(producer: Producer) -> bool:
-    return producer._lane.record is not None
+    return bool(producer._lane.records)
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
 
 def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
     """Sends until the next record finds everything at rest."""
-    while not (producer._lane.armed and producer._lane.record is None):
+    while not (producer._lane.armed and not producer._lane.records):
         producer.send(topic, b"first", partition=partition).result(60)
 
 
@@ -69,8 +70,9 @@ def test_records_one_by_one_take_it_and_are_counted(cluster: EmbeddedCluster, to
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", ["fail", "disconnect"])
-def test_what_goes_wrong_is_sent_again_once(
-    cluster: EmbeddedCluster, topic: str, log: Any, kind: str, when: Any
+@pytest.mark.parametrize("behind", [0, DEPTH - 1])
+def test_what_goes_wrong_is_sent_again_once_and_in_its_order(
+    cluster: EmbeddedCluster, topic: str, log: Any, kind: str, when: Any, behind: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
         for number in range(5):
@@ -80,8 +82,12 @@ def test_what_goes_wrong_is_sent_again_once(
             else:
                 fault = cluster.faults.disconnect("Produce", topic=topic, when=when)
             future = producer.send(topic, b"%d" % number, key=b"k", partition=0)
+            rest = [producer.send(topic, b"%d+%d" % (number, n), key=b"k", partition=0) for n in range(behind)]
             assert future.result(60).partition == 0 and fault.hits() == 1
-    assert [record.value for record in log()[0] if record.key == b"k"] == [b"%d" % number for number in range(5)]
+            for each in rest:
+                assert each.result(60).partition == 0
+    wanted = [value for each in range(5) for value in (b"%d" % each, *(b"%d+%d" % (each, n) for n in range(behind)))]
+    assert [record.value for record in log()[0] if record.key == b"k"] == wanted
 
 
 def test_a_refused_record_fails_and_the_next_one_arrives(cluster: EmbeddedCluster, topic: str) -> None:
@@ -137,10 +143,11 @@ def test_ctrl_c_at_any_moment_while_it_is_adopted_loses_and_repeats_nothing(
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         for number in count():
             with busy_lane(producer, topic):
-                producer.send(topic, b"%d" % number, key=b"k", partition=0)
-                assert is_on_it(producer)
+                for each in range(DEPTH):
+                    producer.send(topic, b"%d" % (number * DEPTH + each), key=b"k", partition=0)
+                assert len(producer._lane.records) == DEPTH
                 went_on = interrupted(number, producer.metrics)
-                assert is_on_it(producer) or producer._core.accumulator.incomplete
+                assert len(producer._lane.records) + len(producer._core.accumulator.incomplete) == DEPTH
             producer.flush(60)
             health = producer.health()
             assert (health["buffer_bytes_used"], health["batches_unconfirmed"]) == (0, 0), f"moment {number}"
@@ -148,7 +155,7 @@ def test_ctrl_c_at_any_moment_while_it_is_adopted_loses_and_repeats_nothing(
                 break
         assert number > 5
     values = [record.value for record in log()[0] if record.key == b"k"]
-    assert values == [b"%d" % each for each in range(number + 1)]
+    assert values == [b"%d" % each for each in range((number + 1) * DEPTH)]
 
 
 def test_threads_that_meet_on_it_keep_their_order(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
