@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.controls.endpoint import Endpoint, NotThere, Values, flag_of, seconds_of, text_of
+from pyclient.broker_embedded.controls import views
+from pyclient.broker_embedded.controls.endpoint import Endpoint, NotNow, NotThere, Values, flag_of, seconds_of, text_of
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_SLICE: Final = 0.0005  # seconds of checking before requests have their turn
+_PAUSE: Final = 0.001
 
 
 async def state(controls: Controls, _name: str, _values: Values) -> Any:
@@ -103,10 +111,36 @@ async def retention(controls: Controls, _name: str, _values: Values) -> Any:
 
 async def compact(controls: Controls, _name: str, values: Values) -> Any:
     """`POST /compact`: compact what may be compacted now."""
+    return {"rounds": controls.node.logs.compact_now(_topic_of(controls, values))}
+
+
+async def verify(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /verify`: check every batch against its checksum, in slices between requests; what is damaged."""
+    node, wanted = controls.node, _topic_of(controls, values)
+    damaged = []
+    for topic in sorted(node.image.topics) if wanted is None else [wanted]:
+        for index in [each["partition"] for each in (await views.topic(node, topic))["partitions"]]:
+            stored = node.partitions.existing(topic, index)
+            end = perf_counter() + _SLICE
+            for damage in () if stored is None else stored.verify():
+                if damage is not None:
+                    log.error("%s-%d: %s", topic, index, damage)
+                    place = {"path": damage.path, "position": damage.position, "error": str(damage)}
+                    damaged.append({"topic": topic, "partition": index, **place})
+                if perf_counter() > end:
+                    await asyncio.sleep(_PAUSE)
+                    end = perf_counter() + _SLICE
+                    if controls.host.node is not node:
+                        raise NotNow("the broker was stopped before everything was checked")
+    return {"damaged": damaged}
+
+
+def _topic_of(controls: Controls, values: Values) -> str | None:
+    """The topic that was named; `NotThere` if there is none of that name."""
     topic = text_of(values, "topic")
     if topic is not None and topic not in controls.node.image.topics:
         raise NotThere(f"there is no topic {topic!r}")
-    return {"rounds": controls.node.logs.compact_now(topic)}
+    return topic
 
 
 ENDPOINTS: Final = (
@@ -138,4 +172,5 @@ ENDPOINTS: Final = (
     ),
     Endpoint("POST", "/retention", "apply retention to all logs now", {}, retention),
     Endpoint("POST", "/compact", "compact what may be compacted now", {"topic": "only this topic's logs"}, compact),
+    Endpoint("POST", "/verify", "check all checksums: what is damaged", {"topic": "only this topic's logs"}, verify),
 )

@@ -192,7 +192,7 @@ class LogState:
     def verify(self) -> Iterator[DamagedSegment | None]:
         """Checks every batch of the log against its checksum, one a step; a step that meets damage gives it.
 
-        What is behind damage in the same segment is not looked at.
+        What is behind damage in the same segment is not looked at, nor is a segment that goes meanwhile.
         """
         for segment in list(self.segments):
             try:
@@ -200,3 +200,6 @@ class LogState:
                     yield None
             except DamagedSegment as error:
                 yield error
+            except OSError:
+                if segment in list(self.segments):
+                    raise
