@@ -8,15 +8,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory_work import BUFFER_MEMORY
-from benchmarks.produce_cases import Case, Entry, Found
+from benchmarks.produce_cases import CONFLUENT, Case, Found
 
 SLACK = 32 * 1024 * 1024  # bytes over buffer_memory
 HELD = 80  # bytes for each record whose future is held
 _MB = 1e6
+_VERDICTS = {True: "reached", False: "missed"}
 
 
-def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> None:
-    """Records and bytes a second, CPU a record, and the ratios to the peer that each is compared with."""
+def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool:
+    """Records and bytes a second, CPU a record, and the ratios to the peer; False when a goal is missed.
+
+    What is to be faster than confluent-kafka may take no more CPU a record, either.
+    """
+    met = True
     table = _table(case, found, broker, "msg/s", "MB/s", "CPU us/msg", "rate ratio", "CPU ratio", "goal")
     for name, one in found.items():
         if not one.runs:
@@ -25,14 +30,20 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> None
         cells = [name, f"{one.rate:,.0f}", f"{one.rate * case.size / _MB:,.1f}", f"{one.cpu_us:.2f}"]
         peer = found.get(one.entry.against)
         if peer is not None and peer.runs:
-            ratio = one.rate / peer.rate
-            cells += [f"{ratio:.2f}", f"{one.cpu_us / peer.cpu_us:.2f}", _verdict(one.entry, ratio)]
+            ratio, cpu = one.rate / peer.rate, one.cpu_us / peer.cpu_us
+            cheap = cpu <= 1 or not one.entry.against.startswith(CONFLUENT.partition("-")[0])
+            reached = not one.entry.goal or (ratio >= one.entry.goal and cheap)
+            goal = f">= {one.entry.goal:g} {_VERDICTS[reached]}" if one.entry.goal else ""
+            met = met and reached
+            cells += [f"{ratio:.2f}", f"{cpu:.2f}", goal]
         table.add_row(*cells)
     Console(width=120).print(table)
+    return met
 
 
-def show_latency(case: Case, found: Mapping[str, Found], broker: str) -> None:
-    """Milliseconds from when a record was due to when its delivery was seen."""
+def show_latency(case: Case, found: Mapping[str, Found], broker: str) -> bool:
+    """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed."""
+    met = True
     table = _table(case, found, broker, "p50 ms", "p90 ms", "p99 ms", "p50 ratio", "p99 ratio", "goal")
     for name, one in found.items():
         if not one.runs:
@@ -42,13 +53,16 @@ def show_latency(case: Case, found: Mapping[str, Found], broker: str) -> None:
         peer = found.get(one.entry.against)
         if peer is not None and peer.runs:
             ratios = [one.middle(share) / peer.middle(share) for share in ("p50", "p99")]
-            cells += [*(f"{ratio:.2f}" for ratio in ratios), "reached" if max(ratios) <= 1 else "<= 1"]
+            met = met and max(ratios) <= 1
+            cells += [*(f"{ratio:.2f}" for ratio in ratios), f"<= 1 {_VERDICTS[max(ratios) <= 1]}"]
         table.add_row(*cells)
     Console(width=120).print(table)
+    return met
 
 
-def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> None:
-    """Megabytes that the process grew by, and those that it may."""
+def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> bool:
+    """Megabytes that the process grew by, and those that it may; False when it is more."""
+    met = True
     table = _table(case, found, broker, "grown MB", "allowed MB", "futures held", "goal")
     for name, one in found.items():
         if not one.runs:
@@ -57,9 +71,12 @@ def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> None:
         growth = max(run["growth"] for run in one.runs)
         held = one.middle("held")
         allowed = BUFFER_MEMORY + SLACK + HELD * held
-        verdict = "" if not name.startswith("pyclient") else "reached" if growth <= allowed else "missed"
+        ours = name.startswith("pyclient")
+        met = met and (growth <= allowed or not ours)
+        verdict = _VERDICTS[growth <= allowed] if ours else ""
         table.add_row(name, f"{growth / _MB:.1f}", f"{allowed / _MB:.1f}", f"{held:,.0f}", verdict)
     Console(width=120).print(table)
+    return met
 
 
 def _table(case: Case, found: Mapping[str, Found], broker: str, *columns: str) -> Table:
@@ -70,9 +87,3 @@ def _table(case: Case, found: Mapping[str, Found], broker: str, *columns: str) -
     for column in columns:
         table.add_column(column, justify="right")
     return table
-
-
-def _verdict(entry: Entry, ratio: float) -> str:
-    if not entry.goal:
-        return ""
-    return f">= {entry.goal:g} {'reached' if ratio >= entry.goal else 'missed'}"

@@ -6,6 +6,7 @@ NAME is one of send (one call a record), bulk (`send_many`), pure (without the c
 Clients take turns, each in a process of its own that has warmed up, all of a round on the same fresh topic; the first
 round does not count, since a broker's first use of memory is several times slower than any later one.
 Without `--bootstrap-servers` everything runs on the embedded broker in its own process, then on a real Kafka.
+Exits with 1 when a goal is missed.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300_000, help="records of 100 bytes in a run")
     parser.add_argument("--runs", type=int, default=5, help="interleaved runs; medians are printed")
     given = parser.parse_args()
+    met = True
     for servers, name, pid in measured_clusters(given.bootstrap_servers):
         for kind, cases in CASES.items():
             if given.only in (None, kind):
@@ -75,7 +77,8 @@ def main() -> None:
                         continue
                     with slowed_down(pid if case.slow_broker else None):
                         found = run_case(case, servers, case.runs or given.runs, given.count)
-                    SHOW.get(kind, show_throughput)(case, found, name)
+                    met = SHOW.get(kind, show_throughput)(case, found, name) and met
+    raise SystemExit(0 if met else 1)
 
 
 if __name__ == "__main__":
