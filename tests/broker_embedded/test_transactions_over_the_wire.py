@@ -144,7 +144,7 @@ def test_offsets_and_producers_are_told_as_of_the_open_transaction(broker: Any, 
 def test_after_a_kill_everything_is_told_as_before(
     broker: Any, start: Callable[[], Any], connect: Any, fetch_request: Any
 ) -> None:
-    request = fetch_request("t", {0: 0}, isolation_level=1)
+    request = fetch_request("t", {0: 0}, isolation_level=1, max_wait_ms=20_000)  # the log may still be recovered
     before = partition_of(connect(broker), request, 11)
     after = partition_of(connect(start()), request, 11)
     assert bytes(after.records) == bytes(before.records)
