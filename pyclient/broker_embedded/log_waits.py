@@ -2,7 +2,7 @@
 
 Kafka recovers all of its logs before it listens. Here a node listens at once: a log that has to be recovered is opened
 in steps, and who asks for it is answered then, or told to try again (NOT_LEADER_OR_FOLLOWER) when that takes long.
-A Fetch waits by itself, for it may have other partitions to tell of.
+A Fetch waits by itself, for it may have other partitions to tell of; one that may not wait waits here if it has none.
 """
 
 from __future__ import annotations
@@ -97,6 +97,17 @@ def _produce(request: Any, node: BrokerNode) -> Iterator[TopicPartition]:
             yield TopicPartition(name or "", partition.index)
 
 
+def _fetch(request: Any, node: BrokerNode) -> list[TopicPartition]:
+    if request.max_wait_ms > 0:
+        return []
+    asked = [
+        TopicPartition(topic.topic or node.topic_name(topic.topic_id) or "", partition.partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    return asked if all(at in node.logs.unopened for at in asked) else []
+
+
 def _list_offsets(request: Any, _node: BrokerNode) -> Iterator[TopicPartition]:
     for topic in request.topics:
         for partition in topic.partitions:
@@ -115,8 +126,9 @@ def _describe_producers(request: Any, _node: BrokerNode) -> Iterator[TopicPartit
             yield TopicPartition(topic.name, index)
 
 
-_ASKED: Final[dict[str, Callable[[Any, BrokerNode], Iterator[TopicPartition]]]] = {
+_ASKED: Final[dict[str, Callable[[Any, BrokerNode], Iterable[TopicPartition]]]] = {
     "Produce": _produce,
+    "Fetch": _fetch,
     "ListOffsets": _list_offsets,
     "DeleteRecords": _list_offsets,
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,

@@ -181,6 +181,18 @@ def test_a_fetch_tells_of_other_partitions_at_once_and_waits_for_the_one_that_is
     assert (told["slow"].error_code, told["slow"].high_watermark) == (0, BATCHES + 1)
 
 
+def test_a_fetch_that_may_not_wait_waits_for_logs_of_which_none_is_there(node: Restarted, connect: Any) -> None:
+    client = connect(node)
+    told = answers(client.call(fetch("slow", "quick", wait=0), 12))
+    assert (told["slow"].error_code, told["quick"].error_code) == (RETRY, 0)
+    client.send(fetch("slow", wait=0), 12)
+    node.until(lambda: waits(node, client))
+    assert not has_answer(client)
+    node.fs.gate.set()
+    told = answers(client.receive(FetchRequest, 12)[0])
+    assert (told["slow"].error_code, len(list(iter_batches(bytes(told["slow"].records))))) == (0, BATCHES)
+
+
 def test_who_waits_too_long_is_told_to_try_again(node: Restarted, connect: Any) -> None:
     client = connect(node)
     client.send(produce("slow", b"more"), 9)
