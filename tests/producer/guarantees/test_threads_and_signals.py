@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,10 +17,18 @@ from pyclient import AsyncProducer, Producer, errors
 from tests.producer.log import read_log
 
 
+SWALLOWED = re.compile(
+    r"Exception ignored in: <function WeakSet\.__init__\.<locals>\._remove at 0x[0-9a-f]+>\n"
+    r"Traceback \(most recent call last\):\n(  .*\n)+KeyboardInterrupt: ?\n"
+)
+"""A Ctrl-C that came while the interpreter told a WeakSet, of threads or tasks, that one has died: it says so itself."""
+
+
 def run(code, *arguments):
     """Runs a program with warnings as errors, to its end; it prints "done" and says nothing else.
 
-    But for a coroutine that had not begun when an interrupt came, between making it and handing it to the loop.
+    But for a coroutine that had not begun when an interrupt came, between making it and handing it to the loop, and for
+    an interrupt that the interpreter swallows.
     """
     warnings = ["-W", "error", "-W", "ignore:coroutine:RuntimeWarning"]
     done = subprocess.run(
@@ -29,7 +38,7 @@ def run(code, *arguments):
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert (done.returncode, done.stdout, SWALLOWED.sub("", done.stderr)) == (0, "done\n", "")
 
 
 # -- 20: fork
