@@ -16,12 +16,11 @@ import pytest
 from pyclient import AsyncProducer, Producer, errors
 from tests.producer.log import read_log
 
-
 SWALLOWED = re.compile(
     r"Exception ignored in: <function WeakSet\.__init__\.<locals>\._remove at 0x[0-9a-f]+>\n"
     r"Traceback \(most recent call last\):\n(  .*\n)+KeyboardInterrupt: ?\n"
 )
-"""A Ctrl-C that came while the interpreter told a WeakSet, of threads or tasks, that one has died: it says so itself."""
+"""A Ctrl-C that came while the interpreter told a WeakSet, of threads or tasks, of a death: it says so itself."""
 
 
 def run(code, *arguments):
