@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pyclient.config import parse_address
 from pyclient.net.connect import TcpConnector
 from pyclient.protocol.codec import decode
 from pyclient.protocol.framing import RequestHeader, decode_request_header, decode_response, encode_response
-from pyclient.protocol.messages.metadata import MetadataResponse
+from pyclient.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from pyclient.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -59,6 +60,21 @@ class FaultyNetwork:
             return tap
 
         return connect
+
+    def look_like_two_brokers(self, servers: str, led_by_second: Callable[[str, int], bool]) -> None:
+        """The one broker is seen as two, with a connection of its own for each; the second leads what is said."""
+        host, port = parse_address(servers)
+        self.ports[1] = port
+
+        def change(metadata: MetadataResponse) -> None:
+            first = metadata.brokers[0].node_id
+            metadata.brokers.append(MetadataResponseBroker(node_id=first + 1, host=host, port=1))
+            for topic in metadata.topics:
+                for partition in topic.partitions:
+                    if led_by_second(topic.name or "", partition.partition_index):
+                        partition.leader_id = first + 1
+
+        self.metadata = change
 
     def saw(self, api: int) -> None:
         with self.arrived:

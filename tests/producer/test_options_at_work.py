@@ -11,7 +11,6 @@ import time
 import pytest
 
 from pyclient import AsyncProducer, errors
-from pyclient.protocol.messages.metadata import MetadataResponseBroker
 from tests.producer.faces import begin
 from tests.producer.network import HOLD, PASS, PRODUCE
 
@@ -32,18 +31,7 @@ def until(condition, what):
 def beside_a_slow_broker(make, cluster, topic, network, **options):
     """A producer that has used all three partitions; Produce requests with the first one, led by a broker of its own,
     are held from now on, and two of its batches wait."""
-    host, _, port = cluster.bootstrap_servers.rpartition(":")
-    network.ports[1] = int(port)
-
-    def change(metadata):
-        first = metadata.brokers[0].node_id
-        metadata.brokers.append(MetadataResponseBroker(node_id=first + 1, host=host, port=1))
-        for described in metadata.topics:
-            for partition in described.partitions:
-                if partition.partition_index == SLOW:
-                    partition.leader_id = first + 1
-
-    network.metadata = change
+    network.look_like_two_brokers(cluster.bootstrap_servers, lambda _, partition: partition == SLOW)
     face = make(
         batch_size=300, linger_ms=0, max_in_flight_requests_per_connection=1, request_timeout_ms=90_000, **options
     )

@@ -11,7 +11,6 @@ import pytest
 
 from pyclient import AsyncProducer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.protocol.messages.metadata import MetadataResponseBroker
 from tests.producer.faces import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
@@ -30,27 +29,11 @@ def is_whole(value, name):
     return body.startswith(name.encode() + b" ") and int(crc, 16) == zlib.crc32(body)
 
 
-def look_like_two_brokers(network, cluster, led_by_second):
-    """The one broker is seen as two, with a connection of its own for each; the second leads these topics."""
-    host, _, port = cluster.bootstrap_servers.rpartition(":")
-    network.ports[1] = int(port)
-
-    def change(metadata):
-        first = metadata.brokers[0].node_id
-        metadata.brokers.append(MetadataResponseBroker(node_id=first + 1, host=host, port=1))
-        for topic in metadata.topics:
-            for partition in topic.partitions:
-                if topic.name in led_by_second:
-                    partition.leader_id = first + 1
-
-    network.metadata = change
-
-
 def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(make, cluster, topic, network):
     """Guarantee 1: Produce to A stalls past the delivery timeout while B goes on through a tiny pool; released, every
     value in A and B carries its own topic's CRC, and the pool is full again."""
     a, b = f"{topic}-a", f"{topic}-b"
-    look_like_two_brokers(network, cluster, [b])
+    network.look_like_two_brokers(cluster.bootstrap_servers, lambda name, _: name == b)
     face = make(
         batch_size=700, buffer_memory=4 * 700, linger_ms=0, retry_backoff_ms=2000, retry_backoff_max_ms=2000,
         request_timeout_ms=3000, delivery_timeout_ms=3000,
