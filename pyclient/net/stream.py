@@ -7,7 +7,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyclient.errors import ConnectionFailed
 from pyclient.net.file_region import release_regions
@@ -17,6 +17,22 @@ from pyclient.net.sending import SendingStream, lost
 _FAIR_READS: Final = 8
 _LOW_WATER: Final[Any] = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
 _WAKE_BYTES: Final = 1024 * 1024  # of a large frame; waking up costs as much as receiving 50 KB, and the GIL besides
+
+
+class Reader(Protocol):
+    """Stands between the loop and a stream, for `FrameStream.read_with`."""
+
+    def fileno(self) -> int:
+        """What the loop watches: readable when there is something to read."""
+        ...
+
+    def __call__(self) -> object:
+        """Reads it, or has the stream read it."""
+        ...
+
+    def close(self) -> None:
+        """Called when the stream is closed, and the loop watches no more."""
+        ...
 
 
 class FrameStream(SendingStream):
@@ -47,10 +63,11 @@ class FrameStream(SendingStream):
         self.on_end: Callable[[], None] | None = None
         """Called if the other side ends, or is lost, while reading is paused and all that came was received."""
         self.frames = FrameAssembler(max_frame, on_frame)
-        self._reader: Callable[[], object] | None = None
+        self._reader: Reader | None = None
         self._held = False  # paused by the caller
         self._frozen = False
-        self._watching = False  # the loop calls on_readable
+        self._watching = False  # the loop calls on_readable, or the reader
+        self._watched_fd = self._fd
         self._waits_for = 1  # bytes
         self._update_reading()
 
@@ -116,7 +133,7 @@ class FrameStream(SendingStream):
             return
         if not self._watching:
             self._watching = True
-            self._loop.add_reader(self._fd, self._reader or self.on_readable)
+            self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
         if self.frames.paused:
             if self._has_backlog():
                 self._loop.call_soon(self._hand_out_backlog)
@@ -130,17 +147,21 @@ class FrameStream(SendingStream):
         if self._reading and self.frames.paused and not self.closed:
             self._handing_out(self.frames.resume)
 
-    def read_with(self, reader: Callable[[], object]) -> None:
-        """Has the loop call `reader` when there is something to read, which may leave it to `on_readable`."""
-        self._reader = reader
-        if self._watching and not self.closed:
-            self._loop.add_reader(self._fd, reader)
+    def read_with(self, reader: Reader) -> None:
+        """Has the loop watch and call `reader` instead of the socket and `on_readable`, and closes it with the stream.
+
+        Only for an open stream. The reader may leave what there is to read to `on_readable`.
+        """
+        if self._watching:
+            self._loop.remove_reader(self._watched_fd)
+            self._loop.add_reader(reader.fileno(), reader)
+        self._reader, self._watched_fd = reader, reader.fileno()
 
     def on_readable(self) -> None:
         """Receives what there is, and hands out frames."""
         if not self._reading:
             self._watching = False
-            self._loop.remove_reader(self._fd)
+            self._loop.remove_reader(self._watched_fd)
             if self.on_end is not None and self._has_ended():
                 self.on_end()
             return
@@ -223,7 +244,9 @@ class FrameStream(SendingStream):
         self.frames.paused = True
         loop_runs = not self._loop.is_closed()
         if loop_runs and self._watching:
-            self._loop.remove_reader(self._fd)
+            self._loop.remove_reader(self._watched_fd)
+        if self._reader is not None:
+            self._reader.close()
         if loop_runs and self._writing:
             self._loop.remove_writer(self._fd)
         with self.gate:

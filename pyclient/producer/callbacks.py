@@ -52,6 +52,8 @@ class CallbackThread:
         self._stopped = False
         self.post: Callable[[list[Call]], None] | None = None
         """`submit` without a check, while there is nothing to check: the thread runs, and was not stopped."""
+        self.lane: Any = None
+        """The producer's `SendLane`, at which the thread waits for answers itself; who posts wakes it there."""
 
     def submit(self, calls: list[Call]) -> None:
         """Runs these after everything submitted before; once stopped, at once in the calling thread."""
@@ -62,7 +64,7 @@ class CallbackThread:
                     self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                     self._thread.start()
                     self.post = self._calls.put
-                self._calls.put(calls)
+                self._put(calls)
         if stopped:
             run_in_order(calls)
 
@@ -75,7 +77,7 @@ class CallbackThread:
             if self._thread is None or self._stopped or threading.current_thread() is self._thread:
                 return True
             reached = threading.Event()
-            self._calls.put([(lambda _: reached.set(), None)])
+            self._put([(lambda _: reached.set(), None)])
         return reached.wait(timeout)
 
     def stop(self, timeout: float | None) -> bool:
@@ -84,14 +86,24 @@ class CallbackThread:
             thread, self._stopped, self.post = self._thread, True, None
             if thread is None:
                 return True
-            self._calls.put([])
+            self._put([])
         if thread is threading.current_thread():
             return True
         thread.join(timeout)
         return not thread.is_alive()
 
+    def _put(self, calls: list[Call]) -> None:
+        self._calls.put(calls)
+        if self.lane is not None:
+            self.lane.wake()
+
+    def _next(self) -> list[Call]:
+        """What to run next. One that this thread saw itself: to be woken for it takes as long as all else here."""
+        calls = None if self.lane is None else self.lane.watch_for_calls(self._calls)
+        return calls or self._calls.get()
+
     def _run(self) -> None:
-        while calls := self._calls.get():
+        while calls := self._next():
             run_in_order(calls, BaseException)  # an exit, say, would end this thread, and nobody else
 
 

@@ -46,7 +46,7 @@ def fresh_copy(error: E) -> E:
 class DeliveryDesk:
     """What all deliveries of one producer share."""
 
-    __slots__ = ("callbacks", "clock", "failures", "lock", "loop", "pid")
+    __slots__ = ("callbacks", "clock", "failures", "lane", "lock", "loop", "pid")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -56,6 +56,8 @@ class DeliveryDesk:
         self.loop = loop
         """The loop that completes deliveries: a thread that runs it may not block for one."""
         self.pid = os.getpid()
+        self.lane: Any = None
+        """The producer's `SendLane`, at which a thread may wait for its record's answer itself."""
 
     def must_not_block(self) -> bool:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""
@@ -242,12 +244,20 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
     desk.check_process()
     if desk.must_not_block():
         raise RuntimeError("a delivery future was waited for on the event loop that completes it: use `await future`")
+    left = timeout
+    if desk.lane is not None:
+        begin = desk.clock.monotonic()
+        known = desk.lane.watch_for(delivery, -1 if timeout is None else timeout)
+        if known:
+            return
+        if known is not None and timeout is not None:
+            left = max(0.0, begin + timeout - desk.clock.monotonic())
     latch = threading.Lock()
     latch.acquire()
     wake = latch.release
     delivery.when_done(index, wake)
     try:
-        reached = latch.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        reached = latch.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX))
     except BaseException:
         delivery.forget(wake)
         raise

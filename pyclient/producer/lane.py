@@ -7,6 +7,8 @@ until the record is confirmed. So `SendLane` keeps such a record to itself, from
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
 from pyclient.producer.idempotence import Phase
 from pyclient.producer.lock import ProducerLock
+from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.partition_queue import ATOMIC_APPEND, PartitionQueue
 from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_loop import SenderLoop
@@ -51,8 +54,9 @@ class LaneKeeper:
                 request_timeout=config.request_timeout_ms / 1000,
                 largest=min(config.max_request_size, config.buffer_memory, LARGEST),
                 depth=min(DEPTH, config.max_in_flight_requests_per_connection),
+                latency_bounds_ms=LATENCY_BOUNDS_MS,
             )  # fmt: skip
-            lock.lane, loop.when_at_rest = self.lane, self.open
+            lock.lane, loop.when_at_rest, desk.lane = self.lane, self.open, self.lane
 
     def open(self, queue: PartitionQueue, now: float) -> None:
         """A record of `queue` was confirmed; if nothing else is to be done, the next one may take the lane.
@@ -74,7 +78,8 @@ class LaneKeeper:
             return
         reader = self._readers.get(stream)
         if reader is None:
-            reader = compiled_only("LaneReader")(self.lane, stream.on_readable, stream.fileno())
+            hand_over = partial(self._hand_over, stream)
+            reader = compiled_only("LaneReader")(self.lane, stream.on_readable, hand_over, stream.fileno())
             self._readers = {each: kept for each, kept in self._readers.items() if not each.closed}
             self._readers[stream] = reader
             stream.read_with(reader)
@@ -132,23 +137,38 @@ class LaneKeeper:
         """Something came while a record was written: whether all of it was is not known."""
         self._loop.loop.call_soon_threadsafe(connection.end, f"interrupted while it was written to ({error!r})")
 
-    def rest(self) -> None:
-        """A good moment to `note`; then the lane goes on."""
-        queue = self._queue
-        assert queue is not None
-        self._loop.look_around(partial(self.open, queue))
+    def _hand_over(self, stream: FrameStream, reader: Any, data: bytes, on_loop: bool) -> None:
+        """Bytes that are not for the lane, for the stream that they came from."""
 
-    def note(self, notes: list[tuple[float, float, int]]) -> None:
+        def take() -> None:
+            if not stream.closed:
+                stream.received_here(data)
+            reader.taken()
+
+        if on_loop:
+            take()
+        else:
+            self._call_soon(take)
+
+    def rest(self) -> None:
+        """A good moment to `note`, soon; then the lane goes on."""
+        if self._queue is not None:
+            self._call_soon(self._loop.look_around, partial(self.open, self._queue))
+
+    def _call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and with it all that this was for
+            self._loop.loop.call_soon_threadsafe(function, *arguments)
+
+    def note(self, count: int, size: int, last: float, longest: float, buckets: Sequence[int]) -> None:
         """Counts what was delivered; the producer's lock is held."""
         queue, connection, metrics = self._queue, self._connection, self._sender.metrics
         assert queue is not None
         assert connection is not None
-        metrics.requests += len(notes)
-        for now, latency, size in notes:
-            metrics.delivered(1, size, latency, now)
-        queue.topic.last_used = connection.last_used = notes[-1][0]
+        metrics.requests += count
+        metrics.delivered_singly(count, size, last, longest, buckets)
+        queue.topic.last_used = connection.last_used = last
         if queue is queue.topic.sticky:
-            queue.topic.partitioner.closed(sum(size for _, _, size in notes))
+            queue.topic.partitioner.closed(size)
 
     def close(self) -> None:
         """The lane is never used again."""

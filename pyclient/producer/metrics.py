@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pyclient.rates import Rate
@@ -34,6 +35,15 @@ class ProducerMetrics:
         self._latency[bisect_left(LATENCY_BOUNDS_MS, latency * 1000)] += 1
         self._longest = max(self._longest, latency)
         self._delivered.add(now, records, size)
+
+    def delivered_singly(self, count: int, size: int, last: float, longest: float, buckets: Sequence[int]) -> None:
+        """So many batches of one record each were confirmed up to `last`, so many of them in each latency bucket."""
+        self.records_delivered += count
+        self.batches_delivered += count
+        self.bytes_delivered += size
+        self._latency = [before + more for before, more in zip(self._latency, buckets, strict=True)]
+        self._longest = max(self._longest, longest)
+        self._delivered.add(last, count, size)
 
     def snapshot(self, now: float) -> dict[str, Any]:
         """The numbers as a dictionary; see `Producer.metrics`."""

@@ -65,7 +65,7 @@ class Producer(RecordSender[DeliveryFuture]):
         self._core = self._engine.core
         self._lock = self._core.lock
         self._topics = self._core.topics
-        self._lane = self._core.open_lane()
+        self._lane = self._engine.callbacks.lane = self._core.open_lane()
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._direct = self._config.plain
         clock = self._engine.clock

@@ -11,6 +11,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -42,5 +43,6 @@ include "_speedups_column_reading.pxi"
 include "_speedups_hashing.pxi"
 include "_speedups_sending.pxi"
 include "_speedups_lane_record.pxi"
+include "_speedups_lane_reader.pxi"
 include "_speedups_lane.pxi"
 include "_speedups_lane_lock.pxi"

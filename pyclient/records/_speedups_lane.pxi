@@ -31,15 +31,18 @@ cdef class SendLane:
     cdef int64_t _bytes_left
     cdef bint _compact
     cdef bytearray _memory
-    cdef double[NOTES] _times
-    cdef double[NOTES] _latencies
-    cdef int64_t[NOTES] _sizes
-    cdef int _noted
+    cdef LaneNotes _notes
     cdef double _told_at
+    cdef bint _rest_due
+    cdef LaneBell _bell
+    cdef LaneReader _watched  # of the stream at which a thread waits for answers itself, or None
+    cdef bint _taking  # that thread takes one this very moment
+    cdef bint _woken  # and meanwhile it was woken
+    cdef list _calls  # callbacks that the thread which takes the answer runs itself
 
     def __init__(
         self, owner, desk, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
-        request_timeout, largest, depth,
+        request_timeout, largest, depth, latency_bounds_ms,
     ):
         self.owner = owner
         self.records, self._depth = [], depth
@@ -49,6 +52,7 @@ cdef class SendLane:
         self._idempotent = idempotent
         self._delivery_timeout, self._request_timeout = delivery_timeout, request_timeout
         self._memory = bytearray(<int64_t?>largest)
+        self._notes, self._bell = LaneNotes(latency_bounds_ms), LaneBell()
 
     def aim(self, queue, connection, stream, LaneReader reader not None, request, lone, *, until, next_look, bytes_left):
         """From now on records of the queue's partition are sent here; the producer's lock is held.
@@ -72,27 +76,27 @@ cdef class SendLane:
         self._producer_id = sequence.producer_id if self._idempotent else -1
         self._epoch = sequence.epoch if self._idempotent else -1
         self._until, self._next_look, self._bytes_left = until, next_look, bytes_left
-        self._told_at = seconds(CLOCK_MONOTONIC)
+        self._told_at, self._rest_due = seconds(CLOCK_MONOTONIC), False
         self.armed = can_sum and len(self._answer) + 4 <= LANE_ANSWER
-
-    def notes(self):
-        """What was delivered since they were taken last: (when, latency in seconds, bytes of the batch) of each."""
-        cdef int number
-        notes = [(self._times[number], self._latencies[number], self._sizes[number]) for number in range(self._noted)]
-        self._noted = 0
-        return notes
+        if self._watched is not None and self._watched is not reader:
+            self.wake()
+        elif self._watched is not None and self.armed:
+            reader.leave()
 
     def stop(self):
-        """Nothing is sent here any more until it is aimed again; who calls holds the producer's lock."""
+        """Nothing is sent or received here any more until it is aimed again; who calls holds the producer's lock."""
         self.armed = False
+        if self._watched is not None:
+            self._watched.take_back()
         while self.records:
             self.owner.adopt(self.records[0])
-        if self._noted:
-            self.owner.note(self.notes())
+        if self._notes.count:
+            self.owner.note(*self._notes.taken())
 
     def close(self):
         """Ends it, and forgets all that it holds."""
         self.armed = False
+        self.wake()
         self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
         self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
 
@@ -260,25 +264,23 @@ cdef class SendLane:
             stream.left_here((<const char*>frame)[max(sent, 0):size])
         return 0
 
-    cdef int receive(self, LaneReader reader) except -1:
-        """The socket has something to read."""
+    cdef bint receive(self, LaneReader reader) except -1:
+        """The socket may have something to read. False, and nothing has happened, if that is not for here."""
         cdef uint8_t[LANE_ANSWER] data
         cdef const uint8_t* answer = <const uint8_t*>self._answer
         cdef uint8_t* at = data
-        cdef Py_ssize_t count, size = len(self._answer)
+        cdef Py_ssize_t count, size
         cdef int64_t numbers = self._numbers
         cdef LaneRecord record
         if not self.is_next(reader):
-            reader.usual()
-            return 0
+            return False
         frames, stream = self._frames, self._stream
-        if frames.paused or frames._tail or frames._large is not None:
-            reader.usual()
-            return 0
+        if stream.closed or frames.paused or frames._tail or frames._large is not None:
+            return False
         count = socket_receive(self._fd, data, LANE_ANSWER, MSG_DONTWAIT)
         if count <= 0:
-            reader.usual()
-            return 0
+            return False
+        size = len(self._answer)
         while count:
             if count < size + 4 or not self.is_next(reader):
                 break
@@ -290,20 +292,16 @@ cdef class SendLane:
             at += size + 4
             count -= size + 4
         if count:
-            stream.received_here((<const char*>at)[:count])
-        elif self.is_time_to_rest():
+            self.armed = False
+            reader.hand_over((<const char*>at)[:count])
+        elif not self.records and not self._rest_due and seconds(CLOCK_MONOTONIC) - self._told_at > NOTED_SECONDS:
+            self._rest_due = True
             self.owner.rest()
-        return 0
-
-    cdef bint is_time_to_rest(self) noexcept:
-        """Whether there is much to be told, or for long, best while nothing is on its way."""
-        if self.records:
-            return self._noted > NOTES - self._depth
-        return self._noted >= NOTES // 2 or seconds(CLOCK_MONOTONIC) - self._told_at > NOTED_SECONDS
+        return True
 
     cdef bint is_next(self, LaneReader reader) except -1:
         """Whether the reader's stream is the lane's, and the next answer that of a record on it."""
-        if not self.records or self._reader is not reader:
+        if not self.armed or not self.records or self._reader is not reader:
             return False
         waiting = self._connection._waiting
         return bool(waiting) and waiting[0] is self.records[0]
@@ -325,9 +323,7 @@ cdef class SendLane:
         cdef object waiters
         record._owner = None
         del self.records[0]
-        self._times[self._noted], self._latencies[self._noted] = now, now - record.created
-        self._sizes[self._noted] = record._size
-        self._noted += 1
+        self._notes.add(now, now - record.created, record._size)
         if self._desk_locked():  # somebody adds a callback or begins to wait, this very moment
             delivery.deliver(1, base_offset, log_append_time_ms)
         else:
@@ -345,9 +341,105 @@ cdef class SendLane:
     cdef int call(self, list callbacks) except -1:
         cdef Py_ssize_t at
         cdef list calls = [(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)]
+        if self._calls is not None:
+            self._calls.extend(calls)
+            return 0
         post = self._callbacks.post
         if post is None:
             self._callbacks.submit(calls)
         else:
             post(calls)
+            self.wake()
         return 0
+
+    # -- answers that a thread waits for itself
+
+    cdef bint can_be_watched(self) noexcept:
+        return self.armed and self._watched is None and self._reader.can_be_left()
+
+    def watch_for_calls(self, queue):
+        """Takes answers in the thread that runs callbacks, until there are some to run: a list of (callback, argument).
+
+        None when this thread has to look into its `queue` instead, after a `wake` or as the lane has stopped.
+        """
+        cdef list calls = []
+        if not self.can_be_watched():
+            return None
+        self._watched = self._reader  # from now on `wake` is heard, so that what comes after the next line is not missed
+        try:
+            if queue.empty():
+                self.watch(None, -1, calls)
+        finally:
+            self.unwatch()
+        if not calls:
+            return None
+        if queue.empty():
+            return calls
+        queue.put(calls)  # behind those of answers before these
+        return None
+
+    def watch_for(self, BatchOutcome outcome not None, double timeout):
+        """Takes answers in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
+
+        Returns whether the outcome is known; None if it is not to be waited for here, and nothing has happened.
+        """
+        cdef LaneRecord record
+        cdef list waiters
+        if not self.can_be_watched() or self._desk_locked():
+            return None
+        for record in self.records:
+            if record.delivery is outcome:
+                break
+        else:
+            return None
+        wake = self.wake
+        waiters = outcome._waiters or []
+        waiters.append((0, wake))
+        outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
+        self._watched = self._reader
+        try:
+            self.watch(outcome, timeout, None)
+        finally:
+            self.unwatch()
+            if not outcome.delivered:
+                outcome.forget(wake)
+        return outcome.state is not self._pending
+
+    cdef int watch(self, BatchOutcome outcome, double timeout, list calls) except -1:
+        """Waits at the socket and takes its answers, until one was for the caller, `wake` was called or time is up."""
+        cdef LaneReader reader = self._watched
+        cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
+        cdef int ready
+        cdef bint taken = True
+        self._bell.clear()
+        self._woken = False
+        while taken and not calls and not self._woken and self.armed and self._reader is reader:
+            if outcome is not None:
+                left = SIGNAL_SECONDS
+                if timeout >= 0:
+                    left = min(left, end - seconds(CLOCK_MONOTONIC))
+                if left <= 0 or outcome.state is not self._pending:
+                    break
+            if not reader.leave():
+                break
+            ready = self._bell.wait_at(self._fd, left)
+            if ready & RUNG:
+                break
+            if ready & READABLE:
+                self._taking, self._calls = True, calls
+                try:
+                    taken = self.receive(reader)
+                finally:
+                    self._taking, self._calls = False, None
+        return 0
+
+    cdef void unwatch(self) noexcept:
+        reader, self._watched = self._watched, None
+        (<LaneReader>reader).take_back()
+
+    def wake(self):
+        """Who waits at the socket is to look what else there is; from any thread."""
+        if self._watched is not None:
+            self._woken = True
+            if not self._taking:
+                self._bell.ring()

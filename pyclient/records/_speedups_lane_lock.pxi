@@ -1,19 +1,4 @@
-# Who calls a `SendLane`: the loop when there is an answer, and whoever takes the lock.
-
-
-@cython.final
-cdef class LaneReader:
-    """What the loop calls when there is something to read for a stream that a lane has used."""
-
-    cdef SendLane _lane
-    cdef readonly object usual
-    cdef readonly int fd
-
-    def __init__(self, SendLane lane not None, usual, int fd):
-        self._lane, self.usual, self.fd = lane, usual, fd
-
-    def __call__(self):
-        self._lane.receive(self)
+# Who keeps others from a `SendLane`: whoever takes the lock.
 
 
 @cython.final
@@ -30,7 +15,7 @@ cdef class LaneLock:
 
     def __enter__(self):
         self.acquire()
-        if self.lane is not None and (self.lane.armed or self.lane.records):
+        if self.lane is not None and (self.lane.armed or self.lane.records or self.lane._notes.count):
             try:
                 self.lane.stop()
             except BaseException:

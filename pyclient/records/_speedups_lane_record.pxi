@@ -10,7 +10,7 @@ cdef extern from "time.h":
     int CLOCK_MONOTONIC
 
 cdef enum:
-    NOTES = 64  # deliveries that are noted before they are told
+    NOTED_BUCKETS = 32  # of the latency histogram, at most
     FRAME_HEAD = 12  # length, API key, version, correlation id
     LENGTH_BYTES = 5  # of a batch's length, at most
     LANE_ANSWER = 1024  # bytes that are received at once

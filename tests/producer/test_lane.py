@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyclient.producer.batch import NO_SEQUENCE
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
 from pyclient.producer.lone_batch import LoneBatch
+from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.protocol.framing import encode_response
 from pyclient.protocol.messages.produce import (
@@ -51,6 +53,7 @@ class Bench:
         self.lane = compiled_only("SendLane")(
             self, self.desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
             idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
+            latency_bounds_ms=LATENCY_BOUNDS_MS,
         )  # fmt: skip
         lanes = TopicLanes()
         lanes.resize(5)
@@ -66,9 +69,10 @@ class Bench:
         self.frames: Any = SimpleNamespace(paused=False, _tail=b"", _large=None)
         self.stream: Any = SimpleNamespace(
             gate=threading.RLock(), frames=self.frames, _queue=[], _writing=False, _corked=False, closed=False,
-            left_here=self.told.append, lost_here=self.told.append, received_here=self.told.append,
+            left_here=self.told.append, lost_here=self.told.append,
         )  # fmt: skip
-        self.reader = compiled_only("LaneReader")(self.lane, lambda: self.told.append("usual"), self.near.fileno())
+        usual = partial(self.told.append, "usual")
+        self.reader = compiled_only("LaneReader")(self.lane, usual, self.hand_over, self.near.fileno())
         self.sender = Sender()
         self.sender._lane, self.sender._direct = self.lane, True
         self.aim()
@@ -91,8 +95,13 @@ class Bench:
         self.told.append(("adopt", record))
         self.lane.records = self.lane.records[1:]
 
-    def note(self, notes: Any) -> None:
-        self.told.append(("note", notes))
+    def hand_over(self, reader: Any, data: bytes, on_loop: bool) -> None:
+        self.told.append(data)
+        if on_loop:
+            reader.taken()
+
+    def note(self, *notes: Any) -> None:
+        self.told.append(("note", *notes))
 
     def rest(self) -> None:
         self.told.append("rest")
@@ -140,8 +149,9 @@ def test_a_plain_answer_completes_the_record_and_its_callback() -> None:
         assert reached.wait(30) and seen == [future]
         assert (future.result(0).offset, future.result(0).partition) == (41, 2)
         assert not bench.connection._waiting and not bench.lane.records and bench.lane.armed
-        [(_, latency, size)] = bench.lane.notes()
-        assert latency >= 0 and size == 61 + 8
+        bench.lane.stop()
+        [(_, number, size, last, longest, buckets)] = bench.told
+        assert (number, size, sum(buckets)) == (1, 61 + 8, 1) and 0 <= longest < last
         bench.desk.callbacks.stop(30)  # type: ignore[attr-defined]
 
 
@@ -167,7 +177,8 @@ def test_every_cut_answer_and_what_is_behind_a_whole_one_is_left_to_the_connecti
         for end in range(1, len(answer)):
             bench.far.sendall(answer[:end])
             bench.reader()
-            assert bench.told.pop() == answer[:end]
+            assert bench.told.pop() == answer[:end] and not bench.lane.armed
+            bench.aim()
         bench.far.sendall(answer + b"more")
         bench.reader()
         assert bench.told == [b"more"]
