@@ -85,10 +85,16 @@ def test_an_option_unlike_any_other_lists_the_known_ones():
         ({"batch_size": [1]}, "batch_size=[1]"),
         ({"linger_ms": -0.5}, "it takes a number of at least 0"),
         ({"linger_ms": "nan"}, "linger_ms='nan'"),
+        ({"linger_ms": "inf"}, "linger_ms='inf'"),
+        ({"metadata_max_age_ms": 2**63}, "metadata_max_age_ms=9223372036854775808"),
+        ({"request_timeout_ms": 2**31}, "it takes a whole number from 1 to 2147483647"),
+        ({"send_buffer_bytes": 2**31}, "it takes a whole number from -1 to 2147483647"),
         ({"acks": 2}, "acks=2 is not possible: it takes all or 0 or 1"),
         ({"enable": "yes please"}, "it takes True or False"),
         ({"client_id": 5}, "client_id=5 is not possible: it takes a string"),
         ({"topics": "a", "client_id": b"x"}, "client_id=b'x'"),
+        ({"client_id": "ä" * 16_384}, "it takes a string of at most 32767 bytes in UTF-8 (it has 32768)"),
+        ({"client_id": "\ud800"}, "client_id='\\ud800'"),
         ({"security_protocol": "TLS"}, "security_protocol='TLS' is not possible: it takes PLAINTEXT or SSL"),
         (
             {"ssl_context": "x", "security_protocol": "SSL"},
@@ -183,6 +189,8 @@ def test_addresses_that_are_not_strings_are_refused():
     for value in (5, [5], [("a", 1)], {"a": 1}):
         with pytest.raises(ConfigError, match="bootstrap_servers"):
             resolve(ClientConfig, {"bootstrap_servers": value})
+    with pytest.raises(ConfigError, match=r"a dictionary of options is given as config=\{\.\.\.\}"):
+        resolve(ClientConfig, {"bootstrap_servers": {"bootstrap.servers": "a:1"}})
 
 
 def test_an_address_is_split_into_host_and_port():

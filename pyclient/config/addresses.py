@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -27,6 +28,8 @@ def format_address(host: str, port: int) -> str:
 
 def addresses(value: Any) -> tuple[str, ...]:
     """Every address of "host:port,host:port" or a list, each once; `ValueError` names the one that is none."""
+    if isinstance(value, Mapping):
+        raise ValueError("a dictionary of options is given as config={...}")
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
         raise ValueError(f"{value!r} is neither a string nor a list of strings")

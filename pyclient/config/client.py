@@ -6,16 +6,26 @@ import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 from pyclient.config.addresses import addresses
 from pyclient.config.options import option, options_of
+from pyclient.config.values import INT_MAX
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")
 
 _TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or a whole ssl_context"
 _NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() tells a client's state"
+_CLIENT_ID_BYTES: Final = 32_767  # its length goes over the wire in 16 bits
+
+
+def _client_id(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    if len(value.encode()) > _CLIENT_ID_BYTES:  # a lone surrogate is a `ValueError`, too
+        raise ValueError(f"it has {len(value.encode())}")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +76,17 @@ class ClientConfig:
         allowed="'host:port', several with commas or as a list",
         aliases=("metadata_broker_list",),
     )
-    client_id: str = option("pyclient", doc="The name this client has in the broker's logs and quotas.")
+    client_id: str = option(
+        "pyclient",
+        doc="The name this client has in the broker's logs and quotas.",
+        convert=_client_id,
+        allowed="a string of at most 32767 bytes in UTF-8",
+    )
     request_timeout_ms: int = option(
         30_000,
         doc="How long one request may wait for its answer; then its connection is closed and it may be retried.",
         minimum=1,
+        maximum=INT_MAX,
     )
     retry_backoff_ms: int = option(100, doc="How long to wait before the first retry; doubles each time.", minimum=0)
     retry_backoff_max_ms: int = option(
@@ -99,16 +115,16 @@ class ClientConfig:
         aliases=("topic_metadata_refresh_interval_ms",),
     )
     send_buffer_bytes: int = option(
-        -1, doc="The socket's send buffer (SO_SNDBUF); -1 leaves it to the system.", minimum=-1
+        -1, doc="The socket's send buffer (SO_SNDBUF); -1 leaves it to the system.", minimum=-1, maximum=INT_MAX
     )
     receive_buffer_bytes: int = option(
-        -1, doc="The socket's receive buffer (SO_RCVBUF); -1 leaves it to the system.", minimum=-1
+        -1, doc="The socket's receive buffer (SO_RCVBUF); -1 leaves it to the system.", minimum=-1, maximum=INT_MAX
     )
     receive_message_max_bytes: int = option(
         100_000_000,
         doc="The largest response accepted; a larger one closes the connection before anything is allocated for it.",
         minimum=1_000,
-        maximum=2**31 - 1,
+        maximum=INT_MAX,
     )
     security_protocol: str = option(
         "PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.", choices=("PLAINTEXT", "SSL"), allowed="PLAINTEXT or SSL"

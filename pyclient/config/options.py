@@ -105,7 +105,7 @@ class Spec:
         raise ConfigError(self._complaint(value))
 
     def _complaint(self, value: Any, detail: str = "") -> str:
-        shown = _HIDDEN if self.rule.secret else repr(value)
+        shown = _HIDDEN if self.rule.secret else f"{value!r:.200}"
         text = f"{self.name}={shown} is not possible: it takes {self.allowed()}"
         return f"{text} ({detail})" if detail and not self.rule.secret else text
 

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any
+from math import isfinite
+from typing import Any, Final
+
+INT_MAX: Final = 2**31 - 1
+"""The most that options hold which are sent as 32 bits, or which Kafka keeps in so many."""
 
 
-def _read_int(value: Any) -> int:
+def read_int(value: Any) -> int:
+    """A whole number of at most 64 bits, from a number or a string; `ValueError` for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError
     if isinstance(value, float) and not value.is_integer():
         raise ValueError
-    return int(value)
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("it is too large for 64 bits")
+    return number
 
 
 def _read_float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError
     number = float(value)
-    if number != number:
-        raise ValueError("not a number")
+    if not isfinite(number):
+        raise ValueError("it is not finite")
     return number
 
 
@@ -46,7 +54,7 @@ def _read_strings(value: Any) -> tuple[str, ...]:
 
 
 READERS: Mapping[Any, Callable[[Any], Any]] = {
-    int: _read_int,
+    int: read_int,
     float: _read_float,
     bool: _read_bool,
     str: _read_str,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from pyclient.assignment import ASSIGNORS, Assignor
-from pyclient.config import ClientConfig, ClientOptions, option
+from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option
 from pyclient.errors import ConfigError
 
 EARLIEST: Final = -2
@@ -151,6 +151,7 @@ class ConsumerConfig(ClientConfig):
         doc="group_protocol='classic' only: without a heartbeat for so long, the group gives this member's partitions "
         "to others. By default 45,000; with 'consumer' the broker decides.",
         minimum=1,
+        maximum=INT_MAX,
     )
     heartbeat_interval_ms: int | None = option(
         None,
@@ -162,21 +163,28 @@ class ConsumerConfig(ClientConfig):
         300_000,
         doc="The longest time between two polls; past it this member leaves the group and the next poll says so.",
         minimum=1,
+        maximum=INT_MAX,
     )
     max_poll_records: int = option(
         500, doc="How many records one poll returns at most, unless it says otherwise.", minimum=1
     )
-    fetch_min_bytes: int = option(1, doc="A fetch waits at the broker until so many bytes are there.", minimum=0)
+    fetch_min_bytes: int = option(
+        1, doc="A fetch waits at the broker until so many bytes are there.", minimum=0, maximum=INT_MAX
+    )
     fetch_max_wait_ms: int = option(
         500, doc="How long a fetch waits for fetch_min_bytes at most.", minimum=0, aliases=("fetch_wait_max_ms",)
     )
     fetch_max_bytes: int = option(
-        52_428_800, doc="How much is fetched from one broker at once, and kept ahead of the reader.", minimum=1
+        52_428_800,
+        doc="How much is fetched from one broker at once, and kept ahead of the reader.",
+        minimum=1,
+        maximum=INT_MAX,
     )
     max_partition_fetch_bytes: int = option(
         1_048_576,
         doc="How much of one partition is fetched at once. One batch comes whole, however large it is.",
         minimum=1,
+        maximum=INT_MAX,
         aliases=("fetch_message_max_bytes",),
     )
     check_crcs: bool = option(True, doc="Check every batch's CRC-32C before its records are returned.")

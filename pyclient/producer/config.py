@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from pyclient.config import ClientConfig, ClientOptions, option
+from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option, read_int
 from pyclient.errors import ConfigError
 from pyclient.producer.interceptors import Interceptor, interceptors_of
 from pyclient.producer.partitioner import Partitioner
@@ -24,6 +24,13 @@ def _acks(value: Any) -> int:
     if isinstance(value, bool) or text not in ("all", "-1", "0", "1"):
         raise ValueError(f"{value!r} is none of them")
     return ACKS_ALL if text in ("all", "-1") else int(text)
+
+
+def _gzip_level(value: Any) -> int | None:
+    level = read_int(value)
+    if not (level == -1 or 1 <= level <= 9):
+        raise ValueError
+    return None if level == -1 else level
 
 
 def _callable(value: Any) -> Any:
@@ -64,7 +71,9 @@ class ProducerConfig(ClientConfig):
         doc="Retries neither duplicate nor reorder records. On by default, unless acks or retries are "
         "set to what rules it out.",
     )
-    batch_size: int = option(16_384, doc="Bytes of one partition's batch; 0 sends every record alone.", minimum=0)
+    batch_size: int = option(
+        16_384, doc="Bytes of one partition's batch; 0 sends every record alone.", minimum=0, maximum=INT_MAX
+    )
     linger_ms: float = option(
         5.0,
         doc="How long a batch waits for more records before it is sent though not full.",
@@ -81,6 +90,7 @@ class ProducerConfig(ClientConfig):
         1_048_576,
         doc="The largest record, and the most bytes of records in one request.",
         minimum=1,
+        maximum=INT_MAX,
         aliases=("message_max_bytes",),
     )
     compression_type: str = option(
@@ -89,26 +99,33 @@ class ProducerConfig(ClientConfig):
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
         aliases=("compression_codec",),
     )
-    compression_gzip_level: int | None = option(None, doc="gzip's level.", minimum=-1, maximum=9)
+    compression_gzip_level: int | None = option(
+        None,
+        doc="gzip's level; -1 is gzip's own choice.",
+        convert=_gzip_level,
+        allowed="a whole number from 1 to 9, or -1",
+    )
     compression_lz4_level: int | None = option(None, doc="lz4's level.", minimum=1, maximum=17)
     compression_zstd_level: int | None = option(None, doc="zstd's level.", minimum=-131_072, maximum=22)
     retries: int = option(
-        2_147_483_647,
+        INT_MAX,
         doc="How often a batch is sent again; delivery_timeout_ms is the bound that counts.",
         minimum=0,
-        maximum=2_147_483_647,
+        maximum=INT_MAX,
         aliases=("message_send_max_retries",),
     )
     delivery_timeout_ms: int = option(
         120_000,
         doc="From `send` to the outcome, at most: after it a record's future fails.",
         minimum=1,
+        maximum=INT_MAX,
         aliases=("message_timeout_ms",),
     )
     max_in_flight_requests_per_connection: int = option(
         5,
         doc="How many requests may wait for their answers at one broker; at most 5 with idempotence.",
         minimum=1,
+        maximum=INT_MAX,
         aliases=("max_in_flight", "max_in_flight_requests"),
     )
     partitioner: Partitioner | None = option(

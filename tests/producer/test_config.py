@@ -10,6 +10,7 @@ import pytest
 from pyclient import errors, serialization
 from pyclient.config import ClientOptions, resolve
 from pyclient.producer.config import ProducerConfig, ProducerOptions
+from pyclient.records.compression import Compression, compress
 
 
 def config(**options):
@@ -80,7 +81,13 @@ def test_the_delivery_timeout_covers_linger_and_one_request():
         ({"acks": True}, "acks=True"),
         ({"linger_ms": -1}, "linger_ms"),
         ({"compression_type": "rar"}, "none or gzip or snappy or lz4 or zstd"),
-        ({"compression_gzip_level": 10}, "compression_gzip_level"),
+        ({"compression_gzip_level": 10}, "compression_gzip_level=10 is not possible: it takes a whole number from 1"),
+        ({"compression_gzip_level": 0}, "compression_gzip_level=0"),
+        ({"compression_lz4_level": 0}, "compression_lz4_level=0"),
+        ({"compression_zstd_level": 23}, "compression_zstd_level=23"),
+        ({"max_request_size": 2**31}, "max_request_size=2147483648"),
+        ({"batch_size": 2**31}, "batch_size=2147483648"),
+        ({"delivery_timeout_ms": 2**31}, "delivery_timeout_ms=2147483648"),
         ({"partitioner": "murmur2"}, "partitioner"),
         ({"value_serializer": 5}, "value_serializer"),
         ({"lingerms": 5}, "did you mean linger_ms"),
@@ -92,6 +99,13 @@ def test_what_is_impossible_or_not_supported_is_named(options, text):
     with pytest.raises(errors.ConfigError) as caught:
         config(**options)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(("codec", "levels"), [("gzip", (1, 9, "-1")), ("lz4", (1, 17)), ("zstd", (-131_072, 0, 22))])
+def test_a_level_that_is_taken_is_one_that_the_codec_has(codec, levels):
+    for level in levels:
+        chosen = config(compression_type=codec, **{f"compression_{codec}_level": level})
+        assert compress(Compression.from_name(codec), b"x" * 100, chosen.compression_level)
 
 
 def test_serializers_are_callables_or_have_serialize():
