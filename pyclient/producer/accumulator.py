@@ -42,7 +42,7 @@ class RecordAccumulator:
         self.pool = BufferPool(buffer_memory, self.batch_size)
         self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
         self.stalled_nodes: Callable[[], set[int]] = set
-        self._desk = desk
+        self.desk = desk
         self._rng = rng
         self._linger = linger
         self._delivery_timeout = delivery_timeout
@@ -113,7 +113,7 @@ class RecordAccumulator:
     def new_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
         """A batch that nobody knows of until it is listed; the partition has none open."""
         assert queue.open is None
-        delivery = Delivery(self._desk, queue.topic.name, queue.partition)
+        delivery = Delivery(self.desk, queue.topic.name, queue.partition)
         return ProducerBatch(
             queue, delivery, buffer, position=queue.records, created=now, deadline=now + self._delivery_timeout
         )

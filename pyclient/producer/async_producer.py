@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
@@ -151,7 +151,7 @@ class AsyncProducer(RecordAppender):
                 deadline = self._deadline()
                 accepted = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition, deadline)
         except WRONG_RECORD as error:
-            raise explain(topic, key, value, error, partition) from error
+            raise explain(topic, key, value, error, partition, timestamp_ms) from error
         if on_delivery is not None:
             accepted.add_done_callback(on_delivery)
         return accepted
@@ -362,6 +362,9 @@ class AsyncProducer(RecordAppender):
         if self._core is None:
             return f"<AsyncProducer {servers} {'closed' if self._closed else 'new'}>"
         return f"<AsyncProducer {servers} open, {len(self._core.accumulator.incomplete)} batches unconfirmed>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an AsyncProducer holds connections and cannot be copied or pickled: make one in each process")
 
     def after_fork(self) -> None:
         """Called in a child made by `fork`; not for users."""

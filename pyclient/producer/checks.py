@@ -20,6 +20,7 @@ WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)
 """What the codec raises for a record that cannot be written."""
 
 _LATEST_MS: Final = 2**63 - 1
+_LAST_PARTITION: Final = 2**31 - 1
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -37,8 +38,8 @@ def check_topic(topic: Any) -> None:
 def check_partition(partition: Any) -> int | None:
     """The partition as an int, None for none; `ValueError` for what cannot be a partition's number."""
     number = whole_number(partition)
-    if partition is not None and (number is None or number < 0):
-        raise ValueError(f"a partition is a number from 0, not {partition!r}")
+    if partition is not None and (number is None or not 0 <= number <= _LAST_PARTITION):
+        raise ValueError(f"a partition is a number from 0 to {_LAST_PARTITION}, not {partition!r}")
     return number
 
 
@@ -80,10 +81,14 @@ def check_timestamp(timestamp_ms: Any) -> int:
     return time
 
 
-def explain(topic: str, key: Any, value: Any, error: Exception, partition: Any = None) -> SerializationError:
-    """The error for a record that is not bytes. Raises that of a topic or partition that is none."""
+def explain(
+    topic: str, key: Any, value: Any, error: Exception, partition: Any = None, timestamp_ms: Any = None
+) -> SerializationError:
+    """The error for a record that is not bytes. Raises that of a topic, partition or timestamp that is none."""
     check_topic(topic)
     check_partition(partition)
+    if timestamp_ms is not None:
+        check_timestamp(timestamp_ms)
     for what, data, option in (("value", value, "value_serializer"), ("key", key, "key_serializer")):
         if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
             return SerializationError(

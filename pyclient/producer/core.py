@@ -81,6 +81,7 @@ class ProducerCore:
             delivery_timeout_ms=config.delivery_timeout_ms,
             availability_timeout=config.partitioner_availability_timeout_ms / 1000,
         )
+        self.sender.describe_failures = self.cluster.describe_failures
         self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)
         self.direct = DirectSend(self.loop, self.desk, config, clock)
         self.keeper: LaneKeeper | None = None
@@ -346,16 +347,17 @@ class ProducerCore:
         """Fails what is not confirmed, or with `on_wire=False` what was not sent."""
         with self.lock:
             settlements = self.sender.abort(error, on_wire=on_wire)
-        self.loop.tell(settlements)
+        self.loop.tell_given_up(settlements)
         self.loop.wake()
 
     async def shut_down(self) -> None:
         """Fails what is left and closes every connection."""
-        self.abort(self.closed_before())
-        self.loop.stop()
-        if self.keeper is not None:
-            self.keeper.close()
-        await self.cluster.close()
+        with self.desk.failures.in_one_line():
+            self.abort(self.closed_before())
+            self.loop.stop()
+            if self.keeper is not None:
+                self.keeper.close()
+            await self.cluster.close()
         self.ended = True
 
     # -- state

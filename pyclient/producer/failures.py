@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 logger: Final = logging.getLogger("pyclient.producer")
@@ -52,6 +53,7 @@ class UnobservedFailures:
         self._next = 0
         self._gone = 0
         self._first_gone: tuple[int, BaseException] | None = None
+        self._together: list[tuple[Failure, int]] | None = None
         self.speak_now: Callable[[], bool] = lambda: True
         self.speak_later: Callable[[Callable[[], None]], None] = lambda report: report()
 
@@ -72,10 +74,32 @@ class UnobservedFailures:
             self._gone += count
             if self._first_gone is None or failure.number < self._first_gone[0]:
                 self._first_gone = (failure.number, failure.error)
+            if self._together is not None:
+                self._together.append((failure, count))
+                return
+        self._speak([(failure, count)])
+
+    @contextmanager
+    def in_one_line(self) -> Iterator[None]:
+        """What is buried meanwhile is logged as one: of a thousand batches given up at once, one line says enough."""
+        mine = False  # else it goes into the line of whoever began one
+        try:
+            with self._lock:
+                if self._together is None:
+                    self._together, mine = [], True
+            yield
+        finally:
+            if mine:
+                with self._lock:
+                    buried, self._together = self._together, None
+                if buried:
+                    self._speak(buried)
+
+    def _speak(self, buried: list[tuple[Failure, int]]) -> None:
         if self.speak_now():
-            _report(failure, count)
+            _report(buried)
         else:
-            self.speak_later(lambda: _report(failure, count))
+            self.speak_later(lambda: _report(buried))
 
     def take(self) -> tuple[int, BaseException] | None:
         """How many records failed unobserved since the last call, and the first one's error; None if none did."""
@@ -92,9 +116,15 @@ class UnobservedFailures:
         return (count, min(firsts, key=lambda first: first[0])[1]) if firsts else None
 
 
-def _report(failure: Failure, count: int) -> None:
-    noun = "record was" if count == 1 else "records were"
+def _report(buried: list[tuple[Failure, int]]) -> None:
+    first = min((failure for failure, _ in buried), key=lambda failure: failure.number)
+    count = sum(count for _, count in buried)
+    others = len({(failure.topic, failure.partition) for failure, _ in buried}) - 1
+    places = f"{first.topic}-{first.partition}"
+    if others:
+        places += f" and {others} other partition{'s' if others > 1 else ''}"
     logger.error(
-        "%d %s not delivered to %s-%d, and nobody looked at the result: %r",
-        count, noun, failure.topic, failure.partition, failure.error,
+        "%d %s not delivered to %s, and nobody looked at the result: %s%r",
+        count, "record was" if count == 1 else "records were", places,
+        "the first error: " if len(buried) > 1 else "", first.error,
     )  # fmt: skip

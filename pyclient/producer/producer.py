@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, NoReturn, Self, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
@@ -101,7 +101,7 @@ class Producer(RecordSender[DeliveryFuture]):
                 if future is None:
                     future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition, self._deadline())
         except WRONG_RECORD as error:
-            raise explain(topic, key, value, error, partition) from error
+            raise explain(topic, key, value, error, partition, timestamp_ms) from error
         return future
 
     def _send_intercepted(self, interceptors: Interceptors, record: ProducerRecord, deadline: float) -> DeliveryFuture:
@@ -304,6 +304,9 @@ class Producer(RecordSender[DeliveryFuture]):
             return f"<Producer {servers} of another process>"
         state = "closed" if self._core.closed else f"open, {len(self._core.accumulator.incomplete)} batches unconfirmed"
         return f"<Producer {servers} {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Producer holds connections and cannot be copied or pickled: make one in each process")
 
     def after_fork(self) -> None:
         """Called in a child made by `fork`; not for users."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,6 +99,7 @@ class Sender:
         self.metrics = ProducerMetrics()
         self.nodes: dict[int, Node] = {}
         self.refresh_wanted = False  # metadata is stale
+        self.describe_failures: Callable[[], str] = str  # why brokers cannot be reached; nothing if they can
         self._rng = rng
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
@@ -353,6 +354,9 @@ class Sender:
             detail = "the partition has no leader"
         else:
             detail = f"broker {queue.leader} could not be sent it"
+        reasons = "" if batch.on_wire else self.describe_failures()
+        if reasons and reasons not in detail:
+            detail = f"{detail}; last failures: {reasons}"
         timeout = f"delivery_timeout_ms={self._delivery_timeout_ms}"
         error = DeliveryTimeout(f"{queue.name}: the record was not confirmed within {timeout}; {detail}")
         error.__cause__ = batch.last_error

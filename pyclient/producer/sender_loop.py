@@ -110,6 +110,13 @@ class SenderLoop:
         for settlement in settlements:
             settlement.tell()
 
+    def tell_given_up(self, settlements: list[Settlement]) -> None:
+        """The same for many that failed together: those that nobody will look at are logged in one line."""
+        with self.sender.accumulator.desk.failures.in_one_line():
+            settlements.reverse()
+            while settlements:  # each is let go of once it was told, and with it its futures
+                settlements.pop().tell()
+
     def _tell_delivered(self, settlements: list[Settlement]) -> None:
         """The same for an answer, which frees memory: a little of it is handed out a moment later."""
         self.tell(settlements)
@@ -151,7 +158,7 @@ class SenderLoop:
                     requests.append((connection, works))
             next_look = sender.next_look()
         if settlements:
-            self.tell(settlements)
+            self.tell_given_up(settlements)
         for connection, works in requests:
             self._send_all(connection, works)
         self._follow_up(now, next_look)
@@ -377,7 +384,7 @@ class SenderLoop:
                     logger.error("no producer id: %s", error)
                     with self._lock:
                         settlements = self.sender.abort(error, on_wire=False)
-                    self.tell(settlements)
+                    self.tell_given_up(settlements)
                 await asyncio.sleep(self._backoff.delay(attempt, self._rng))
                 attempt += 1
         finally:

@@ -239,6 +239,32 @@ def test_the_last_future_of_a_batch_logs_what_nobody_saw(desk, caplog):
     assert count == 3 and str(first) == "late 0"
 
 
+def test_batches_that_are_given_up_together_are_logged_in_one_line(desk, caplog):
+    with caplog.at_level(logging.ERROR), desk.failures.in_one_line():
+        for number in (2, 0, 1, 0):
+            with desk.failures.in_one_line():  # whoever began it logs it
+                every = futures(delivery := Delivery(desk, "t", number), 2)
+                delivery.fail(2, errors.DeliveryTimeout(f"late {number}"))
+                del every, delivery
+        gc.collect()
+        assert not caplog.records
+    (line,) = caplog.messages
+    assert line.startswith(
+        "8 records were not delivered to t-2 and 2 other partitions, and nobody looked at the result"
+    )
+    assert line.endswith("the first error: DeliveryTimeout('late 2')")
+    count, first = desk.failures.take()
+    assert count == 8 and str(first) == "late 2"
+    with caplog.at_level(logging.ERROR):
+        delivery = Delivery(desk, "t", 5)
+        delivery.fail(1, errors.DeliveryTimeout("late again"))
+        del delivery
+        gc.collect()
+    assert caplog.messages[1:] == [
+        "1 record was not delivered to t-5, and nobody looked at the result: DeliveryTimeout('late again')"
+    ]
+
+
 def test_what_flush_has_raised_is_not_logged_again(desk, caplog):
     delivery = Delivery(desk, "t", 0)
     every = futures(delivery, 1)

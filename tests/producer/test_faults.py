@@ -9,6 +9,7 @@ import time
 import pytest
 
 from pyclient import errors
+from pyclient.config import parse_address
 from tests.producer.faces import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
@@ -233,6 +234,40 @@ def test_close_with_a_timeout_fails_what_is_left_and_says_so(make, topic, networ
     assert time.monotonic() - started < 20
     error = face.exception(sent)
     assert isinstance(error, errors.ClosedError) and error.maybe_persisted
+
+
+@pytest.mark.parametrize("end", ["close", "purge"])
+def test_batches_that_are_given_up_together_are_logged_in_one_line(make, topic, network, caplog, end):
+    face = make(batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000, max_in_flight_requests_per_connection=1)
+    face.send(topic, b"first", partition=0)
+    face.flush()
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    seen = network.requests.count(PRODUCE)
+    with caplog.at_level(logging.ERROR, logger="pyclient.producer"):
+        face.send_many(topic, [b"x" * 150] * 20, partition=0)
+        network.wait_for(PRODUCE, seen + 1)
+        face.send_many(topic, [b"x" * 150] * 19, partition=1)
+        if end == "close":
+            with pytest.raises(errors.DeliveryFailed, match="39 records were not delivered"):
+                face.close(timeout=0)
+        else:
+            face.purge()
+            with pytest.raises(errors.KafkaTimeout):  # one is on its way
+                face.flush(0)
+    first, *others = [message for message in caplog.messages if "nobody looked at the result" in message]
+    assert 30 <= int(first.split()[0]) <= 39 and "records were not delivered to" in first
+    assert "and 1 other partition," in first and len(others) <= 2, "those that something still referred to"
+
+
+def test_a_record_whose_broker_cannot_be_reached_says_why(make, topic, network, cluster):
+    face = make(**QUICK)
+    begin(face, topic)
+    network.ports[parse_address(cluster.bootstrap_servers)[1]] = 1  # where nothing listens
+    network.request = lambda api: CUT
+    face.exception(face.send(topic, b"cuts the connection"))
+    error = face.exception(face.send(topic, b"has no connection"))
+    assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
+    assert "could not be sent it; last failures: " in str(error) and "connection refused" in str(error)
 
 
 def test_a_cluster_that_is_down_does_not_hold_up_close(make):

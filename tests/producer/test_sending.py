@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
+import pickle
 import time
 
 import pytest
@@ -391,6 +393,25 @@ def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
     face = make()
     for _ in range(2):  # in a new batch, and in one that is open
         assert face.result(face.send(topic, b"x", partition=Number())).partition == 2
-    for wrong in ("0", 1.0, -1, True):
+    for wrong in ("0", 1.0, -1, True, 2**31, 2**70):
         with pytest.raises(ValueError, match="a partition is a number from 0"):
             face.send(topic, b"x", partition=wrong)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "1", 2**63, 2**70])
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_cannot_be_a_timestamp_is_named_in_a_new_batch_and_in_an_open_one(make, topic, wrong, warm):
+    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    if warm:
+        face.send(topic, b"before", partition=0)
+    with pytest.raises(
+        errors.SerializationError, match=f"a timestamp is a whole number of milliseconds .*, not {wrong!r}"
+    ):
+        face.send(topic, b"x", partition=0, timestamp_ms=wrong)
+    face.purge()
+
+
+@pytest.mark.parametrize("use", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_producer_is_not_copied_and_says_so(make, use):
+    with pytest.raises(TypeError, match=r"Producer holds connections and cannot be copied or pickled: make one"):
+        use(make().producer)
