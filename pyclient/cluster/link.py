@@ -91,7 +91,7 @@ class Link:
         self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
         try:
             connection = await self._connect(self.node)
-        except ConnectionFailed:
+        except Exception:  # a bug's, too: whoever tries again must not do so without a pause
             self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
             self.failures += 1
             raise

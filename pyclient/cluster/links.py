@@ -138,6 +138,9 @@ class Links:
             self.failures[node.address] = str(error)
             self._on_failed(node.address)
             raise
+        except Exception as error:  # a bug: who waits for the cluster in vain is told of it
+            self.failures[node.address] = f"{node.address}: connecting failed in a way it should not: {error!r}"
+            raise
         self.failures.pop(node.address, None)
         connection.on_closed.append(self._on_lost)
         return connection

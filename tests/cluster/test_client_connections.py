@@ -1,6 +1,7 @@
 """A client's connections: made again, shared, closed."""
 
 import asyncio
+import itertools
 import socket
 
 import pytest
@@ -16,6 +17,31 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.clients import cluster_of, has_nodes, started
 from tests.cluster.scripts import config, run
 from tests.net.scripted import ScriptedBroker
+
+
+def test_an_attempt_that_fails_for_a_bug_is_told_and_the_next_one_waits_as_after_any_other(caplog):
+    async def scenario():
+        attempts = []
+
+        async def connector(*_):
+            attempts.append(asyncio.get_running_loop().time())
+            raise TypeError("a bug")
+
+        client = ClusterClient(
+            config("127.0.0.1:1", reconnect_backoff_ms=100, reconnect_backoff_max_ms=100), connector=connector
+        )
+        await client.start()
+        for _ in range(3):
+            with pytest.raises(TypeError, match="a bug"):
+                await client.any_connection()
+        assert all(after - before > 0.07 for before, after in itertools.pairwise(attempts))
+        assert client.last_failures == {
+            "127.0.0.1:1": "127.0.0.1:1: connecting failed in a way it should not: TypeError('a bug')"
+        }
+        await client.close()
+
+    run(scenario())
+    assert "connecting to 127.0.0.1:1 failed in a way it should not" in caplog.text
 
 
 def test_a_lost_connection_is_made_again_and_the_metadata_refreshed():
