@@ -33,6 +33,7 @@ def consume(
     config = parse_settings(settings)
     config.setdefault("auto.offset.reset", "earliest" if from_beginning else "latest")
     config.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
+    config.setdefault("allow.auto.create.topics", "false")  # a mistyped name is an error, and makes no topic
     count = 0
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, config=config) as consumer:
         if group is None:

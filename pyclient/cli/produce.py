@@ -7,7 +7,7 @@ import sys
 import click
 
 from pyclient import Producer
-from pyclient.cli.options import bootstrap_option, config_option, parse_settings
+from pyclient.cli.options import API_TIMEOUT_MS, bootstrap_option, config_option, parse_settings
 
 
 @click.command()
@@ -18,8 +18,11 @@ from pyclient.cli.options import bootstrap_option, config_option, parse_settings
 def produce(bootstrap_servers: str, settings: tuple[str, ...], topic: str, key_separator: str | None) -> None:
     """Send each line of standard input to TOPIC, as bytes."""
     separator = key_separator.encode() if key_separator else None
+    config = parse_settings(settings)
+    config.setdefault("max.block.ms", str(API_TIMEOUT_MS))
     count = 0
-    with Producer(bootstrap_servers, config=parse_settings(settings)) as producer:
+    with Producer(bootstrap_servers, config=config) as producer:
+        producer.partitions_for(topic)  # before anybody types a line in vain
         for line in sys.stdin.buffer:
             key, value = _split(line.rstrip(b"\r\n"), separator)
             producer.send(topic, value, key=key)

@@ -65,6 +65,24 @@ def test_lines_go_in_and_come_out(kafka_cluster: EmbeddedCluster, kafka_topic: s
     assert first.stderr == f"1 record read from {kafka_topic}\n".encode()
 
 
+def test_a_mistyped_topic_is_not_made_by_reading_it(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+    servers, missing = ("-b", kafka_cluster.bootstrap_servers), f"{kafka_topic}-mistyped"
+    failed = run("consume", *servers, missing, "--timeout", "1", "-c", "default_api_timeout_ms=500")
+    assert failed.returncode == 1 and failed.stdout == b""
+    (line,) = failed.stderr.decode().splitlines()
+    assert missing in line and "UnknownTopicOrPartition" in line
+    assert run("consume", *servers, missing, "--timeout", "1", "--group", missing).returncode == 0
+    assert missing not in run("topics", "list", *servers).stdout.decode().split()
+
+
+@pytest.mark.parametrize("stdin", [b"", b"a line\n"])
+def test_lines_for_a_cluster_that_is_not_there_are_an_error_in_one_line(stdin: bytes) -> None:
+    failed = run("produce", "-b", "127.0.0.1:1", "-c", "max_block_ms=500", "t", stdin=stdin)
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    (line,) = failed.stderr.decode().splitlines()
+    assert "connection refused" in line
+
+
 def test_an_error_is_one_line_and_a_failing_exit(kafka_cluster: EmbeddedCluster) -> None:
     failed = run("topics", "describe", "-b", kafka_cluster.bootstrap_servers, "no-such-topic")
     assert failed.returncode == 1
