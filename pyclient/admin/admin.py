@@ -172,4 +172,7 @@ class Admin:
             self._thread.stop_after(self._core.close)
 
     def __repr__(self) -> str:
-        return f"<Admin {','.join(self._config.bootstrap_servers)} {'closed' if self._closed else 'open'}>"
+        state = "closed" if self._closed else "open"
+        if self._pid != os.getpid():
+            state = "of another process"
+        return f"<Admin {','.join(self._config.bootstrap_servers)} {state}>"

@@ -49,4 +49,7 @@ class AsyncAdmin(AdminCore):
             self._cluster.abandon()
 
     def __repr__(self) -> str:
-        return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {'closed' if self._closed else 'open'}>"
+        state = "closed" if self._closed else "open"
+        if self._pid != os.getpid():
+            state = "of another process"
+        return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {state}>"

@@ -286,6 +286,8 @@ class ConsumerFace(Generic[K, V]):
         name = type(self).__name__
         servers = ",".join(self._config.bootstrap_servers)
         core = self._core
+        if not self._is_mine():
+            return f"<{name} {servers} of another process>"
         if self._closed:
             return f"<{name} {servers} closed>"
         group = ""

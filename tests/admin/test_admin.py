@@ -358,14 +358,17 @@ def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
             try:
                 admin.list_topics()
             except errors.ForkError as error:
-                text = str(error)
+                text = f"{error}; {admin!r}"
             admin.close()
             os.write(writing, text.encode())
             os._exit(0)
         os.waitpid(child, 0)
         os.close(writing)
         with open(reading) as result:
-            assert "after fork() make a client of your own" in result.read()
+            told = result.read()
+        assert "after fork() make a client of your own" in told
+        assert told.endswith("of another process>")
+        assert repr(admin).endswith("open>")
         assert admin.list_topics() == ["t"]
 
 

@@ -185,10 +185,12 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
                 for call in refused:
                     with pytest.raises(errors.ForkError):
                         call()
+                assert repr(consumer).endswith("of another process>")
                 consumer.close()
                 status = 0
             os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert "another process" not in repr(consumer)
         produce(topic, b"x")
         assert values(consumer.poll(30)) == [b"x"]
 
