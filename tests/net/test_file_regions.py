@@ -10,35 +10,49 @@ from pyclient.net.file_region import FileRegion
 from tests.net.ends import End, framed, pair, tcp_pair
 
 
-def test_a_small_message_may_hold_a_file_region(run, tmp_path):
-    path = tmp_path / "log"
-    path.write_bytes(b"0123456789")
+@pytest.fixture
+def file_of(tmp_path):
+    """`file_of(content)` gives the descriptor of an open file that holds it."""
+    opened = []
+
+    def make(content):
+        path = tmp_path / str(len(opened))
+        path.write_bytes(content)
+        opened.append(os.open(path, os.O_RDONLY))
+        return opened[-1]
+
+    yield make
+    for fd in opened:
+        os.close(fd)
+
+
+def tcp_ends():
+    near, far = tcp_pair()
+    return End(near), End(far)
+
+
+def test_a_small_message_may_hold_a_file_region(run, file_of):
+    fd = file_of(b"0123456789")
     released = []
 
     async def scenario():
-        near, far = tcp_pair()
-        a, b = End(near), End(far)
-        fd = os.open(path, os.O_RDONLY)
+        a, b = tcp_ends()
         a.stream.send([struct.pack(">i", 6), b"a", FileRegion(fd, 3, 4, lambda: released.append(1)), b"z"])
         assert await b.until(1) == [b"a3456z"]
         assert released == [1]
         a.stream.close()
         b.stream.close()
-        os.close(fd)
 
     run(scenario())
 
 
-def test_file_regions_travel_between_bytes_and_are_released_once(run, tmp_path):
-    path = tmp_path / "log"
+def test_file_regions_travel_between_bytes_and_are_released_once(run, file_of):
     content = os.urandom(3_000_000)
-    path.write_bytes(content)
+    fd = file_of(content)
     released = []
 
     async def scenario():
-        near, far = tcp_pair()
-        a, b = End(near), End(far)
-        fd = os.open(path, os.O_RDONLY)
+        a, b = tcp_ends()
         regions = [
             FileRegion(fd, 0, 2_500_000, lambda: released.append("big")),
             FileRegion(fd, 0, 0, lambda: released.append("empty")),
@@ -53,42 +67,35 @@ def test_file_regions_travel_between_bytes_and_are_released_once(run, tmp_path):
         assert released == ["big", "empty", "small"]
         a.stream.close()
         b.stream.close()
-        os.close(fd)
 
     run(scenario())
 
 
-def test_regions_that_are_never_sent_are_released_by_closing(run, tmp_path):
-    path = tmp_path / "log"
-    path.write_bytes(bytes(20_000_000))
+def test_regions_that_are_never_sent_are_released_by_closing(run, file_of):
+    fd = file_of(bytes(20_000_000))
     released = []
 
     async def scenario():
         a, b = pair()
         b.stream.pause_reading()
-        fd = os.open(path, os.O_RDONLY)
         a.stream.send([FileRegion(fd, 0, 20_000_000, lambda: released.append(1)), b"x"])
         assert a.stream.pending > 0
         a.stream.close()
         a.stream.send([FileRegion(fd, 0, 10, lambda: released.append(2))])
         assert released == [1, 2]
         b.stream.close()
-        os.close(fd)
 
     run(scenario())
 
 
 @pytest.mark.parametrize("sizes", [[1], [16_384, 16_385, 16_384], [100] * 200, [16_384] * 40, [0, 16_384, 0, 1]])
-def test_regions_that_are_read_and_regions_that_are_not_keep_their_order(run, tmp_path, sizes):
-    path = tmp_path / "log"
+def test_regions_that_are_read_and_regions_that_are_not_keep_their_order(run, file_of, sizes):
     content = os.urandom(sum(sizes))
-    path.write_bytes(content)
+    fd = file_of(content)
     released = []
 
     async def scenario():
-        near, far = tcp_pair()
-        a, b = End(near), End(far)
-        fd = os.open(path, os.O_RDONLY)
+        a, b = tcp_ends()
         parts, expected, at = [], b"", 0
         for number, size in enumerate(sizes):
             parts += [b"%d" % number, FileRegion(fd, at, size, lambda number=number: released.append(number))]
@@ -101,20 +108,17 @@ def test_regions_that_are_read_and_regions_that_are_not_keep_their_order(run, tm
         assert a.stream.pending == 0
         a.stream.close()
         b.stream.close()
-        os.close(fd)
 
     run(scenario())
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
-def test_a_file_shorter_than_its_region_ends_the_connection(run, tmp_path, size):
-    path = tmp_path / "log"
-    path.write_bytes(b"short")
+def test_a_file_shorter_than_its_region_ends_the_connection(run, file_of, size):
+    fd = file_of(b"short")
     released = []
 
     async def scenario():
         a, b = pair()
-        fd = os.open(path, os.O_RDONLY)
         a.stream.send([FileRegion(fd, 0, size, lambda: released.append(1))])
         error = await a.ended
         assert isinstance(error, ConnectionFailed)
@@ -123,6 +127,5 @@ def test_a_file_shorter_than_its_region_ends_the_connection(run, tmp_path, size)
         b.stream.close()
         with pytest.raises(ConnectionFailed, match="ends after 5 bytes"):
             FileRegion(fd, 0, size).read()
-        os.close(fd)
 
     run(scenario())
