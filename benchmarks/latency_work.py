@@ -1,25 +1,30 @@
 """How long until a record is confirmed, at a steady rate with linger 0: an open loop in a process of its own.
 
+For each line of its input it sends the records of a turn and prints as JSON how many milliseconds each of them took.
 Time counts from when a record was due, not from when the client got round to taking it. Delivery is seen by the
 callback, or by a thread that waits for the futures one after the other.
 """
 
 from __future__ import annotations
 
+import json
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.produce_work import Produce, run_produce
 from benchmarks.producers import confluent, ours
-from benchmarks.timed_work import values
+from benchmarks.timed_work import arguments, values
 
 RATE = 1_000  # records a second
 
+Turn = Callable[[int], list[float]]
+"""Sends so many records; milliseconds until each was confirmed."""
 
-def by_callback(servers: str, topic: str, size: int, codec: str) -> Produce:
+
+def by_callback(servers: str, topic: str, size: int, codec: str) -> Turn:
     producer = ours(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
 
@@ -29,7 +34,7 @@ def by_callback(servers: str, topic: str, size: int, codec: str) -> Produce:
     return lambda count: open_loop(count, send, time.sleep)
 
 
-def by_future(servers: str, topic: str, size: int, codec: str) -> Produce:
+def by_future(servers: str, topic: str, size: int, codec: str) -> Turn:
     producer = ours(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
     waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -48,7 +53,7 @@ def by_future(servers: str, topic: str, size: int, codec: str) -> Produce:
     return lambda count: open_loop(count, send, time.sleep)
 
 
-def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Produce:
+def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Turn:
     """confluent-kafka with a thread that does nothing but poll."""
     producer = confluent(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
@@ -65,7 +70,7 @@ def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Produce
     return lambda count: open_loop(count, send, time.sleep)
 
 
-def confluent_inline(servers: str, topic: str, size: int, codec: str) -> Produce:
+def confluent_inline(servers: str, topic: str, size: int, codec: str) -> Turn:
     """confluent-kafka polled by the sending thread whenever it has nothing to send."""
     producer = confluent(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
@@ -86,9 +91,8 @@ def _checked(error: Any) -> None:
 
 def open_loop(
     count: int, send: Callable[[Callable[[object], None]], None], idle: Callable[[float], object]
-) -> dict[str, float]:
-    """Sends one record every `1 / RATE` seconds, however the last one fares; milliseconds at which halves and 99 % of
-    them were confirmed."""
+) -> list[float]:
+    """Sends one record every `1 / RATE` seconds, however the last one fares; milliseconds until each was confirmed."""
     seen: list[float] = []
     done = threading.Event()
     now = time.perf_counter
@@ -96,7 +100,7 @@ def open_loop(
 
     def due_at(due: float) -> Callable[[object], None]:
         def delivered(_: object) -> None:
-            seen.append(now() - due)
+            seen.append((now() - due) * 1000)
             if len(seen) == count:
                 done.set()
 
@@ -109,8 +113,7 @@ def open_loop(
         send(due_at(due))
     while not done.is_set():
         idle(0.001)
-    seen.sort()
-    return {f"p{share}": seen[count * share // 100] * 1000 for share in (50, 90, 99)}
+    return seen
 
 
 CLIENTS = {
@@ -120,5 +123,14 @@ CLIENTS = {
     "confluent, polled inline": confluent_inline,
 }
 
+
+def main() -> None:
+    """Takes a turn for each line of the input."""
+    given = arguments(CLIENTS).parse_args()
+    turn = CLIENTS[given.client](given.servers, given.topic, given.size, given.codec)
+    for _ in sys.stdin:
+        print(json.dumps(turn(given.count)), flush=True)
+
+
 if __name__ == "__main__":
-    run_produce(CLIENTS)
+    main()

@@ -159,7 +159,6 @@ LATENCY = (
             Entry(_THREAD, LATENCY_WORK, _THREAD),
             Entry("confluent, polled inline", LATENCY_WORK, "confluent, polled inline"),
         ),
-        share=0.01,
     ),
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.latency import LatencyClient
 from benchmarks.memory_work import BUFFER_MEMORY
 from benchmarks.produce_cases import CONFLUENT, Case, Found
 
@@ -22,7 +23,7 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
     What is to be faster than confluent-kafka may take no more CPU a record, either.
     """
     met = True
-    table = _table(case, found, broker, "msg/s", "MB/s", "CPU us/msg", "rate ratio", "CPU ratio", "goal")
+    table = _table(case, _runs(broker, found), "msg/s", "MB/s", "CPU us/msg", "rate ratio", "CPU ratio", "goal")
     for name, one in found.items():
         if not one.runs:
             table.add_row(name, one.failure or "no run")
@@ -41,21 +42,25 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
     return met
 
 
-def show_latency(case: Case, found: Mapping[str, Found], broker: str) -> bool:
-    """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed."""
+def show_latency(case: Case, clients: Mapping[str, LatencyClient], broker: str) -> bool:
+    """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed.
+
+    Percentiles are those of a turn, of which the median is told; the last column is over all records of all turns.
+    """
     met = True
-    table = _table(case, found, broker, "p50 ms", "p90 ms", "p99 ms", "p50 ratio", "p99 ratio", "goal")
-    for name, one in found.items():
-        if not one.runs:
-            table.add_row(name, one.failure or "no run")
-            continue
-        cells = [name, *(f"{one.middle(share):.3f}" for share in ("p50", "p90", "p99"))]
-        peer = found.get(one.entry.against)
-        if peer is not None and peer.runs:
-            ratios = [one.middle(share) / peer.middle(share) for share in ("p50", "p99")]
+    turns = max(len(client.turns) for client in clients.values())
+    columns = ("p50 ms", "p90 ms", "p99 ms", "p50 ratio", "p99 ratio", "goal", "p99 of all")
+    table = _table(case, f"{broker}, {turns} turns", *columns)
+    for name, client in clients.items():
+        cells = [name, *(f"{client.middle(share):.3f}" for share in (50, 90, 99))]
+        peer = clients.get(client.entry.against)
+        if peer is None:
+            cells += ["", "", ""]
+        else:
+            ratios = [client.middle(share) / peer.middle(share) for share in (50, 99)]
             met = met and max(ratios) <= 1
             cells += [*(f"{ratio:.2f}" for ratio in ratios), f"<= 1 {_VERDICTS[max(ratios) <= 1]}"]
-        table.add_row(*cells)
+        table.add_row(*cells, f"{client.overall(99):.3f}")
     Console(width=120).print(table)
     return met
 
@@ -63,7 +68,7 @@ def show_latency(case: Case, found: Mapping[str, Found], broker: str) -> bool:
 def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> bool:
     """Megabytes that the process grew by, and those that it may; False when it is more."""
     met = True
-    table = _table(case, found, broker, "grown MB", "allowed MB", "futures held", "goal")
+    table = _table(case, _runs(broker, found), "grown MB", "allowed MB", "futures held", "goal")
     for name, one in found.items():
         if not one.runs:
             table.add_row(name, one.failure or "no run")
@@ -79,9 +84,12 @@ def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> bool:
     return met
 
 
-def _table(case: Case, found: Mapping[str, Found], broker: str, *columns: str) -> Table:
-    runs = max(len(one.runs) for one in found.values())
-    place = f"{case.partitions} partition{'s' if case.partitions > 1 else ''}, {broker}, {runs} runs"
+def _runs(broker: str, found: Mapping[str, Found]) -> str:
+    return f"{broker}, {max(len(one.runs) for one in found.values())} runs"
+
+
+def _table(case: Case, broker: str, *columns: str) -> Table:
+    place = f"{case.partitions} partition{'s' if case.partitions > 1 else ''}, {broker}"
     table = Table(title=f"{case.title}\n{case.size} B, {case.codec}, {place}")
     table.add_column("client", min_width=28)
     for column in columns:

@@ -4,7 +4,8 @@
 
 NAME is one of send (one call a record), bulk (`send_many`), pure (without the compiled codec), latency, memory.
 Clients take turns, each in a process of its own that has warmed up, all of a round on the same fresh topic; the first
-round does not count, since a broker's first use of memory is several times slower than any later one.
+round does not count, since a broker's first use of memory is several times slower than any later one. For latency the
+processes live on and take short turns (`benchmarks/latency.py`).
 Without `--bootstrap-servers` everything runs on the embedded broker in its own process, then on a real Kafka.
 Exits with 1 when a goal is missed.
 """
@@ -19,11 +20,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.clusters import fresh_topic, measured_clusters
+from benchmarks.latency import run_latency
 from benchmarks.produce_cases import BULK, LATENCY, MEMORY, PURE, SEND, Case, Found
 from benchmarks.produce_tables import show_latency, show_memory, show_throughput
 
 CASES = {"send": SEND, "bulk": BULK, "pure": PURE, "latency": LATENCY, "memory": MEMORY}
-SHOW = {"latency": show_latency, "memory": show_memory}
+SHOW = {"memory": show_memory}
 FROZEN_SECONDS = 0.08  # of every tenth of a second, for a broker that is slower than its producer
 
 
@@ -73,6 +75,9 @@ def main() -> None:
         for kind, cases in CASES.items():
             if given.only in (None, kind):
                 for case in cases:
+                    if kind == "latency":
+                        met = show_latency(case, run_latency(case, servers, given.runs), name) and met
+                        continue
                     if case.slow_broker and pid is None:
                         continue
                     with slowed_down(pid if case.slow_broker else None):
