@@ -172,7 +172,7 @@ def compaction(node: Node, options: Options) -> dict[str, Figure]:
     quiet = load.paced(node, request, 1000, options.seconds, lambda _: None)
     with node.topic("compacted", cleanup_policy="compact", segment_bytes=str(16 * MIB)) as topic:
         records = load.produce_request(topic, load.batch(MIB - KIB, key=lambda n: b"%d" % n))
-        with load.Wire(node) as wire:
+        with load.Wire(node.address) as wire:
             for _ in range(200):
                 wire.socket.sendall(records)
                 load.check_produced(wire.answer())
@@ -211,13 +211,13 @@ def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
     def append(topic: str, amount: int) -> load.Load:
         request = load.produce_request(topic, batch)
         count = amount // len(batch)
-        with load.Wire(node) as wire:
+        with load.Wire(node.address) as wire:
             return load.measured(node, lambda: (len(request) * wire.repeat(request, count, load.check_produced), []))
 
     def find(topic: str, size: int) -> float:
         end = size // len(batch) * step
         times = []
-        with load.Wire(node) as wire:
+        with load.Wire(node.address) as wire:
             for n in range(_FINDS):
                 wanted = load.fetch_request(topic, 1, offset=n * 7919 * 131 % end)
                 started = time.perf_counter()

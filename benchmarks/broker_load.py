@@ -7,7 +7,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,8 +55,8 @@ def measured(node: Node, work: Callable[[], tuple[float, list[float]]]) -> Load:
 class Wire:
     """One connection that sends prepared requests and counts the answers."""
 
-    def __init__(self, node: Node) -> None:
-        self.socket = socket.create_connection(node.address, timeout=30)
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(1 << 20)
 
@@ -132,32 +132,35 @@ def batch(size: int, record: int = 100, key: Callable[[int], bytes] | None = Non
     return bytes(builder.seal())
 
 
-def produce_request(topic: str, records: bytes, partition: int = 0) -> bytes:
-    """Produce with acks=-1."""
-    data = [PartitionProduceData(index=partition, records=records)]
+def produce_request(topic: str, records: bytes, partitions: Iterable[int] = (0,)) -> bytes:
+    """Produce with acks=-1: the batch to each of the partitions."""
+    data = [PartitionProduceData(index=partition, records=records) for partition in partitions]
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
     return frame(request, _PRODUCE_VERSION)
 
 
 def check_produced(answer: bytes) -> None:
-    """Raises if an answer to Produce (flexible, one topic, one partition) tells of an error."""
+    """Raises if an answer to Produce (flexible, one topic, below 127 partitions) tells of an error."""
     at = 5 + 1  # correlation id, no tags; one topic
-    at += answer[at] + 1 + 4  # its name; one partition; the partition's index
-    if answer[at : at + 2] != b"\0\0":
-        raise RuntimeError(f"Produce failed with error {struct.unpack('>h', answer[at : at + 2])[0]}")
+    at += answer[at]  # its name
+    for _ in range(answer[at] - 1):
+        at += 1 + 4  # what is in front of a partition, and its index
+        if answer[at : at + 2] != b"\0\0":
+            raise RuntimeError(f"Produce failed with error {struct.unpack('>h', answer[at : at + 2])[0]}")
+        at += 2 + 8 + 8 + 8 + 1 + 1  # the rest of one without errors, up to its tags
 
 
 def produce(node: Node, topic: str, size: int, seconds: float) -> Load:
     """Requests of `size` bytes, pipelined; the amount is bytes."""
     request = produce_request(topic, batch(size))
-    with Wire(node) as wire:
+    with Wire(node.address) as wire:
         return measured(node, lambda: (wire.pipeline(request, seconds, check_produced) * len(request), []))
 
 
 def fill(node: Node, topic: str, amount: int, size: int = 1 << 20, partition: int = 0) -> None:
     """Writes about `amount` bytes."""
-    request = produce_request(topic, batch(size), partition)
-    with Wire(node) as wire:
+    request = produce_request(topic, batch(size), [partition])
+    with Wire(node.address) as wire:
         for _ in range(max(1, amount // size)):
             wire.socket.sendall(request)
             check_produced(wire.answer())
@@ -190,7 +193,7 @@ def fetch(node: Node, topic: str, size: int, seconds: float) -> Load:
         wire.answer()
         return total + wire.size, []
 
-    with Wire(node) as wire:
+    with Wire(node.address) as wire:
         return measured(node, work)
 
 
@@ -198,7 +201,7 @@ def small_requests(node: Node, connections: int, seconds: float) -> Load:
     """Metadata on many connections, one under way on each; the amount is requests."""
     request = metadata_request()
     selector = selectors.DefaultSelector()
-    wires = [Wire(node) for _ in range(connections)]
+    wires = [Wire(node.address) for _ in range(connections)]
     for wire in wires:
         selector.register(wire.socket, selectors.EVENT_READ)
         wire.socket.sendall(request)
@@ -236,5 +239,5 @@ def paced(node: Node, request: bytes, rate: float, seconds: float, check: Callab
             latencies.append(time.perf_counter() - due)
         return len(latencies), latencies
 
-    with Wire(node) as wire:
+    with Wire(node.address) as wire:
         return measured(node, work)

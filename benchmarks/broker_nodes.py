@@ -42,8 +42,7 @@ class Node:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
-        host, _, port = self.servers.partition(",")[0].rpartition(":")
-        return host, int(port)
+        return address_of(self.servers)
 
     def cpu(self) -> Cpu:
         """Its processor time so far."""
@@ -64,6 +63,12 @@ class Node:
                 yield name
             finally:
                 admin.delete_topics([name])
+
+
+def address_of(servers: str) -> tuple[str, int]:
+    """Host and port of the first of `servers`."""
+    host, _, port = servers.partition(",")[0].rpartition(":")
+    return host, int(port)
 
 
 @contextmanager

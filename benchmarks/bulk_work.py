@@ -55,11 +55,19 @@ def produce_batch(servers: str, topic: str, size: int, codec: str) -> Produce:
     return run
 
 
+def bare_socket(servers: str, topic: str, size: int, codec: str) -> Produce:
+    """Batches that were built before: as quick as the broker takes them."""
+    from benchmarks.bare_produce import produce_bare  # only here: it brings much with it
+
+    return produce_bare(servers, topic, size, codec)
+
+
 CLIENTS = {
     "pyclient send_many, list": send_many_list,
     "pyclient send_many, Arrow": send_many_arrow,
     "confluent produce_batch": produce_batch,
     "confluent produce": produce_confluent,
+    "bare socket": bare_socket,
 }
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from pyclient import Admin, NewTopic
 
+_SETTINGS = {"log.segment.delete.delay.ms": "500"}  # topics that were deleted make room soon, as ours do
+
 
 @contextmanager
 def fresh_topic(servers: str, partitions: int) -> Iterator[str]:
@@ -46,7 +48,7 @@ def measured_clusters(given: str | None) -> Iterator[Measured]:
     if reason:
         Console().print(f"no real Kafka beside it: {reason}")
         return
-    with RealKafka() as kafka:
+    with RealKafka(settings=_SETTINGS) as kafka:
         yield Measured(kafka.bootstrap_servers, f"Apache Kafka {kafka.version}")
 
 
