@@ -104,6 +104,8 @@ class MetadataKeeper:
         except KafkaTimeout as error:
             known = self.metadata.topics.get(topic)
             state = "is not known to the cluster yet"
+            if self.metadata is EMPTY:
+                state = "cannot be looked up, as no broker has answered yet"
             if known is not None and known.error_code:
                 state = f"is not available ({from_code(known.error_code, for_code(known.error_code).__name__)})"
             raise KafkaTimeout(f"topic {topic!r} {state}: {error}") from None

@@ -118,7 +118,8 @@ class Engine:
         except (KafkaTimeout, ClosedError):
             self.core.abort(self.core.closed_before())
         left = self.left(deadline)
-        self.callbacks.stop(None if left is None else max(left, 0.1))
+        if not self.callbacks.stop(None if left is None else max(left, 0.1)):
+            logger.warning("the producer was closed while a callback still ran: others may be waiting for it")
         self.thread.stop(_END_SECONDS)
         self.closed = True
 

@@ -263,7 +263,7 @@ class SenderLoop:
         """Sends what was taken out of the accumulator."""
         try:
             sealed = [self.seal(batch) for batch in work.batches]
-        except Exception as error:
+        except Exception as error:  # whatever a codec's library raises: its records fail, and the others go on
             logger.exception("a batch could not be sealed")
             self._lost(work, ClientError(f"the batch could not be sealed: {error!r}"), written=False)
             return

@@ -62,6 +62,8 @@ def _column(name: str, given: Any) -> Any:
     """Something with a length and one entry for each record."""
     if isinstance(given, (list, tuple)) or is_arrow(given):
         return given
+    if hasattr(given, "columns"):
+        raise TypeError(f"{name} is a {type(given).__name__}: give one of its columns, or all as a pyarrow.Table")
     if isinstance(given, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(given, Iterable):
         raise TypeError(
             f"{name}={given!r:.100} is not possible: send_many takes a list, another iterable or an Arrow array, with "

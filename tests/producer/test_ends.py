@@ -165,6 +165,16 @@ def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
     assert not [thing for thing in gc.get_objects() if isinstance(thing, Delivery) and thing.topic == topic]
 
 
+def test_a_close_that_does_not_wait_for_a_callback_says_so(cluster, topic, caplog):
+    goes_on, ended = threading.Event(), threading.Event()
+    producer = Producer(cluster.bootstrap_servers)
+    producer.send(topic, b"x", on_delivery=lambda future: (goes_on.wait(60), ended.set())).result(60)
+    producer.close(0)
+    assert "closed while a callback still ran" in caplog.text
+    goes_on.set()
+    assert ended.wait(60)
+
+
 def test_no_warning_without_a_reason(cluster, topic):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

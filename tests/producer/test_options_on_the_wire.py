@@ -92,7 +92,7 @@ def test_an_answer_is_waited_for_as_long_as_request_timeout_ms_says(make, topic,
 def test_the_cluster_is_looked_at_again_after_metadata_max_age_ms(make, topic, network):
     face = make(metadata_max_age_ms=100)
     begin(face, topic)
-    network.wait_for(METADATA, network.requests.count(METADATA) + 5)
+    network.wait_for(METADATA, network.requests.count(METADATA) + 2)
 
 
 # -- how large it is, and how often it is tried

@@ -322,7 +322,7 @@ def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
 def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, network):
     network.response = lambda api: "drop" if api == 3 else "pass"
     face = make(max_block_ms=200)
-    with pytest.raises(errors.KafkaTimeout, match=f"topic '{topic}' is not known"):
+    with pytest.raises(errors.KafkaTimeout, match=f"topic '{topic}' cannot be looked up"):
         face.send(topic, b"")
 
 

@@ -21,6 +21,16 @@ def rows(log):
     }
 
 
+def test_a_pandas_frame_is_refused_with_what_to_give_instead(make, topic, log):
+    pandas = pytest.importorskip("pandas")
+    face, frame = make(), pandas.DataFrame({"value": [b"a", b"b"]})
+    with pytest.raises(TypeError, match=r"values is a DataFrame: give one of its columns, or all as a pyarrow\.Table"):
+        face.send_many(topic, frame)
+    face.result(face.send_many(topic, frame["value"], partition=0))
+    face.result(face.send_many(topic, pa.Table.from_pandas(frame), partition=0))
+    assert [record.value for record in log()[0]] == [b"a", b"b"] * 2
+
+
 @pytest.mark.parametrize("kind", ["table", "table of chunks", "record batch"])
 def test_a_table_with_all_columns_lands_as_it_is(make, topic, log, kind):
     headers = [[] if n % 3 else [("h", b"%d" % n), ("none", None)] for n in range(300)]
@@ -125,7 +135,7 @@ def test_an_empty_table_is_delivered_at_once(make, topic):
         ({"value": [b""], "partition": [0]}, {"partition": 0}, "partition=... was given"),
         ({"value": [b""], "timestamp": [0]}, {"timestamps_ms": 0}, "timestamps_ms=... was given"),
         ({"value": [b"", b""], "partition": [0, None]}, {}, "the partition column .* has nulls"),
-        ({"value": [b""], "partition": [-1]}, {}, "a partition is a number from 0, not -1"),
+        ({"value": [b""], "partition": [-1]}, {}, "a partition is a number from 0 to 2147483647, not -1"),
         ({"value": [b""]}, {"keys": [b"", b""]}, "columns of one length"),
     ],
 )
