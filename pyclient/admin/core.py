@@ -90,16 +90,20 @@ class AdminCore:
         return {name: description(info) for name, info in found.items()}
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Deletes topics with their records and waits until they are gone; `UnknownTopicOrPartition` if one is not."""
+        """Deletes topics with their records and waits until they are gone; `UnknownTopicOrPartition` if one is not.
+
+        One that somebody makes anew meanwhile, as a cluster may for a client that goes on sending, is gone, too.
+        """
         names = _names(names)
         left = await self._begin(timeout)
+        before = await self._retried(lambda: self._fetch(names), "looking topics up", left)
         request = DeleteTopicsRequest(topic_names=names, timeout_ms=left.milliseconds)
         response = await self._cluster.request_controller(request, timeout=left.seconds, maximum=_BY_NAME)
         raise_refusals(
             "deleting",
             [Refusal(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses],
         )
-        await self._until(dict.fromkeys(names, _is_gone), "deleted", left)
+        await self._until({name: _is_gone(before.get(name)) for name in names}, "deleted", left)
 
     async def create_partitions(
         self,
@@ -265,8 +269,15 @@ def _names(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _is_gone(info: TopicInfo | None) -> bool:
-    return info is None or info.error_code == UnknownTopicOrPartition.code
+def _is_gone(before: TopicInfo | None) -> Condition:
+    old = None if before is None or not before.topic_id.int else before.topic_id
+
+    def is_gone(info: TopicInfo | None) -> bool:
+        if info is None or info.error_code == UnknownTopicOrPartition.code:
+            return True
+        return old is not None and info.topic_id.int != 0 and info.topic_id != old
+
+    return is_gone
 
 
 def _has_leaders(info: TopicInfo | None) -> bool:

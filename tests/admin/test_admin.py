@@ -3,6 +3,7 @@ import gc
 import os
 import threading
 import typing
+import uuid
 import warnings
 
 import pytest
@@ -142,6 +143,24 @@ def test_topics_are_deleted_by_name_and_waited_for():
         )
         with pytest.raises(errors.UnknownTopicOrPartition, match=r"deleting topic 't'.*none such"):
             await admin.delete_topics(["t"])
+
+    with_broker(scenario)
+
+
+def test_a_topic_that_is_made_anew_at_once_was_deleted_all_the_same():
+    async def scenario(only, admin):
+        knows(only, topic("t", [partition(0, 1)]))
+
+        def delete(message, version, correlation_id):
+            knows(only, topic("t", [partition(0, 1)], topic_id=uuid.UUID(int=TOPIC_ID.int + 1)))
+            return DeleteTopicsResponse(responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)])
+
+        only.answers[DeleteTopicsRequest] = delete
+        await admin.delete_topics(["t"])
+        only.answers[DeleteTopicsRequest] = DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)]
+        )
+        await until_told(lambda: admin.delete_topics(["t"], timeout=0.3), "was deleted, but not all nodes have done it")
 
     with_broker(scenario)
 
