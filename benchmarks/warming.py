@@ -13,10 +13,12 @@ import time
 
 from benchmarks.bare_produce import produce_bare
 from benchmarks.clusters import fresh_topic
+from benchmarks.timed_work import BATCH_BYTES, values
+from pyclient import Producer
 
 _AT_HAND = 1 << 30  # bytes: what the files, the broker and the client of one run take, and more
-_UNTIL_COMPILED = 15.0  # seconds of load, in a minute
-_A_TURN = 2_000_000  # records of 100 bytes
+_UNTIL_COMPILED = 15.0  # seconds of load
+_A_TURN = 1_000_000  # records of 100 bytes
 
 
 def memory_at_hand() -> None:
@@ -28,13 +30,27 @@ def memory_at_hand() -> None:
 
 
 def warm_up(servers: str) -> None:
-    """Has a Kafka write as it will be measured, in one partition and in 12, until its JVM is as quick as it gets."""
+    """Has a Kafka write as it will be measured, until its JVM is as quick as it gets.
+
+    That is in one partition and in 12, and batches of an idempotent producer, too: a JVM compiles anew what is used in
+    a new way.
+    """
     loaded = 0.0
     while loaded < _UNTIL_COMPILED:
-        for partitions in (1, 12):
+        for partitions, load in ((1, _bare), (12, _bare), (1, _idempotent)):
             memory_at_hand()
             with fresh_topic(servers, partitions) as topic:
-                produce = produce_bare(servers, topic, 100, "none")
                 started = time.perf_counter()
-                produce(_A_TURN)
+                load(servers, topic)
                 loaded += time.perf_counter() - started
+
+
+def _bare(servers: str, topic: str) -> None:
+    produce_bare(servers, topic, 100, "none")(_A_TURN)
+
+
+def _idempotent(servers: str, topic: str) -> None:
+    column = values(100) * 10
+    with Producer(servers, batch_size=BATCH_BYTES) as producer:
+        for _ in range(_A_TURN // len(column)):
+            producer.send_many(topic, column)
