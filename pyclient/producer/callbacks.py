@@ -95,11 +95,11 @@ class CallbackThread:
     def _put(self, calls: list[Call]) -> None:
         self._calls.put(calls)
         if self.lane is not None:
-            self.lane.wake()
+            self.lane.watch.wake()
 
     def _next(self) -> list[Call]:
         """What to run next. One that this thread saw itself: to be woken for it takes as long as all else here."""
-        calls = None if self.lane is None else self.lane.watch_for_calls(self._calls)
+        calls = None if self.lane is None else self.lane.watch.for_calls(self._calls)
         return calls or self._calls.get()
 
     def _run(self) -> None:

@@ -247,7 +247,7 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
     left = timeout
     if desk.lane is not None:
         begin = desk.clock.monotonic()
-        known = desk.lane.watch_for(delivery, -1 if timeout is None else timeout)
+        known = desk.lane.watch.for_outcome(delivery, -1 if timeout is None else timeout)
         if known:
             return
         if known is not None and timeout is not None:

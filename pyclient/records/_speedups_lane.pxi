@@ -34,11 +34,7 @@ cdef class SendLane:
     cdef LaneNotes _notes
     cdef double _told_at
     cdef bint _rest_due
-    cdef LaneBell _bell
-    cdef LaneReader _watched  # of the stream at which a thread waits for answers itself, or None
-    cdef bint _taking  # that thread takes one this very moment
-    cdef bint _woken  # and meanwhile it was woken
-    cdef list _calls  # callbacks that the thread which takes the answer runs itself
+    cdef readonly LaneWatch watch
 
     def __init__(
         self, owner, desk, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
@@ -52,7 +48,7 @@ cdef class SendLane:
         self._idempotent = idempotent
         self._delivery_timeout, self._request_timeout = delivery_timeout, request_timeout
         self._memory = bytearray(<int64_t?>largest)
-        self._notes, self._bell = LaneNotes(latency_bounds_ms), LaneBell()
+        self._notes, self.watch = LaneNotes(latency_bounds_ms), LaneWatch(self)
 
     def aim(self, queue, connection, stream, LaneReader reader not None, request, lone, *, until, next_look, bytes_left):
         """From now on records of the queue's partition are sent here; the producer's lock is held.
@@ -78,16 +74,12 @@ cdef class SendLane:
         self._until, self._next_look, self._bytes_left = until, next_look, bytes_left
         self._told_at, self._rest_due = seconds(CLOCK_MONOTONIC), False
         self.armed = can_sum and len(self._answer) + 4 <= LANE_ANSWER
-        if self._watched is not None and self._watched is not reader:
-            self.wake()
-        elif self._watched is not None and self.armed:
-            reader.leave()
+        self.watch.aimed(reader)
 
     def stop(self):
         """Nothing is sent or received here any more until it is aimed again; who calls holds the producer's lock."""
         self.armed = False
-        if self._watched is not None:
-            self._watched.take_back()
+        self.watch.stopped()
         while self.records:
             self.owner.adopt(self.records[0])
         if self._notes.count:
@@ -96,7 +88,7 @@ cdef class SendLane:
     def close(self):
         """Ends it, and forgets all that it holds."""
         self.armed = False
-        self.wake()
+        self.watch.wake()
         self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
         self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
 
@@ -316,6 +308,20 @@ cdef class SendLane:
             and memcmp(frame + 4 + behind, answer + behind, size - behind) == 0
         )
 
+    cdef bint is_quick(self, object wake) except -1:
+        """Whether no code in Python runs when what is on its way is settled, but `wake`: Ctrl-C may come in any."""
+        cdef LaneRecord record
+        cdef BatchOutcome delivery
+        if self._desk_locked():
+            return False
+        for record in self.records:
+            delivery = <BatchOutcome>record.delivery
+            if delivery.callbacks and self._callbacks.post is None:
+                return False
+            if delivery._waiters and (len(delivery._waiters) > 1 or delivery._waiters[0][1] is not wake):
+                return False
+        return True
+
     cdef int settle(self, LaneRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
         cdef BatchOutcome delivery = <BatchOutcome>record.delivery
         cdef double now = seconds(CLOCK_MONOTONIC)
@@ -341,105 +347,13 @@ cdef class SendLane:
     cdef int call(self, list callbacks) except -1:
         cdef Py_ssize_t at
         cdef list calls = [(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)]
-        if self._calls is not None:
-            self._calls.extend(calls)
+        if self.watch.calls is not None:
+            self.watch.calls.extend(calls)
             return 0
         post = self._callbacks.post
         if post is None:
             self._callbacks.submit(calls)
         else:
             post(calls)
-            self.wake()
+            self.watch.wake()
         return 0
-
-    # -- answers that a thread waits for itself
-
-    cdef bint can_be_watched(self) noexcept:
-        return self.armed and self._watched is None and self._reader.can_be_left()
-
-    def watch_for_calls(self, queue):
-        """Takes answers in the thread that runs callbacks, until there are some to run: a list of (callback, argument).
-
-        None when this thread has to look into its `queue` instead, after a `wake` or as the lane has stopped.
-        """
-        cdef list calls = []
-        if not self.can_be_watched():
-            return None
-        self._watched = self._reader  # from now on `wake` is heard, so that what comes after the next line is not missed
-        try:
-            if queue.empty():
-                self.watch(None, -1, calls)
-        finally:
-            self.unwatch()
-        if not calls:
-            return None
-        if queue.empty():
-            return calls
-        queue.put(calls)  # behind those of answers before these
-        return None
-
-    def watch_for(self, BatchOutcome outcome not None, double timeout):
-        """Takes answers in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
-
-        Returns whether the outcome is known; None if it is not to be waited for here, and nothing has happened.
-        """
-        cdef LaneRecord record
-        cdef list waiters
-        if not self.can_be_watched() or self._desk_locked():
-            return None
-        for record in self.records:
-            if record.delivery is outcome:
-                break
-        else:
-            return None
-        wake = self.wake
-        waiters = outcome._waiters or []
-        waiters.append((0, wake))
-        outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
-        self._watched = self._reader
-        try:
-            self.watch(outcome, timeout, None)
-        finally:
-            self.unwatch()
-            if not outcome.delivered:
-                outcome.forget(wake)
-        return outcome.state is not self._pending
-
-    cdef int watch(self, BatchOutcome outcome, double timeout, list calls) except -1:
-        """Waits at the socket and takes its answers, until one was for the caller, `wake` was called or time is up."""
-        cdef LaneReader reader = self._watched
-        cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
-        cdef int ready
-        cdef bint taken = True
-        self._bell.clear()
-        self._woken = False
-        while taken and not calls and not self._woken and self.armed and self._reader is reader:
-            if outcome is not None:
-                left = SIGNAL_SECONDS
-                if timeout >= 0:
-                    left = min(left, end - seconds(CLOCK_MONOTONIC))
-                if left <= 0 or outcome.state is not self._pending:
-                    break
-            if not reader.leave():
-                break
-            ready = self._bell.wait_at(self._fd, left)
-            if ready & RUNG:
-                break
-            if ready & READABLE:
-                self._taking, self._calls = True, calls
-                try:
-                    taken = self.receive(reader)
-                finally:
-                    self._taking, self._calls = False, None
-        return 0
-
-    cdef void unwatch(self) noexcept:
-        reader, self._watched = self._watched, None
-        (<LaneReader>reader).take_back()
-
-    def wake(self):
-        """Who waits at the socket is to look what else there is; from any thread."""
-        if self._watched is not None:
-            self._woken = True
-            if not self._taking:
-                self._bell.ring()

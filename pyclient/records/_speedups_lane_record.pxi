@@ -89,3 +89,50 @@ cdef class LaneRecord:
         """The connection has ended."""
         owner, self._owner = self._owner, None
         owner.lost(self, error)
+
+
+@cython.final
+cdef class LaneNotes:
+    """What was delivered on a lane since it was told last."""
+
+    cdef readonly Py_ssize_t count
+    cdef int64_t _bytes
+    cdef double _last, _longest
+    cdef list _bounds
+    cdef double[NOTED_BUCKETS] _limits
+    cdef int64_t[NOTED_BUCKETS] _buckets
+    cdef Py_ssize_t _bucket_count
+
+    def __init__(self, bounds_ms):
+        cdef Py_ssize_t at
+        self._bucket_count = len(bounds_ms) + 1
+        if self._bucket_count > NOTED_BUCKETS:
+            raise ValueError(f"a histogram of {self._bucket_count} buckets: at most {NOTED_BUCKETS} are kept")
+        for at in range(self._bucket_count - 1):
+            self._limits[at] = bounds_ms[at]
+        self.reset()
+
+    cdef void reset(self) noexcept:
+        cdef Py_ssize_t at
+        self.count = self._bytes = 0
+        self._last = self._longest = 0
+        for at in range(self._bucket_count):
+            self._buckets[at] = 0
+
+    cdef void add(self, double now, double latency, int64_t size) noexcept:
+        cdef Py_ssize_t at = 0
+        while at < self._bucket_count - 1 and latency * 1000 > self._limits[at]:
+            at += 1
+        self._buckets[at] += 1
+        self.count += 1
+        self._bytes += size
+        self._last = now
+        self._longest = max(self._longest, latency)
+
+    cdef tuple taken(self):
+        """How many, their bytes, when the last one was, the longest latency in seconds, and how many in each bucket."""
+        cdef Py_ssize_t at
+        buckets = [self._buckets[at] for at in range(self._bucket_count)]
+        taken = self.count, self._bytes, self._last, self._longest, buckets
+        self.reset()
+        return taken

@@ -4,113 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import deque
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.batch import NO_SEQUENCE
-from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
-from pyclient.producer.lone_batch import LoneBatch
-from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.partition_queue import ATOMIC_APPEND
-from pyclient.protocol.framing import encode_response
-from pyclient.protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from pyclient.records import BatchBuilder, RecordSender, TopicLanes, compiled_only, partition_for_key
+from pyclient.protocol.messages.produce import ProduceRequest
+from pyclient.records import BatchBuilder, compiled_only, partition_for_key
+from tests.producer.lane_bench import FAR, Bench
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
-
-FAR = 1e18
-
-
-class Sender(RecordSender[DeliveryFuture]):
-    """What the lane hands back, and None for what has to go another way."""
-
-    def _send(self, topic: str, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any) -> Any:
-        return None
-
-
-class Bench:
-    """A lane over a pair of sockets, with stand-ins for what it looks at."""
-
-    def __init__(self, version: int = 9, *, idempotent: bool = True, partition: int = 2, largest: int = 4096) -> None:
-        self.near, self.far = socket.socketpair()
-        self.far.settimeout(30)
-        self.told: list[Any] = []
-        callbacks = CallbackThread("test")
-        self.desk = DeliveryDesk(callbacks, None, SYSTEM_CLOCK)
-        self.lane = compiled_only("SendLane")(
-            self, self.desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
-            idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
-            latency_bounds_ms=LATENCY_BOUNDS_MS,
-        )  # fmt: skip
-        lanes = TopicLanes()
-        lanes.resize(5)
-        lanes.stick_to(partition)
-        self.lone = LoneBatch("topic", partition, version, client_id="me", acks=-1, timeout_ms=30_000)
-        self.sequence = SimpleNamespace(producer_id=2**40 + 7, epoch=3, next=2**31 - 1)
-        topic = SimpleNamespace(name="topic", lanes=lanes)
-        self.queue = SimpleNamespace(topic=topic, partition=partition, sequence=self.sequence, records=5)
-        self.connection: Any = SimpleNamespace(
-            _cause=None, _waiting=deque(), _held=[], _timer=object(), _timer_at=0.0,
-            _throttled_until=0.0, _correlation_id=2**31 - 1,
-        )  # fmt: skip
-        self.frames: Any = SimpleNamespace(paused=False, _tail=b"", _large=None)
-        self.stream: Any = SimpleNamespace(
-            gate=threading.RLock(), frames=self.frames, _queue=[], _writing=False, _corked=False, closed=False,
-            left_here=self.told.append, lost_here=self.told.append,
-        )  # fmt: skip
-        usual = partial(self.told.append, "usual")
-        self.reader = compiled_only("LaneReader")(self.lane, usual, self.hand_over, self.near.fileno())
-        self.sender = Sender()
-        self.sender._lane, self.sender._direct = self.lane, True
-        self.aim()
-
-    def aim(self, **changed: Any) -> None:
-        limits = {"until": FAR, "next_look": 0.0, "bytes_left": 2**40} | changed
-        self.lane.aim(self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.lone, **limits)
-
-    def close(self) -> None:
-        self.near.close()
-        self.far.close()
-
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def adopt(self, record: Any) -> None:
-        self.told.append(("adopt", record))
-        self.lane.records = self.lane.records[1:]
-
-    def hand_over(self, reader: Any, data: bytes, on_loop: bool) -> None:
-        self.told.append(data)
-        if on_loop:
-            reader.taken()
-
-    def note(self, *notes: Any) -> None:
-        self.told.append(("note", *notes))
-
-    def rest(self) -> None:
-        self.told.append("rest")
-
-    def answer(self, **fields: Any) -> bytes:
-        answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)
-        message = ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=[answer])])
-        frame = encode_response(message, self.lone.version, self.connection._waiting[0].correlation_id)
-        return b"".join(bytes(part) for part in frame)  # type: ignore[arg-type]
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -180,3 +181,76 @@ def test_threads_that_meet_on_it_keep_their_order(cluster: EmbeddedCluster, topi
     for name in range(4):
         values = [record.value for record in log()[0] if record.key == b"%d" % name]
         assert values == [b"%d" % number for number in range(400)]
+
+
+def test_a_callback_that_takes_long_keeps_no_other_record_waiting(cluster: EmbeddedCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        go_on, begun, seen = threading.Event(), threading.Event(), []
+        for number in range(20):
+            open_lane(producer, topic)
+            producer.send(topic, b"%d" % number, partition=0, on_delivery=seen.append)
+        until(lambda: len(seen) == 20 and (producer._lane.watch.active or not producer._lane.armed))
+        slow = producer.send(topic, b"slow", partition=0, on_delivery=lambda _: (begun.set(), go_on.wait(60)))
+        assert begun.wait(60) and slow.done()
+        for number in range(20):
+            assert producer.send(topic, b"%d" % number, partition=0).result(60).topic == topic
+            unwatched = producer.send(topic, b"%d" % number, partition=0)
+            until(unwatched.done)
+        go_on.set()
+
+
+def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        with cluster.faults.hold("Produce", topic=topic) as fault:
+            future = producer.send(topic, b"x", partition=0)
+            assert is_on_it(producer)
+
+            def interrupt() -> None:
+                until(lambda: producer._lane.watch.active)
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with pytest.raises(KeyboardInterrupt):
+                future.result(60)
+            thread.join()
+            assert not future.done()
+            with pytest.raises(errors.KafkaTimeout, match=r"within 0\.05 s; it is still on its way"):
+                future.result(0.05)
+            fault.release()
+            until(future.done)
+    assert [record.value for record in log()[0]][-1] == b"x"
+
+
+def test_ctrl_c_at_any_moment_of_waiting_for_a_record_loses_no_answer(cluster: EmbeddedCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=60_000) as producer:
+        for number in count():
+            open_lane(producer, topic)
+            if number % 2:
+                cluster.faults.fail("Produce", errors.NotLeaderOrFollower, topic=topic)
+            future = producer.send(topic, b"%d" % number, partition=0)
+            before = interrupted(number // 2, lambda future=future: future.result(30))
+            until(future.done)
+            if not before and number % 2:
+                break
+        assert number > 4
+
+
+def test_a_connection_that_ends_under_the_callback_thread_loses_nothing(
+    cluster: EmbeddedCluster, topic: str, log: Any
+) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
+        seen: list[Any] = []
+        for number in range(5):
+            open_lane(producer, topic)
+            producer.send(topic, b"on", partition=0, on_delivery=seen.append)
+            until(lambda: producer._lane.watch.active or not producer._lane.armed)
+            fault = cluster.faults.disconnect("Produce", topic=topic)
+            future = producer.send(topic, b"%d" % number, key=b"k", partition=0, on_delivery=seen.append)
+            until(lambda future=future: future in seen)
+            assert fault.hits() == 1
+        producer.flush(60)
+    assert len(seen) == 10
+    assert [record.value for record in log()[0] if record.key == b"k"] == [b"%d" % number for number in range(5)]

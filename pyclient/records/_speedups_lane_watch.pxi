@@ -1,0 +1,179 @@
+# A thread that waits for the answers of a `SendLane` itself: to be woken for one takes as long as all else about it.
+
+cdef enum:
+    READABLE = 1
+    RUNG = 2
+
+cdef double SIGNAL_SECONDS = 0.25  # a signal that comes just before a thread blocks does not wake it
+
+
+@cython.final
+cdef class LaneBell:
+    """Wakes a thread that waits at a socket."""
+
+    cdef int _fd
+    cdef bint _rings
+
+    def __cinit__(self):
+        self._fd = lane_bell_new()
+
+    def __dealloc__(self):
+        if self._fd >= 0:
+            close_descriptor(self._fd)
+
+    cdef int wait_at(self, int fd, double seconds) except -1:
+        """What there is, `READABLE` or `RUNG` or both, after up to so many seconds (below 0: no limit)."""
+        cdef int ready
+        with nogil:
+            ready = lane_bell_wait(self._fd, fd, seconds)
+        if ready == 0:
+            PyErr_CheckSignals()
+        return ready
+
+    cdef bint works(self) noexcept:
+        return self._fd >= 0
+
+    cdef void ring(self) noexcept:
+        if not self._rings:
+            self._rings = True
+            lane_bell_ring(self._fd)
+
+    cdef void clear(self) noexcept:
+        if self._rings:
+            self._rings = False
+            lane_bell_clear(self._fd)
+
+
+@cython.final
+cdef class LaneWatch:
+    """Where one thread at a time waits at the lane's socket, in place of the loop: the one that runs callbacks, or one
+    that waits for a record.
+
+    All but the waiting itself happens under the interpreter's lock.
+    """
+
+    cdef SendLane _lane
+    cdef LaneBell _bell
+    cdef LaneReader _reader  # of the stream at whose socket a thread waits, or None
+    cdef list calls  # callbacks that the thread which takes an answer this very moment runs itself
+    cdef bint _taking  # it takes one this very moment
+    cdef bint _woken
+
+    def __init__(self, SendLane lane not None):
+        self._lane, self._bell = lane, LaneBell()
+
+    @property
+    def active(self):
+        """Whether a thread waits at the socket, and the loop does not look at it."""
+        return self._reader is not None and self._reader._left
+
+    cdef bint is_possible(self) noexcept:
+        return self._lane.armed and self._reader is None and self._lane._reader.can_be_left() and self._bell.works()
+
+    def for_calls(self, queue):
+        """Takes answers in the thread that runs callbacks, until there are some to run: a list of (callback, argument).
+
+        None when this thread has to look into its `queue` instead, after a `wake` or as the lane has stopped.
+        """
+        cdef list calls = []
+        if not self.is_possible():
+            return None
+        self._reader = self._lane._reader  # from now on `wake` is heard: what comes after the next line is not missed
+        try:
+            if queue.empty():
+                self.wait(None, -1, calls, None)
+        finally:
+            self.leave()
+        if not calls:
+            return None
+        if queue.empty():
+            return calls
+        queue.put(calls)  # behind those of answers before these
+        return None
+
+    def for_outcome(self, BatchOutcome outcome not None, double timeout):
+        """Takes answers in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
+
+        Returns whether the outcome is known; None if it is not to be waited for here, and nothing has happened.
+        """
+        cdef LaneRecord record
+        cdef list waiters
+        if not self.is_possible() or self._lane._desk_locked():
+            return None
+        for record in self._lane.records:
+            if record.delivery is outcome:
+                break
+        else:
+            return None
+        wake = self.wake
+        waiters = outcome._waiters or []
+        waiters.append((0, wake))
+        outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
+        self._reader = self._lane._reader
+        try:
+            self.wait(outcome, timeout, None, wake)
+        finally:
+            self.leave()
+            if not outcome.delivered:
+                outcome.forget(wake)
+        return outcome.state is not self._lane._pending
+
+    cdef int wait(self, BatchOutcome outcome, double timeout, list calls, object wake) except -1:
+        """Waits and takes answers, until one was for the caller, `wake` was called, time is up or the lane stops."""
+        cdef SendLane lane = self._lane
+        cdef LaneReader reader = self._reader
+        cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
+        cdef int ready
+        cdef bint taken = True
+        self._bell.clear()
+        self._woken = False
+        while taken and not calls and not self._woken and lane.armed and lane._reader is reader:
+            if outcome is not None:
+                left = SIGNAL_SECONDS
+                if timeout >= 0:
+                    left = min(left, end - seconds(CLOCK_MONOTONIC))
+                if left <= 0 or outcome.state is not lane._pending:
+                    break
+            if not reader.leave():
+                break
+            ready = self._bell.wait_at(reader.fd, left)
+            if ready & RUNG:
+                break
+            if ready & READABLE:
+                self._taking, self.calls = True, calls
+                try:
+                    taken = (calls is not None or lane.is_quick(wake)) and lane.receive(reader)
+                finally:
+                    self._taking, self.calls = False, None
+        return 0
+
+    cdef void leave(self) noexcept:
+        reader, self._reader = self._reader, None
+        (<LaneReader>reader).take_back()
+
+    def wake(self):
+        """Who waits at the socket is to look what else there is; from any thread."""
+        if self._reader is not None:
+            self._woken = True
+            if not self._taking:
+                self._bell.ring()
+
+    cdef int aimed(self, LaneReader reader) except -1:
+        """The lane goes on, perhaps with another stream."""
+        if self._reader is reader:
+            if self._lane.armed:
+                reader.leave()
+        elif self._reader is not None:
+            self.wake()
+        return 0
+
+    cdef void stopped(self) noexcept:
+        """The loop looks at the socket again."""
+        if self._reader is not None:
+            self._reader.take_back()
+
+    cdef int closed(self, LaneReader reader) except -1:
+        """The reader's stream has ended."""
+        if self._reader is reader:
+            self.wake()
+        return 0
