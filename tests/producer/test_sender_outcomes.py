@@ -7,29 +7,33 @@ import pytest
 from pyclient import errors
 from tests.producer.sender_bench import NOT_LEADER, OUT_OF_ORDER, Bench
 
+LOST_ITS_PLACE = pytest.mark.parametrize("lost", [OUT_OF_ORDER, errors.UnknownProducerId.code])
 
-def test_out_of_order_behind_a_refused_batch_waits_for_it():
+
+@LOST_ITS_PLACE
+def test_out_of_order_behind_a_refused_batch_waits_for_it(lost):
     bench = Bench()
     bench.warm()
     bench.batch("a")
     bench.batch("b")
     bench.drain()
     bench.answer("a", errors.CorruptMessage.code)
-    bench.answer("b", OUT_OF_ORDER)
+    bench.answer("b", lost)
     assert bench.drain(seconds=1.0) == [["a"]]
     bench.answer("a")
     assert bench.drain() == [["b"]] and bench.numbers("b") == (0, 2)
 
 
-def test_a_batch_that_is_out_of_order_with_nothing_before_it_begins_a_new_epoch():
+@LOST_ITS_PLACE
+def test_a_batch_that_is_out_of_order_with_nothing_before_it_begins_a_new_epoch(lost):
     bench = Bench()
     bench.warm()
     bench.batch("a")
     bench.batch("b")
     bench.drain()
-    bench.answer("a", OUT_OF_ORDER)  # the broker has lost what it knew
+    bench.answer("a", lost)  # the broker has lost what it knew
     assert bench.drain(seconds=1.0) == []  # b is on the wire: its old number must not come in between
-    bench.answer("b", OUT_OF_ORDER)
+    bench.answer("b", lost)
     assert bench.drain() == [["a"]] and bench.numbers("a") == (1, 0)
     bench.answer("a")
     assert bench.drain(seconds=1.0) == [["b"]] and bench.numbers("b") == (1, 1)

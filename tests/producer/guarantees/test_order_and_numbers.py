@@ -108,6 +108,28 @@ def test_sequences_and_epochs_that_run_out_go_on_with_a_new_producer_id(make, to
     assert new_id != first_id and seen[14:] == [(new_id, 0, number) for number in range(7)]
 
 
+@pytest.mark.parametrize("code", [errors.UnknownProducerId.code, errors.OutOfOrderSequenceNumber.code])
+def test_a_broker_that_has_forgotten_the_producer_gets_a_new_epoch_and_no_error_shows(make, topic, log, network, code):
+    """KIP-360: what is in flight is refused and begins anew under the next epoch, each record once and in order."""
+    face = make(batch_size=0, linger_ms=0, **SLOW)
+    for number in range(3):
+        face.result(face.send(topic, b"%d" % number, partition=0))
+    sequence = face.core.topics[topic].queues[0].sequence
+    before, refused = sequence.epoch, []
+
+    def forgotten(request):
+        header = read_header(bytes(request.topic_data[0].partition_data[0].records))
+        refused.append((header.producer_epoch, header.base_sequence))
+        return code if header.producer_epoch == before else 0
+
+    network.refuse = forgotten
+    futures = [face.send(topic, b"%d" % number, partition=0) for number in range(3, 50)]
+    assert [face.result(future).offset for future in futures] == list(range(3, 50))
+    assert [record.value for record in log()[0]] == [b"%d" % number for number in range(50)]
+    assert sequence.epoch == before + 1
+    assert (before, 3) in refused and (before + 1, 0) in refused
+
+
 def test_a_topic_made_anew_gets_new_sequences_and_no_stale_offset(make, cluster, topic, log, network):
     """Guarantee 17: the other topic id is seen, sequences restart, and no error shows meanwhile."""
     face = make(linger_ms=0, **SLOW)
