@@ -58,13 +58,15 @@ class RefreshGate:
 
     async def wait_until_due(self) -> None:
         """Returns when the next refresh should begin."""
-        await self._wait(self._wanted, self._max_age - (self._clock.monotonic() - self._last))
+        if not await self._wait(self._wanted, self._max_age - (self._clock.monotonic() - self._last)):
+            self._in_a_row = 0  # nobody asked: it is only time
         pause = self._backoff.delay(self._in_a_row, self._rng)
         await self._wait(self._at_once, pause - (self._clock.monotonic() - self._last))
 
-    async def _wait(self, event: asyncio.Event, seconds: float) -> None:
-        if seconds <= 0 or event.is_set():
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()
+    async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Waits for the event, up to so many seconds; whether it came."""
+        if seconds > 0 and not event.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await event.wait()
+        return event.is_set()

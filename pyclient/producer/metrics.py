@@ -70,13 +70,10 @@ class ProducerMetrics:
         }
 
     def _percentile(self, share: float) -> float:
-        """The upper bound of the bucket in which that share of the batches is reached; 0 without any.
-
-        The last bucket has none: of what is there, the longest is told.
-        """
+        """The bound of the bucket in which that share of the batches is reached, or the longest; 0 without any."""
         wanted, seen = share * self.batches_delivered, 0
         for bound, count in zip(LATENCY_BOUNDS_MS, self._latency, strict=False):
             seen += count
             if seen and seen >= wanted:
-                return float(bound)
+                return min(float(bound), self._longest * 1000)
         return self._longest * 1000

@@ -107,6 +107,28 @@ def test_a_request_during_a_refresh_is_served_by_it_unless_it_is_for_something_n
     run(scenario())
 
 
+def test_refreshes_by_age_come_at_that_age_however_often():
+    clock = ManualClock()
+    each = RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 0.03, clock, random.Random(1))
+    pauses = []
+
+    async def let_time_pass(event, seconds):
+        pauses.append(round(seconds, 3))
+        clock.advance(max(0.0, seconds))
+        return event.is_set()
+
+    each._wait = let_time_pass
+
+    async def scenario():
+        for _ in range(10):
+            each.begin()
+            each.end()
+            await each.wait_until_due()
+
+    run(scenario())
+    assert pauses == [0.03, -0.02] * 10
+
+
 def test_refreshes_in_a_row_are_kept_further_and_further_apart():
     clock = ManualClock()
     each = gate(clock)
@@ -115,6 +137,7 @@ def test_refreshes_in_a_row_are_kept_further_and_further_apart():
     async def note(event, seconds, wait=each._wait):
         if event is each._at_once:
             pauses.append(round(seconds, 3))
+        return event.is_set()
 
     each._wait = note
 
