@@ -88,7 +88,7 @@ cdef class SendLane:
     def close(self):
         """Ends it, and forgets all that it holds."""
         self.armed = False
-        self.watch.wake()
+        self.watch.end()
         self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
         self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
 

@@ -1,5 +1,13 @@
 # What a `SendLane` stands on: the system calls, numbers as a request has them, and the record that is on its way.
 
+cdef extern from *:
+    """
+    #include <sys/socket.h>
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0 /* macOS has none; Python ignores SIGPIPE as it is */
+    #endif
+    """
+
 cdef extern from "sys/socket.h" nogil:
     ssize_t socket_send "send"(int socket, const void* data, size_t size, int flags)
     ssize_t socket_receive "recv"(int socket, void* data, size_t size, int flags)

@@ -18,8 +18,12 @@ cdef class LaneBell:
         self._fd = lane_bell_new()
 
     def __dealloc__(self):
+        self.shut()
+
+    cdef void shut(self) noexcept:
         if self._fd >= 0:
             close_descriptor(self._fd)
+            self._fd = -1
 
     cdef int wait_at(self, int fd, double seconds) except -1:
         """What there is, `READABLE` or `RUNG` or both, after up to so many seconds (below 0: no limit)."""
@@ -34,7 +38,7 @@ cdef class LaneBell:
         return self._fd >= 0
 
     cdef void ring(self) noexcept:
-        if not self._rings:
+        if not self._rings and self._fd >= 0:
             self._rings = True
             lane_bell_ring(self._fd)
 
@@ -58,6 +62,7 @@ cdef class LaneWatch:
     cdef list calls  # callbacks that the thread which takes an answer this very moment runs itself
     cdef bint _taking  # it takes one this very moment
     cdef bint _woken
+    cdef bint _ended
 
     def __init__(self, SendLane lane not None):
         self._lane, self._bell = lane, LaneBell()
@@ -150,6 +155,8 @@ cdef class LaneWatch:
     cdef void leave(self) noexcept:
         reader, self._reader = self._reader, None
         (<LaneReader>reader).take_back()
+        if self._ended:
+            self._bell.shut()
 
     def wake(self):
         """Who waits at the socket is to look what else there is; from any thread."""
@@ -171,6 +178,15 @@ cdef class LaneWatch:
         """The loop looks at the socket again."""
         if self._reader is not None:
             self._reader.take_back()
+
+    cdef int end(self) except -1:
+        """The lane is never used again."""
+        self._ended = True
+        if self._reader is None:
+            self._bell.shut()
+        else:
+            self.wake()
+        return 0
 
     cdef int closed(self, LaneReader reader) except -1:
         """The reader's stream has ended."""
