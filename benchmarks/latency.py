@@ -1,7 +1,7 @@
 """Latency at a steady rate: each client in a process of its own, all of them alive, taking turns of half a second.
 
 What else a machine does comes and goes within seconds, and a percentile near the top tells of little else: short turns
-share that out between the clients, and the median over many turns leaves out those that had the worst of it.
+share that out between the clients, and medians over many rounds leave out those in which one had the worst of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.clusters import fresh_topic
 from benchmarks.produce_cases import Case, Entry
 
 RECORDS = 500  # in a turn
-TURNS = 6  # for each run that is asked for
+TURNS = 8  # for each run that is asked for
 
 
 class LatencyClient:
@@ -52,6 +52,11 @@ class LatencyClient:
     def middle(self, share: int) -> float:
         """The median over the turns of a percentile."""
         return median(turn[len(turn) * share // 100] for turn in self.turns)
+
+    def ratio(self, peer: LatencyClient, share: int) -> float:
+        """The median over the rounds of what a percentile is to the peer's, whose turn was within two seconds of it."""
+        at = RECORDS * share // 100
+        return median(mine[at] / other[at] for mine, other in zip(self.turns, peer.turns, strict=True))
 
     def overall(self, share: int) -> float:
         """A percentile of all records of all turns."""

@@ -55,7 +55,8 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
 def show_latency(case: Case, clients: Mapping[str, LatencyClient], broker: str) -> bool:
     """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed.
 
-    Percentiles are those of a turn, of which the median is told; the last column is over all records of all turns.
+    Percentiles are those of a turn, and ratios those to the peer's turn beside it, of which the median is told; the
+    last column is over all records of all turns.
     """
     met = True
     turns = max(len(client.turns) for client in clients.values())
@@ -67,7 +68,7 @@ def show_latency(case: Case, clients: Mapping[str, LatencyClient], broker: str) 
         if peer is None:
             cells += ["", "", ""]
         else:
-            ratios = [client.middle(share) / peer.middle(share) for share in (50, 99)]
+            ratios = [client.ratio(peer, share) for share in (50, 99)]
             met = met and max(ratios) <= 1
             cells += [*(f"{ratio:.2f}" for ratio in ratios), f"<= 1 {_VERDICTS[max(ratios) <= 1]}"]
         table.add_row(*cells, f"{client.overall(99):.3f}")

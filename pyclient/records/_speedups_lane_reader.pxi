@@ -89,6 +89,8 @@ cdef class LaneReader:
                 self.usual()
             finally:
                 self._busy = False
+                if self._lane.watch._reader is not self:  # who waited there has gone meanwhile, and could not give it back
+                    self.take_back()
 
     def taken(self):
         """What was handed over has been taken."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -63,8 +64,8 @@ class Bench:
             gate=threading.RLock(), frames=self.frames, _queue=[], _writing=False, _corked=False, closed=False,
             left_here=self.told.append, lost_here=self.told.append,
         )  # fmt: skip
-        usual = partial(self.told.append, "usual")
-        self.reader = compiled_only("LaneReader")(self.lane, usual, self.hand_over, self.near.fileno())
+        self.usual: Callable[[], object] = partial(self.told.append, "usual")
+        self.reader = compiled_only("LaneReader")(self.lane, lambda: self.usual(), self.hand_over, self.near.fileno())
         self.sender = Sender()
         self.sender._lane, self.sender._direct = self.lane, True
         self.aim()

@@ -226,3 +226,21 @@ def test_what_would_run_code_in_python_is_left_to_the_loop_by_a_thread_in_which_
     assert returned == [False] and not other.done()
     bench.reader()
     assert other.done() and not future.done()
+
+
+def test_who_leaves_while_the_loop_receives_leaves_the_socket_to_it(bench: Bench) -> None:
+    """The loop was told of something just before the thread came, and finds nothing any more."""
+    future = bench.sender.send("topic", b"v")
+    with waiting(bench, outcome_of(bench, future)) as returned:
+        records, bench.lane.records = bench.lane.records, []  # so that the loop takes the usual way
+
+        def usual() -> None:
+            bench.lane.watch.wake()
+            until(lambda: returned)
+
+        bench.usual = usual
+        bench.reader()
+        bench.lane.records = records
+    assert returned == [False] and not bench.lane.watch.active
+    bench.far.sendall(bench.answer())
+    assert loop_is_told(bench, PATIENCE)
