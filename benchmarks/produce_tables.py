@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.latency import LatencyClient
+from benchmarks.latency import Latency
 from benchmarks.memory_work import BUFFER_MEMORY
 from benchmarks.produce_cases import BARE, CONFLUENT, Case, Found
 
@@ -49,16 +49,17 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
     return met
 
 
-def show_latency(case: Case, clients: Mapping[str, LatencyClient], broker: str) -> bool:
+def show_latency(case: Case, found: Latency, broker: str) -> bool:
     """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed.
 
     Percentiles are those of a turn, and ratios those to the peer's turn beside it, of which the median is told; the
-    last column is over all records of all turns.
+    last column is over all records of all turns. The title tells how many rounds of all count, and what share of the
+    machine's time its host took in those.
     """
-    met = True
+    met, clients = True, found.clients
     turns = max(len(client.turns) for client in clients.values())
     columns = ("p50 ms", "p90 ms", "p99 ms", "p50 ratio", "p99 ratio", "goal", "p99 of all")
-    table = _table(case, f"{broker}, {turns} turns", *columns)
+    table = _table(case, f"{broker}, {turns} of {found.rounds} rounds, host {found.taken_away:.1%}", *columns)
     for name, client in clients.items():
         cells = [name, *(f"{client.middle(share):.3f}" for share in (50, 90, 99))]
         peer = clients.get(client.entry.against)

@@ -19,6 +19,7 @@ from pyclient import Producer
 _AT_HAND = 1 << 30  # bytes: what the files, the broker and the client of one run take, and more
 _UNTIL_COMPILED = 15.0  # seconds of load
 _A_TURN = 1_000_000  # records of 100 bytes
+_SINGLY = 20_000  # records, each confirmed before the next one is sent
 
 
 def memory_at_hand() -> None:
@@ -33,7 +34,7 @@ def warm_up(servers: str) -> None:
     """Has a Kafka write as it will be measured, until its JVM is as quick as it gets.
 
     That is in one partition and in 12, and batches of an idempotent producer, too: a JVM compiles anew what is used in
-    a new way.
+    a new way. Records by themselves come last.
     """
     loaded = 0.0
     while loaded < _UNTIL_COMPILED:
@@ -43,6 +44,9 @@ def warm_up(servers: str) -> None:
                 started = time.perf_counter()
                 load(servers, topic)
                 loaded += time.perf_counter() - started
+    with fresh_topic(servers, 1) as topic, Producer(servers) as producer:
+        for _ in range(_SINGLY):
+            producer.send(topic, b"").result()
 
 
 def _bare(servers: str, topic: str) -> None:
