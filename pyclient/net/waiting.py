@@ -35,7 +35,7 @@ class Told:
         assert answered is not None
         try:
             answered(response, None)
-        except Exception as error:
+        except Exception as error:  # whatever it is, the connection's other answers are not to wait for it
             text = "what was to happen after a response failed"
             self._loop.call_exception_handler({"message": text, "exception": error})
 

@@ -68,6 +68,12 @@ class DeliveryDesk:
         if self.pid != os.getpid():
             raise ForkError(f"this record was sent by process {self.pid}: only there its outcome becomes known")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a record's outcome becomes known in the process that sent it, so its future cannot be pickled: "
+            "pass on what result() returns"
+        )
+
 
 class Delivery(BatchOutcome):
     """The outcome of one batch's records, and who waits for it.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import logging
+import pickle
 import threading
 
 import pytest
@@ -79,6 +81,14 @@ def test_records_may_fail_each_for_its_own_reason(desk):
     delivery = Delivery(desk, "t", 0)
     delivery.fail(3, errors.InvalidRecord("the batch"), {1: errors.InvalidRecord("this one")})
     assert [str(future.exception(0)) for future in futures(delivery, 3)] == ["the batch", "this one", "the batch"]
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.deepcopy])
+def test_a_future_stays_in_its_process_and_says_so(desk, use):
+    delivery = Delivery(desk, "t", 0)
+    for future in (DeliveryFuture(delivery, 0, 5), BatchFuture(desk, 1, [Span(delivery, 0, [0], 5)])):
+        with pytest.raises(TypeError, match=r"its future cannot be pickled: pass on what result\(\) returns"):
+            use(future)
 
 
 def test_waiting_has_an_end(desk):

@@ -1,0 +1,61 @@
+"""Guarantee 7: what a producer holds is bounded however much it is given, and so is what a held future costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.producer import programs
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells peaks of memory")
+
+BUFFER = 4 * 1024 * 1024
+SLACK = 32 * 1024 * 1024  # bytes over buffer_memory
+HELD = 80  # bytes for each record whose future is held
+RECORDS = 800_000  # of 100 bytes: twice the bound if they all stayed
+
+PROGRAM = """
+    import json, sys
+    from pathlib import Path
+    from pyclient import Producer
+
+    servers, topic, way, codec, buffer, count = sys.argv[1:]
+    count = int(count)
+
+    def resident(name):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+    with Producer(servers, buffer_memory=int(buffer), compression_type=codec, max_block_ms=120_000) as producer:
+        values = [b"%099d" % number + b"x" for number in range(1000)]
+        producer.send(topic, values[0]).result(60)
+        held = []
+        Path("/proc/self/clear_refs").write_text("5")  # peaks begin anew
+        before = resident("VmRSS")
+        if way == "columns":
+            for _ in range(count // 1000):
+                producer.send_many(topic, values)
+        elif way == "held":
+            held = [producer.send(topic, values[number % 1000]) for number in range(count)]
+        else:
+            for number in range(count):
+                producer.send(topic, values[number % 1000])
+        producer.flush(120)
+        grown = resident("VmHWM") - before - (sys.getsizeof(held) if held else 0)
+        delivered = producer.metrics()["records_delivered"]
+    print(json.dumps([grown, len(held), delivered]))
+"""
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("way", ["dropped", "held", "columns"])
+def test_memory_is_bounded_by_the_buffer_whatever_is_sent(cluster, topic, way, codec):
+    """Guarantee 7: `buffer_memory` and 32 MB, and 80 bytes for each record whose future is held."""
+    arguments = (cluster.bootstrap_servers, topic, way, codec, str(BUFFER), str(RECORDS))
+    grown, held, delivered = json.loads(programs.run(PROGRAM, *arguments))
+    assert delivered == RECORDS + 1
+    assert held == (RECORDS if way == "held" else 0)
+    assert grown <= BUFFER + SLACK + HELD * held
