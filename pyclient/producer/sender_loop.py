@@ -13,24 +13,26 @@ from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
-from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
+from pyclient.errors import ClientError, ConnectionFailed, KafkaError
 from pyclient.net.connection import Connection
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.batch import ProducerBatch
+from pyclient.producer.broker_links import BrokerLinks
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
 from pyclient.producer.produce_messages import answers_by_partition, request_of
+from pyclient.producer.producer_id import ProducerIdSearch
 from pyclient.producer.sender import ProduceWork, Sender, Settlement
-from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.producer.sender_tasks import SenderTasks
+from pyclient.producer.unanswered import UnansweredSend
 from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import Compression
 
 logger: Final = logging.getLogger("pyclient.producer")
 
-_NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 _IDLE_CHECK_SECONDS: Final = 30.0
 _GRANT_SECONDS: Final = 0.001  # how long a little free memory may wait for more
 _SMALL_REQUEST: Final = 65_536  # bytes; larger ones go out while the next is being sealed, smaller ones together
@@ -56,24 +58,26 @@ class SenderLoop:
     ) -> None:
         self.sender = sender
         self.next_look = NEVER  # when the loop looks again by itself
-        self.links: dict[int, Connection] = {}  # to brokers that it has sent to
         self.learning: Counter[str] = Counter()  # topics that somebody waits for, and how many do
         self._cluster = cluster
         self._lock = lock
         self._config = config
         self.loop = loop
         self._clock = clock
-        self._rng = rng
-        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._tasks = SenderTasks(loop)
+        self._brokers = BrokerLinks(cluster, self._tasks, backoff, rng, nudge=self.nudge)
+        self.links = self._brokers.used  # to brokers that it has sent to
+        self._id_search = ProducerIdSearch(
+            sender.identity, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
+        )
+        self._unanswered = UnansweredSend(self._tasks, taken=self._taken, lost=self._lost)
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
         self.scheduled = False  # a look at everything is due in the loop's next turn
         self.when_at_rest: Callable[[PartitionQueue, float], object] | None = None
         """Is called, under the lock, when a batch was confirmed that travelled alone and nothing is left to do."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connecting: set[int] = set()
-        self._asking_for_id = False
         self._grant_due = False
         self.idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
         self._stopped = False
@@ -90,8 +94,7 @@ class SenderLoop:
         self._stopped = self.scheduled = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     def wake(self) -> None:
         """There is something to do; from any thread, at once or with the others' wakes."""
@@ -145,8 +148,10 @@ class SenderLoop:
         with self._lock:
             settlements = sender.begin(now)
             for node in sender.accumulator.ready_nodes():
-                connection = self._link(node)
+                connection = None if node == NO_LEADER else self._brokers.ready(node)
                 if connection is None:
+                    if node == NO_LEADER:
+                        sender.refresh_wanted = True
                     sender.stalled(node, now)
                     continue
                 works = []
@@ -167,9 +172,9 @@ class SenderLoop:
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._cluster.request_refresh()
-        if self.sender.identity.wanted and not self._asking_for_id:
-            self._asking_for_id = True
-            self._spawn(self._obtain_producer_id())
+        if self.sender.identity.wanted and not self._id_search.asking:
+            self._id_search.asking = True
+            self._tasks.spawn(self._id_search.run())
         if now >= self.idle_check_at:
             self.idle_check_at = now + _IDLE_CHECK_SECONDS
             self._forget_idle_topics(now)
@@ -184,6 +189,8 @@ class SenderLoop:
         self.next_look = NEVER
         self._step()
 
+    # -- topics
+
     def _forget_idle_topics(self, now: float) -> None:
         with self._lock:
             self.sender.forget_idle(now - self._config.metadata_max_idle_ms / 1000)
@@ -193,46 +200,6 @@ class SenderLoop:
         """Metadata is refreshed for topics that are sent to, or that a `send` waits for, and for no others."""
         self.learning = +self.learning
         self._cluster.set_topics({*self.sender.accumulator.topics, *self.learning})
-
-    # -- brokers
-
-    def _link(self, node: int) -> Connection | None:
-        """A connection that is ready, or None; then one is being made."""
-        if node == NO_LEADER:
-            self.sender.refresh_wanted = True
-            return None
-        connection = self.links.get(node)
-        if connection is None or connection.closed:
-            connection = self._cluster.try_connection(node)
-            if connection is None or connection.closed:
-                self.links.pop(node, None)
-                if node not in self._connecting:
-                    self._connecting.add(node)
-                    self._spawn(self._connect(node))
-                return None
-            self.links[node] = connection
-        return connection
-
-    async def _connect(self, node: int) -> None:
-        try:
-            await self._cluster.connection(node)
-        except KafkaError as error:
-            logger.debug("no connection to broker %d: %s", node, error)
-            self._cluster.request_refresh()  # it may have moved, or its partitions may have
-            await asyncio.sleep(self._backoff.delay(0, self._rng))
-        finally:
-            self._connecting.discard(node)
-        self.nudge()
-
-    def _spawn(self, coroutine: Any) -> None:
-        task: asyncio.Task[None] = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended_task)
-
-    def _ended_task(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("the producer's sender failed", exc_info=task.exception())
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
         now = self._clock.monotonic()
@@ -271,7 +238,7 @@ class SenderLoop:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
             return
         if self._config.acks == 0:
-            self._send_unanswered(connection, request_of(work, sealed, self._config), work)
+            self._unanswered.send(connection, request_of(work, sealed, self._config), work)
             return
         try:
             version = connection.version_for(ProduceRequest)
@@ -346,59 +313,15 @@ class SenderLoop:
         self.tell(settlements)
         self.nudge()
 
-    def _send_unanswered(self, connection: Connection, request: ProduceRequest, work: ProduceWork) -> None:
-        """acks=0: the request is over when the network has taken its bytes, which until then are the buffers'."""
-        try:
-            connection.send_only(request)
-        except KafkaError as error:
-            self._lost(work, error, written=False)
-            return
-        self._spawn(self._until_taken(connection, work))
-
-    async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
-        try:
-            await connection.drain()
-        except KafkaError as error:
-            self._lost(work, error, written=True)
-            return
-        except asyncio.CancelledError:
-            self._lost(work, ConnectionFailed("the producer was closed"), written=True)
-            raise
+    def _taken(self, work: ProduceWork) -> None:
+        """acks=0: the network has the request, and nobody answers it."""
         with self._lock:
             settlements = self.sender.unanswered(work, self._clock.monotonic())
         self._tell_delivered(settlements)
         self.nudge()
 
-    # -- producer id
-
-    async def _obtain_producer_id(self) -> None:
-        """Asks any broker until one answers; an answer that cannot change fails what waits for it."""
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT)
-        attempt = 0
-        try:
-            while True:
-                error = await self._try_for_id(request)
-                if error is None:
-                    return
-                if not error.retriable:
-                    logger.error("no producer id: %s", error)
-                    with self._lock:
-                        settlements = self.sender.abort(error, on_wire=False)
-                    self.tell_given_up(settlements)
-                await asyncio.sleep(self._backoff.delay(attempt, self._rng))
-                attempt += 1
-        finally:
-            self._asking_for_id = False
-            self.nudge()
-
-    async def _try_for_id(self, request: InitProducerIdRequest) -> KafkaError | None:
-        try:
-            response = await self._cluster.request(request)
-        except KafkaError as error:
-            return error
-        if response.error_code:
-            text = "asking for a producer id, which enable_idempotence=True needs"
-            return from_code(response.error_code, text)
+    def _no_producer_id(self, error: KafkaError) -> None:
+        """Fails what waits for one."""
         with self._lock:
-            self.sender.identity.obtained(response.producer_id, response.producer_epoch)
-        return None
+            settlements = self.sender.abort(error, on_wire=False)
+        self.tell_given_up(settlements)

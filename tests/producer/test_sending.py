@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import pickle
 import time
@@ -43,17 +42,6 @@ def test_records_that_each_begin_a_batch_go_at_once_whatever_their_size(make, to
     assert [len(record.value) for record in log()[1]] == sizes
 
 
-def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
-    face = make(linger_ms=0)
-    face.result(face.send(topic, b"first", partition=2))
-    for wrong in (-1, True, "2", 2.0):
-        with pytest.raises(ValueError, match="a partition is a number from 0"):
-            face.result(face.send(topic, b"x", partition=wrong))
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        face.result(face.send(topic, b"x", partition=3))
-    assert face.result(face.send(topic, b"second", partition=2)).offset == 1
-
-
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_compression_arrives(make, topic, log, codec):
     face = make(compression_type=codec, linger_ms=20)
@@ -74,92 +62,11 @@ def test_each_kind_of_acks_delivers(make, topic, log, acks):
     assert [record.value for record in log()[1]] == [b"%d" % number for number in range(200)] + [b"end"]
 
 
-def test_keys_go_where_every_kafka_client_puts_them(make, topic, log):
-    face = make()
-    keys = [b"key-%d" % number for number in range(100)]
-    for key in keys:
-        face.send(topic, key, key=key)
-    face.flush()
-    placed = {record.key: partition for partition, records in log().items() for record in records}
-    assert placed == {key: partition_for_key(key, 3) for key in keys}
-
-
-def test_keyless_records_stay_together_and_reach_every_partition(make, topic, log):
-    face = make(batch_size=1000)
-    for number in range(3000):
-        face.send(topic, b"%06d" % number)
-    face.flush()
-    records = log()
-    assert sum(map(len, records.values())) == 3000
-    assert min(map(len, records.values())) > 300
-    steps = [int(b.value) - int(a.value) for part in records.values() for a, b in itertools.pairwise(part)]
-    assert len(steps) == 2997 and steps.count(1) > 2700
-
-
-def test_a_partitioner_of_ones_own_decides(make, topic, log):
-    asked = []
-
-    def partitioner(name, key, count):
-        asked.append((name, key, count))
-        return len(key) % count
-
-    face = make(partitioner=partitioner)
-    for key in (b"", b"a", b"bb", b"ccc"):
-        face.send(topic, b"", key=key)
-    face.flush()
-    assert {p: [r.key for r in records] for p, records in log().items()} == {0: [b"", b"ccc"], 1: [b"a"], 2: [b"bb"]}
-    assert asked[0] == (topic, b"", 3)
-
-
-@pytest.mark.parametrize("chosen", [99, -1, "1", 1.0, None, True])
-def test_a_partitioner_that_chooses_no_partition_is_named(make, topic, chosen):
-    def mine(name, key, count):
-        return chosen
-
-    with pytest.raises(errors.PartitionerError, match=rf"mine.* chose {chosen!r} for topic '{topic}', which has 3"):
-        make(partitioner=mine).send(topic, b"")
-
-
-def test_a_partitioner_that_raises_is_named_with_what_it_raised(make, topic, log):
-    def mine(name, key, count):
-        raise ZeroDivisionError("oh")
-
-    face = make(partitioner=mine)
-    with pytest.raises(errors.PartitionerError, match=rf"mine.* failed for topic '{topic}': ZeroDivision") as caught:
-        face.send(topic, b"")
-    assert isinstance(caught.value, ValueError) and isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(errors.PartitionerError, match=r"mine.* failed for topic"):
-        face.send_many(topic, [b"a", b"b"])
-    face.send(topic, b"x", partition=1)  # nobody is asked
-    face.flush()
-    assert [record.value for record in log()[1]] == [b"x"]
-
-
-def test_a_partitioner_may_choose_with_any_kind_of_whole_number(make, topic):
-    class Number:
-        def __index__(self):
-            return 2
-
-    face = make(partitioner=lambda name, key, count: Number())
-    assert face.result(face.send(topic, b"")).partition == 2
-
-
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
 def test_a_serializer_that_gives_no_bytes_is_named(make, topic, option):
     face = make(**{option: lambda data: "a str"})
     with pytest.raises(errors.SerializationError, match=f"{option} gave str for topic '{topic}': it has to give bytes"):
         face.send(topic, b"v", key=b"k")
-
-
-def test_keys_may_be_ignored(make, topic, log):
-    face = make(partitioner_ignore_keys=True, linger_ms=50, batch_size=1000)  # a hundred batches, each anywhere
-    for _ in range(50):
-        face.send(topic, b"", key=b"always the same")
-    face.flush()
-    for _ in range(3000):
-        face.send(topic, b"0123456789", key=b"always the same")
-    face.flush()
-    assert sum(bool(records) for records in log().values()) > 1
 
 
 def test_serializers_make_bytes_and_leave_none_alone(make, topic, log):
@@ -176,10 +83,6 @@ def test_serializers_make_bytes_and_leave_none_alone(make, topic, log):
     ]
 
 
-def test_partitions_for_tells_the_numbers(make, topic):
-    assert make().partitions_for(topic) == [0, 1, 2]
-
-
 def test_a_batch_size_of_nothing_sends_every_record_alone(make, topic):
     face = make(batch_size=0, linger_ms=1000)
     futures = [face.send(topic, b"", partition=0) for _ in range(5)]
@@ -187,78 +90,6 @@ def test_a_batch_size_of_nothing_sends_every_record_alone(make, topic):
     face.flush()
     batches = {id(future.batch) for future in [*futures, *(outcome[number] for number in range(5))]}
     assert len(batches) == 10 and face.result(outcome)[4].offset == 9
-
-
-# -- send_many
-
-
-def test_send_many_takes_whole_columns(make, topic, log):
-    face = make(batch_size=2000)
-    values = [b"value %d" % number for number in range(1000)]
-    keys = [b"key %d" % (number % 50) if number % 10 else None for number in range(1000)]
-    outcome = face.send_many(
-        topic, values, keys=keys, headers=[{"n": b"%d" % number} for number in range(1000)], timestamps_ms=range(1000)
-    )
-    metadata = face.result(outcome)
-    assert (len(metadata), outcome.delivered, outcome.failed, outcome.failures, outcome.done()) == (
-        1000, 1000, 0, {}, True,
-    )  # fmt: skip
-    found = {(r.partition, r.offset): r for records in log().values() for r in records}
-    for number, (one, offset, partition) in enumerate(zip(metadata, outcome.offsets, outcome.partitions, strict=True)):
-        record = found[partition, offset]
-        assert (record.key, record.value, record.headers) == (keys[number], values[number], (("n", b"%d" % number),))
-        assert (one.partition, one.offset, one.timestamp_ms) == (partition, offset, number)
-        assert keys[number] is None or partition == partition_for_key(keys[number], 3)
-    assert face.result(outcome[-1]).timestamp_ms == 999
-    assert metadata[10:12] == [metadata[10], metadata[11]]
-
-
-def test_send_many_of_nothing_is_done(make, topic):
-    face = make()
-    outcome = face.send_many(topic, [])
-    assert outcome.done() and len(face.result(outcome)) == 0
-
-
-def test_send_many_sends_the_good_ones_and_names_the_bad(make, topic, log):
-    face = make(max_request_size=5000, batch_size=1000)
-    values = [b"a", "b", b"c", b"d" * 6000, b"e", 5]
-    outcome = face.send_many(topic, values, partition=0)
-    failure = face.exception(outcome)
-    assert isinstance(failure, errors.DeliveryFailed) and failure.count == 3
-    assert {position: type(error) for position, error in outcome.failures.items()} == {
-        1: errors.SerializationError,
-        3: errors.MessageTooLarge,
-        5: errors.SerializationError,
-    }
-    assert outcome.offsets == [0, -1, 1, -1, 2, -1]
-    assert [record.value for record in log()[0]] == [b"a", b"c", b"e"]
-    assert isinstance(face.exception(outcome[3]), errors.MessageTooLarge)
-
-
-def test_send_many_raises_when_nothing_was_accepted(make, topic):
-    face = make()
-    with pytest.raises(errors.SerializationError, match="is str, not bytes"):
-        face.send_many(topic, ["a", "b"])
-    with pytest.raises(ValueError, match="columns of one length"):
-        face.send_many(topic, [b"a"], keys=[b"a", b"b"])
-
-
-@pytest.mark.parametrize("keyed", [False, True])
-def test_send_many_takes_arrow_columns(make, topic, log, keyed):
-    pa = pytest.importorskip("pyarrow")
-    face = make(batch_size=3000)
-    values = pa.array([None if number == 7 else f"value {number}" for number in range(1, 1001)]).slice(1)
-    keys = pa.array([b"%d" % (number % 20) for number in range(999)], pa.large_binary()) if keyed else None
-    outcome = face.send_many(topic, values, keys=keys, timestamps_ms=list(range(999)))
-    face.result(outcome)
-    records = [record for part in log().values() for record in part]
-    assert {r.timestamp_ms: r.value for r in records} == {
-        n: None if v is None else v.encode() for n, v in enumerate(values.to_pylist())
-    }
-    if keyed:
-        assert all(
-            r.key == b"%d" % (r.timestamp_ms % 20) and r.partition == partition_for_key(r.key, 3) for r in records
-        )
 
 
 # -- bad input
@@ -307,16 +138,6 @@ def test_a_record_above_max_request_size_is_refused_at_send(make, topic):
     with pytest.raises(errors.MessageTooLarge, match="buffer_memory=2000"):
         make(buffer_memory=2000).send(topic, b"x" * 2_000)
     assert face.result(face.send(topic, b"x" * 9_000)).offset == 0
-
-
-def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
-    face = make()
-    with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
-        face.send(topic, b"", partition=3)
-    for wrong in (-1, "0", 1.0, True):
-        with pytest.raises((ValueError, errors.SerializationError), match=r"partition|written"):
-            face.send(topic, b"", partition=wrong)
-    assert face.result(face.send(topic, b"", partition=2)).partition == 2
 
 
 def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, network):
@@ -383,19 +204,6 @@ def test_headers_may_be_any_iterable_and_none_is_lost_when_a_batch_begins(make, 
     assert [record.headers for record in log()[0]] == [(("a", b"1"), ("b", b"1"))] * 50
     with pytest.raises(errors.SerializationError, match=r"headers are a mapping or \(name, value\) pairs, not 5"):
         face.send(topic, b"x", headers=5)
-
-
-def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
-    class Number:
-        def __index__(self):
-            return 2
-
-    face = make()
-    for _ in range(2):  # in a new batch, and in one that is open
-        assert face.result(face.send(topic, b"x", partition=Number())).partition == 2
-    for wrong in ("0", 1.0, -1, True, 2**31, 2**70):
-        with pytest.raises(ValueError, match="a partition is a number from 0"):
-            face.send(topic, b"x", partition=wrong)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", 2**63, 2**70])

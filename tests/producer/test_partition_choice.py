@@ -1,0 +1,129 @@
+"""Both faces against the embedded broker: which partition a record goes to, and who is asked."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pyclient import errors
+from pyclient.records import partition_for_key
+
+
+def test_keys_go_where_every_kafka_client_puts_them(make, topic, log):
+    face = make()
+    keys = [b"key-%d" % number for number in range(100)]
+    for key in keys:
+        face.send(topic, key, key=key)
+    face.flush()
+    placed = {record.key: partition for partition, records in log().items() for record in records}
+    assert placed == {key: partition_for_key(key, 3) for key in keys}
+
+
+def test_keyless_records_stay_together_and_reach_every_partition(make, topic, log):
+    face = make(batch_size=1000)
+    for number in range(3000):
+        face.send(topic, b"%06d" % number)
+    face.flush()
+    records = log()
+    assert sum(map(len, records.values())) == 3000
+    assert min(map(len, records.values())) > 300
+    steps = [int(b.value) - int(a.value) for part in records.values() for a, b in itertools.pairwise(part)]
+    assert len(steps) == 2997 and steps.count(1) > 2700
+
+
+def test_keys_may_be_ignored(make, topic, log):
+    face = make(partitioner_ignore_keys=True, linger_ms=50, batch_size=1000)  # a hundred batches, each anywhere
+    for _ in range(50):
+        face.send(topic, b"", key=b"always the same")
+    face.flush()
+    for _ in range(3000):
+        face.send(topic, b"0123456789", key=b"always the same")
+    face.flush()
+    assert sum(bool(records) for records in log().values()) > 1
+
+
+def test_a_partitioner_of_ones_own_decides(make, topic, log):
+    asked = []
+
+    def partitioner(name, key, count):
+        asked.append((name, key, count))
+        return len(key) % count
+
+    face = make(partitioner=partitioner)
+    for key in (b"", b"a", b"bb", b"ccc"):
+        face.send(topic, b"", key=key)
+    face.flush()
+    assert {p: [r.key for r in records] for p, records in log().items()} == {0: [b"", b"ccc"], 1: [b"a"], 2: [b"bb"]}
+    assert asked[0] == (topic, b"", 3)
+
+
+@pytest.mark.parametrize("chosen", [99, -1, "1", 1.0, None, True])
+def test_a_partitioner_that_chooses_no_partition_is_named(make, topic, chosen):
+    def mine(name, key, count):
+        return chosen
+
+    with pytest.raises(errors.PartitionerError, match=rf"mine.* chose {chosen!r} for topic '{topic}', which has 3"):
+        make(partitioner=mine).send(topic, b"")
+
+
+def test_a_partitioner_that_raises_is_named_with_what_it_raised(make, topic, log):
+    def mine(name, key, count):
+        raise ZeroDivisionError("oh")
+
+    face = make(partitioner=mine)
+    with pytest.raises(errors.PartitionerError, match=rf"mine.* failed for topic '{topic}': ZeroDivision") as caught:
+        face.send(topic, b"")
+    assert isinstance(caught.value, ValueError) and isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(errors.PartitionerError, match=r"mine.* failed for topic"):
+        face.send_many(topic, [b"a", b"b"])
+    face.send(topic, b"x", partition=1)  # nobody is asked
+    face.flush()
+    assert [record.value for record in log()[1]] == [b"x"]
+
+
+def test_a_partitioner_may_choose_with_any_kind_of_whole_number(make, topic):
+    class Number:
+        def __index__(self):
+            return 2
+
+    face = make(partitioner=lambda name, key, count: Number())
+    assert face.result(face.send(topic, b"")).partition == 2
+
+
+def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
+    class Number:
+        def __index__(self):
+            return 2
+
+    face = make()
+    for _ in range(2):  # in a new batch, and in one that is open
+        assert face.result(face.send(topic, b"x", partition=Number())).partition == 2
+    for wrong in ("0", 1.0, -1, True, 2**31, 2**70):
+        with pytest.raises(ValueError, match="a partition is a number from 0"):
+            face.send(topic, b"x", partition=wrong)
+
+
+def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
+    face = make(linger_ms=0)
+    face.result(face.send(topic, b"first", partition=2))
+    for wrong in (-1, True, "2", 2.0):
+        with pytest.raises(ValueError, match="a partition is a number from 0"):
+            face.result(face.send(topic, b"x", partition=wrong))
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        face.result(face.send(topic, b"x", partition=3))
+    assert face.result(face.send(topic, b"second", partition=2)).offset == 1
+
+
+def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
+    face = make()
+    with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
+        face.send(topic, b"", partition=3)
+    for wrong in (-1, "0", 1.0, True):
+        with pytest.raises((ValueError, errors.SerializationError), match=r"partition|written"):
+            face.send(topic, b"", partition=wrong)
+    assert face.result(face.send(topic, b"", partition=2)).partition == 2
+
+
+def test_partitions_for_tells_the_numbers(make, topic):
+    assert make().partitions_for(topic) == [0, 1, 2]
