@@ -142,7 +142,7 @@ class EmbeddedCluster:
 
     @property
     def control_url(self) -> str | None:
-        """Where the same controls are served by HTTP, if `control_port` was given: `http://127.0.0.1:.../`."""
+        """Where the same controls are served by HTTP, if `control_port` was given: `http://127.0.0.1:PORT`."""
         self._check_open()
         return self._broker.control_url
 

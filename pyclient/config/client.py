@@ -30,7 +30,11 @@ def _client_id(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """The options that every client has. Names, units and defaults are Kafka's, with `_` for `.`."""
+    """The options that every client has. Names, units and defaults are Kafka's, with `_` for `.`.
+
+    But for these: `client_id` is "pyclient" and the sockets' buffers are the system's unless given, the `ssl_` options
+    are named as kafka-python's, and `receive_message_max_bytes` is librdkafka's `receive.message.max.bytes`.
+    """
 
     not_supported: ClassVar[Mapping[str, str]] = {
         "sasl_mechanism": "SASL is not supported yet",

@@ -150,13 +150,14 @@ class Producer(RecordSender[DeliveryFuture]):
     ) -> BatchFuture:
         """Hands a column of records over for delivery and returns one future for all of them.
 
-        `values` and `keys` are lists, other sequences, or Arrow arrays of binary or string type; all columns have the
-        same length. `values` may also be an Arrow table or record batch, as `Records.to_arrow` gives: of its columns
-        `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any timestamp, or epoch ms)
-        and `partition` are sent, `topic`, `offset`, `leader_epoch` and `timestamp_type` ignored; others are a
-        `ValueError`. Waits and raises like `send`; once some records are accepted, others that are refused (too large,
-        not bytes, no memory in time) are failures of the future and not an error of the call. Rows that
-        go to one partition keep their order.
+        `values` and `keys` are lists, other iterables, or Arrow arrays of binary or string type (`TypeError` for what
+        is no column); `timestamps_ms` are epoch milliseconds, one for all or one for each, by default now. All columns
+        have the same length (`ValueError`). `values` may also be an Arrow table or record batch, as `Records.to_arrow`
+        gives: of its columns `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any
+        timestamp, or epoch ms) and `partition` are sent, `topic`, `offset`, `leader_epoch` and `timestamp_type`
+        ignored; others are a `ValueError`. Waits and raises like `send`; once some records are accepted, others that
+        are refused (too large, not bytes, no memory in time) are failures of the future and not an error of the call.
+        Rows that go to one partition keep their order.
         """
         self._check_process()
         check_topic(topic)
