@@ -14,7 +14,7 @@ help:
 	@echo "make test        the tests (under 10 minutes on 2 cores)"
 	@echo "make test-pure   the codec and client tests without the compiled codec"
 	@echo "make test-slow   the tests that take longer"
-	@echo "make test-kafka  the tests against a real Apache Kafka (needs Java and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
+	@echo "make test-kafka  the tests against a real Apache Kafka and its classes (needs a JDK and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
 	@echo "make lint        ruff, mypy --strict, import-linter"
 	@echo "make bench       pyclient beside confluent-kafka, kafka-python and aiokafka"
 
@@ -40,7 +40,7 @@ test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not kafka"
 
 test-kafka: $(STAMP)
-	$(PYTEST) -m kafka tests/kafka
+	$(PYTEST) -m kafka
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

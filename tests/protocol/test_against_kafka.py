@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_definitions import JARS, kafka_jars, skip_or_fail
+from kafka_definitions import KAFKA, kafka_jars
 from protocol_samples import all_versions, emptied, filled, label, sprinkled
 
 from pyclient.protocol import codec
+from tests.kafka.jars import class_path, java
+from tests.kafka.needs import skip_without_kafka
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # the jars may have to come first
 
 SOURCE = Path(__file__).parent / "KafkaBytes.java"
 SAMPLES = 4
@@ -45,12 +45,10 @@ def lines() -> Iterator[tuple[str, str, str, str]]:
 
 
 def test_kafka_reads_every_version_of_every_message_and_writes_it_alike() -> None:
-    java = shutil.which("java")
-    if java is None or not kafka_jars():
-        skip_or_fail(f"this needs a JDK and Kafka's jars in {JARS}")
+    skip_without_kafka()
     sent = list(lines())
     done = subprocess.run(
-        [java, "-cp", os.pathsep.join(str(jar) for jar in JARS.glob("*.jar")), str(SOURCE)],
+        [java(), "-cp", class_path(KAFKA), str(SOURCE)],
         input="".join(f"{java_class} {version} {data}\n" for _, java_class, version, data in sent),
         capture_output=True,
         text=True,
@@ -58,7 +56,7 @@ def test_kafka_reads_every_version_of_every_message_and_writes_it_alike() -> Non
         check=False,
     )
     if "jdk.compiler" in done.stderr:
-        skip_or_fail("this needs a JDK, and only a Java runtime is installed")
+        pytest.skip("only a Java runtime is installed, and this needs a JDK (Debian: openjdk-17-jdk-headless)")
     assert done.returncode == 0, done.stderr
     answers = done.stdout.splitlines()
     assert len(answers) == len(sent)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka_definitions import FOLDER, JARS, from_folder, from_jars, kafka_jars, skip_or_fail
+from kafka_definitions import definitions_in_jars
 from protocol_samples import all_messages
 
 from pyclient.protocol.fields import CoordinatorKey, Message, Request, Response
 from pyclient.protocol.kinds import BLANK, ZERO_UUID, ArrayOf, Kind, Nested
 from pyclient.protocol.parts import Field, fields_of
+from tests.kafka.needs import skip_without_kafka
+
+pytestmark = pytest.mark.timeout(600)  # the first test of a checkout may have to wait for Kafka's jars
 
 FOREVER = 10**6
 Range = tuple[int, int]
 Definitions = dict[str, dict[str, Any]]
-
-SOURCES: dict[str, Callable[[], Definitions]] = {}
-if FOLDER.is_dir():
-    SOURCES["folder"] = from_folder
-if kafka_jars():
-    SOURCES["jars"] = from_jars
 
 WIRE_TYPES = {
     "bool": ("Bool", False),
@@ -40,11 +36,10 @@ WIRE_TYPES = {
 }
 
 
-@pytest.fixture(scope="module", params=list(SOURCES) or ["nowhere"])
-def definitions(request: pytest.FixtureRequest) -> Definitions:
-    if not SOURCES:
-        skip_or_fail(f"Kafka's definitions are neither in {FOLDER} nor in jars in {JARS}")
-    return SOURCES[request.param]()
+@pytest.fixture(scope="module")
+def definitions() -> Definitions:
+    skip_without_kafka()
+    return definitions_in_jars()
 
 
 def test_every_message_of_kafka_is_declared_and_no_other(definitions: Definitions) -> None:
