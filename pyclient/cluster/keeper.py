@@ -15,7 +15,17 @@ from pyclient.cluster.links import Links
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, TopicInfo, snapshot
 from pyclient.cluster.refresh import RefreshGate
 from pyclient.cluster.retry import RetryPolicy
-from pyclient.errors import ClosedError, ConnectionFailed, KafkaError, KafkaTimeout, for_code, from_code
+from pyclient.errors import (
+    ClosedError,
+    ConnectionFailed,
+    InvalidTopic,
+    KafkaError,
+    KafkaTimeout,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    for_code,
+    from_code,
+)
 from pyclient.net.hedge import first_success
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -23,6 +33,11 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 1.0
 """Seconds before another node is asked as well."""
+
+_ADVICE: Final[Mapping[int, str]] = {
+    TopicAuthorizationFailed.code: "give the client's user an ACL for the topic (DESCRIBE, and WRITE or READ)",
+    InvalidTopic.code: "give the topic a name that Kafka takes",
+}
 
 
 class MetadataKeeper:
@@ -51,6 +66,7 @@ class MetadataKeeper:
         self._gate = RefreshGate(retry, max_age, clock, rng)
         self._refreshing = RetryPolicy(retry, rng)
         self._refusals: dict[str, str] = {}  # by address, why it gave no metadata when it was asked last
+        self._told_by = ""  # the address that gave the newest metadata
         self._updated: asyncio.Future[None] | None = None
 
     def add_topics(self, names: Iterable[str]) -> None:
@@ -85,34 +101,60 @@ class MetadataKeeper:
                 raise
             failures = self.describe_failures()
             reason = f"; last failures: {failures}" if failures else ""
-            raise KafkaTimeout(f"no metadata that would do within {round(timeout, 2):g} s{reason}") from None
+            advice = "" if self.metadata is not EMPTY else "; check bootstrap_servers, and that a broker runs there"
+            raise KafkaTimeout(f"no metadata that would do within {round(timeout, 2):g} s{reason}{advice}") from None
 
     async def topic_partitions(self, topic: str, timeout: float) -> TopicInfo:
         """A topic with its partitions, once it has any.
 
         Raises what the broker says of the topic if waiting cannot help (`InvalidTopic`, `TopicAuthorizationFailed`),
-        and `KafkaTimeout` after `timeout` seconds.
+        and `KafkaTimeout` after `timeout` seconds. A refusal that was known before the call is asked for again, as it
+        may have been lifted; with the pauses of `request`, so that calls in a loop are no storm of requests.
         """
-        self.add_topics([topic])
+        before = self.generation if _is_refused(self.metadata.topics.get(topic)) else -1
+        if before < 0:
+            self.add_topics([topic])
+        elif self.topics is not None:
+            self.topics.add(topic)
 
         def decided(metadata: ClusterMetadata) -> bool:
             info = metadata.topics.get(topic)
-            return info is not None and (bool(info.partitions) or not _may_recover(info))
+            if _is_refused(info):
+                return self.generation > before
+            return info is not None and bool(info.partitions)
 
         try:
             metadata = await self.wait(decided, timeout)
         except KafkaTimeout as error:
             known = self.metadata.topics.get(topic)
-            state = "is not known to the cluster yet"
-            if self.metadata is EMPTY:
-                state = "cannot be looked up, as no broker has answered yet"
-            if known is not None and known.error_code:
-                state = f"is not available ({from_code(known.error_code, for_code(known.error_code).__name__)})"
-            raise KafkaTimeout(f"topic {topic!r} {state}: {error}") from None
+            if known is None or not _is_refused(known):
+                raise self._not_found(topic, known, error) from None
+            raise self._refusal(known) from None
         info = metadata.topics[topic]
         if not info.partitions:
-            raise from_code(info.error_code, f"topic {topic!r}: the broker refused to tell its partitions")
+            raise self._refusal(info)
         return info
+
+    def _not_found(self, topic: str, known: TopicInfo | None, error: KafkaTimeout) -> KafkaTimeout:
+        """The error for a topic that had no partitions in time, with what to do."""
+        if self.metadata is EMPTY:
+            return KafkaTimeout(f"topic {topic!r} cannot be looked up, as no broker has answered yet: {error}")
+        state, code = "is not known to the cluster yet", UnknownTopicOrPartition.code
+        if known is not None and known.error_code:
+            code = known.error_code
+            state = f"is not available ({from_code(code, for_code(code).__name__)})"
+        advice = "check its partitions' brokers"
+        if code == UnknownTopicOrPartition.code:
+            advice = "check its name, or create it"
+            if self._auto_create:
+                advice += ", or let the brokers do so (auto.create.topics.enable=true)"
+        return KafkaTimeout(f"topic {topic!r} {state}: {error}; {advice}")
+
+    def _refusal(self, info: TopicInfo) -> KafkaError:
+        """The error for a topic of which a broker says what waiting does not help against."""
+        advice = _ADVICE.get(info.error_code, "")
+        text = f"topic {info.name!r}: broker {self._told_by} refused to tell its partitions"
+        return from_code(info.error_code, f"{text}; {advice}" if advice else text)
 
     async def wait_for_ever(self, predicate: Callable[[ClusterMetadata], bool]) -> ClusterMetadata:
         """The first snapshot that fulfils the predicate; the caller limits the time."""
@@ -151,10 +193,11 @@ class MetadataKeeper:
         def asking(link: Link) -> Callable[[], Any]:
             return lambda: self._ask_metadata(link, request)
 
-        response = await first_success(map(asking, self._links.candidates()), PATIENCE)
+        self._told_by, response = await first_success(map(asking, self._links.candidates()), PATIENCE)
         self._take(response)
 
-    async def _ask_metadata(self, link: Link, request: MetadataRequest) -> MetadataResponse:
+    async def _ask_metadata(self, link: Link, request: MetadataRequest) -> tuple[str, MetadataResponse]:
+        """The answer, with the address that it came from."""
         address = link.node.address
         try:
             connection = await link.connection()
@@ -169,7 +212,7 @@ class MetadataKeeper:
                 raise
             raise ConnectionFailed(str(error)) from error  # another node, or another time
         self._refusals.pop(address, None)
-        return response
+        return address, response
 
     def _take(self, response: MetadataResponse) -> None:
         self.metadata = snapshot(self.metadata, response, self._clock.monotonic())
@@ -206,6 +249,11 @@ class MetadataKeeper:
     def describe_failures(self) -> str:
         """The last failure of each address in one line; empty if there is none."""
         return "; ".join(self.last_failures.values())
+
+
+def _is_refused(info: TopicInfo | None) -> bool:
+    """Whether a broker has said of the topic what waiting does not help against."""
+    return info is not None and not info.partitions and not _may_recover(info)
 
 
 def _may_recover(info: TopicInfo) -> bool:

@@ -160,12 +160,15 @@ class BatchFuture:
             try:
                 wait_until_done(self._desk, delivery, index, left)
             except KafkaTimeout:
-                raise KafkaTimeout(f"{self!r}: not all were confirmed within {timeout:g} s") from None
+                late = f"{delivery.topic}-{delivery.partition}"
+                text = f"{self!r}: not all were confirmed within {timeout:g} s, one to {late} for example"
+                raise KafkaTimeout(f"{text}; they are still on their way: wait longer, or check the brokers") from None
         return self._verdict()
 
     def add_done_callback(self, callback: Callable[[BatchFuture], object]) -> None:
         """Calls `callback(future)` when every outcome is known, where the client runs callbacks."""
         check_callback(callback, "callback")
+        self._desk.check_process()
         pending = self._pending()
 
         def go_on(_: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -23,11 +23,8 @@ def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | Bi
     a type that no record has."""
     values, keys, headers = given.values, given.keys, given.headers
     times = core.clock.time_ms() if given.timestamps_ms is None else times_of(core.clock, topic, given.timestamps_ms)
-    lengths = {len(column) for column in (values, keys, headers) if column is not None}
-    if not isinstance(times, int):
-        lengths.add(len(times))
-    if len(lengths) > 1:
-        raise ValueError(f"send_many takes columns of one length, these have {sorted(lengths)}")
+    column_of_times = None if isinstance(times, int) else times
+    check_lengths(topic, {"values": values, "keys": keys, "headers": headers, "timestamps_ms": column_of_times})
     by_column = all(column is None or is_arrow(column) for column in (values, keys, headers))
     if by_column and not core.config.serializes:
         from pyclient.records.arrow import from_array, from_headers
@@ -45,6 +42,16 @@ def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | Bi
         values = [core.serialize(topic, None, value)[1] for value in values]
         keys = None if keys is None else [core.serialize(topic, key, None)[0] for key in keys]
     return ListColumns(values, keys, headers, times)
+
+
+def check_lengths(topic: str, columns: Mapping[str, Any]) -> None:
+    """`ValueError` for columns that are not of one length; None is no column."""
+    lengths = {name: len(column) for name, column in columns.items() if column is not None}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ValueError(
+            f"send_many to topic {topic!r} takes columns of one length, with an entry for each record: {found}"
+        )
 
 
 def _read(reader: Callable[[Any], T], topic: str, what: str, column: Any) -> T:

@@ -18,7 +18,6 @@ from pyclient.errors import (
     KafkaTimeout,
     MessageTooLarge,
     PartitionerError,
-    UnknownTopicOrPartition,
 )
 from pyclient.net.connect import Connector
 from pyclient.producer.accumulator import RecordAccumulator
@@ -28,6 +27,13 @@ from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
 from pyclient.producer.direct import DirectSend
+from pyclient.producer.explanations import (
+    buffer_exhausted,
+    closed_before,
+    no_partition,
+    not_flushed,
+    perhaps_no_partition,
+)
 from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
 from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
@@ -218,12 +224,9 @@ class ProducerCore:
         self.loop.wake()
         return waiter
 
-    def exhausted(self, size: int) -> BufferExhausted:
+    def exhausted(self, size: int, topic: str | None = None, partition: int | None = None) -> BufferExhausted:
         """The error for a send that waited for memory in vain."""
-        return BufferExhausted(
-            f"no {size} of buffer_memory={self.config.buffer_memory} bytes became free within "
-            f"max_block_ms={self.config.max_block_ms}: the cluster confirms more slowly than records are sent"
-        )
+        return buffer_exhausted(self, size, topic, partition)
 
     def _begin_batch(
         self, queue: PartitionQueue, buffer: bytearray, timestamp_ms: int, key: Any, value: Any, headers: Any
@@ -285,7 +288,7 @@ class ProducerCore:
         try:
             info = await self.cluster.topic_partitions(topic, timeout)
             if partition is not None and partition >= len(info.partitions):
-                info = await self._look_again(topic, partition, timeout)
+                info = await self._look_again(topic, partition, len(info.partitions), timeout)
             with self.lock:
                 self.check_open()
                 leaders = [entry.leader for entry in info.partitions]
@@ -294,15 +297,16 @@ class ProducerCore:
             self.loop.learning[topic] -= 1
             self.loop.ask_for_topics_in_use()
 
-    async def _look_again(self, topic: str, partition: int, timeout: float) -> Any:
-        """Perhaps partitions were added: one fresh answer decides."""
+    async def _look_again(self, topic: str, partition: int, known: int, timeout: float) -> Any:
+        """Perhaps partitions were added to the `known` ones: one fresh answer decides."""
         asked = self.clock.monotonic()
-        metadata = await self.cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, timeout)
+        try:
+            metadata = await self.cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, timeout)
+        except KafkaTimeout as error:
+            raise perhaps_no_partition(topic, partition, known, error) from None
         count = metadata.partition_count(topic) or 0
         if partition >= count:
-            raise UnknownTopicOrPartition(
-                f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0"
-            )
+            raise no_partition(topic, partition, count)
         return metadata.topics[topic]
 
     # -- flush and close
@@ -324,16 +328,11 @@ class ProducerCore:
 
     def not_flushed(self, deliveries: list[Delivery], timeout: float) -> KafkaTimeout:
         """The error for a flush that took too long."""
-        left = sum(delivery.pending() is not None for delivery in deliveries)
-        text = f"{left} batches were not confirmed within {timeout:g} s; they are still on their way"
-        reasons = self.cluster.describe_failures()
-        return KafkaTimeout(f"{text}; last failures: {reasons}" if reasons else text)
+        return not_flushed(self, deliveries, timeout)
 
     def closed_before(self) -> ClosedError:
         """The error of records that a `close` did not wait for any longer."""
-        reasons = self.cluster.describe_failures()
-        text = "the producer was closed before the record was confirmed"
-        return ClosedError(f"{text}; last failures: {reasons}" if reasons else text)
+        return closed_before(self)
 
     def stop_accepting(self) -> None:
         """From now on `send` raises `ClosedError`; who waits for memory does so too."""

@@ -48,6 +48,7 @@ class UnobservedFailures:
     """
 
     def __init__(self) -> None:
+        self.records = 0  # that failed since the producer began, whether or not somebody looked
         self._lock = threading.RLock()
         self._alive: dict[int, Failure] = {}
         self._next = 0
@@ -62,6 +63,7 @@ class UnobservedFailures:
         with self._lock:
             failure.number = self._next
             self._next += 1
+            self.records += failure.count
             self._alive[failure.number] = failure
 
     def bury(self, failure: Failure) -> None:

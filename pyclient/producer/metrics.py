@@ -17,7 +17,6 @@ class ProducerMetrics:
 
     def __init__(self) -> None:
         self.records_delivered = 0
-        self.records_failed = 0
         self.bytes_delivered = 0
         self.batches_delivered = 0
         self.batches_retried = 0
@@ -51,7 +50,6 @@ class ProducerMetrics:
         batches = self.batches_delivered
         return {
             "records_delivered": self.records_delivered,
-            "records_failed": self.records_failed,
             "bytes_delivered": self.bytes_delivered,
             "batches_delivered": batches,
             "batches_retried": self.batches_retried,

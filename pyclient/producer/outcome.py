@@ -128,3 +128,10 @@ def with_doubt(error: KafkaError, doubtful: bool) -> KafkaError:
     copy = fresh_copy(error)
     copy.maybe_persisted = doubtful
     return copy
+
+
+def at_partition(error: KafkaError, partition: str) -> KafkaError:
+    """A copy of an error that is one partition's among others, which says so."""
+    copy = fresh_copy(error)
+    copy.args = (f"{partition}: {error}",)
+    return copy

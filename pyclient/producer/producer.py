@@ -136,7 +136,7 @@ class Producer(RecordSender[DeliveryFuture]):
         while (result := self._engine.until(attempt, deadline)) is None:
             self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
-            raise self._core.exhausted(result.size)
+            raise self._core.exhausted(result.size, topic, partition)
         return result
 
     def send_many(
@@ -177,7 +177,7 @@ class Producer(RecordSender[DeliveryFuture]):
         try:
             waiter = engine.until(bulk.advance, deadline)
             if waiter is not None:
-                bulk.give_up(self._core.exhausted(waiter.size))
+                bulk.give_up(core.exhausted(waiter.size, topic, partition))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -234,7 +234,11 @@ class Producer(RecordSender[DeliveryFuture]):
         self._core.raise_unobserved()
 
     def purge(self) -> None:
-        """Fails every record that waits to be sent; those in a request that is on its way are not touched."""
+        """Fails every record that waits to be sent; those in a request that is on its way are not touched.
+
+        Their error is a `ClosedError`. They count as failed: the next `flush` or `close` raises `DeliveryFailed` if
+        nobody has looked at their futures by then.
+        """
         self._check_process()
         with self._lock:
             self._core.check_open()
@@ -292,6 +296,8 @@ class Producer(RecordSender[DeliveryFuture]):
         """Counts since the producer began, as plain numbers.
 
         Records, bytes (before compression) and batches delivered, records failed, batches retried and split, requests;
+        `records_failed` counts those whose future failed, rows that `send_many` refused among others included, but
+        nothing of a call that raises: it accepted nothing, and has no future;
         `records_per_second` and `bytes_per_second` over the last 30 s; `latency_ms` from `send` to the confirmation of
         a batch's first record, as `p50`, `p99`, `max` and a histogram (`buckets`, upper bound as a string -> batches);
         and how full the buffer is. All of it goes through `json.dumps`.

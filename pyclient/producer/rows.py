@@ -8,7 +8,7 @@ from typing import Any
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import KafkaError
 from pyclient.producer.batch_future import BatchFuture, Span
-from pyclient.producer.column_arguments import plain_headers, times_of
+from pyclient.producer.column_arguments import check_lengths, plain_headers, times_of
 from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
 from pyclient.producer.interceptors import ProducerRecord, as_pairs
 from pyclient.producer.tables import Given, is_arrow
@@ -22,9 +22,7 @@ def records_of(topic: str, given: Given) -> list[ProducerRecord]:
     columns = {"values": _listed(given.values), "keys": _listed(given.keys)}
     columns["headers"] = None if headers is None else list(plain_headers(topic, headers))
     columns["timestamps_ms"] = _listed(times) if isinstance(times, Iterable) else None
-    lengths = {len(column) for column in columns.values() if column is not None}
-    if len(lengths) > 1:
-        raise ValueError(f"send_many takes columns of one length, these have {sorted(lengths)}")
+    check_lengths(topic, columns)
     key, header, time = columns["keys"], columns["headers"], columns["timestamps_ms"]
     return [
         ProducerRecord(

@@ -8,10 +8,11 @@ from typing import Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Rng
-from pyclient.errors import DeliveryTimeout, KafkaError, MalformedMessage
+from pyclient.errors import KafkaError, MalformedMessage
 from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
 from pyclient.producer.delivery import Delivery
+from pyclient.producer.explanations import too_late
 from pyclient.producer.idempotence import Phase, ProducerIdentity
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.outcome import (
@@ -22,12 +23,13 @@ from pyclient.producer.outcome import (
     STALE_METADATA,
     PartitionAnswer,
     Verdict,
+    at_partition,
     error_of,
     judge,
     record_errors_of,
     with_doubt,
 )
-from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
+from pyclient.producer.partition_queue import PartitionQueue
 from pyclient.producer.splitting import split_batch
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; a broker that asks for more is not believed
@@ -334,7 +336,7 @@ class Sender:
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> list[Settlement]:
         """Fails all batches, or with `on_wire=False` those that no request holds."""
         batches = [batch for batch in self.accumulator.incomplete if on_wire or not batch.on_wire]
-        return [self._give_up(batch, error) for batch in batches]
+        return [self._give_up(batch, at_partition(error, batch.queue.name)) for batch in batches]
 
     def _expire(self, now: float) -> list[Settlement]:
         expired: list[ProducerBatch] = []
@@ -342,25 +344,10 @@ class Sender:
             if batch.deadline > now:
                 break
             expired.append(batch)
-        return [self._give_up(batch, self._too_late(batch)) for batch in expired] if expired else []
-
-    def _too_late(self, batch: ProducerBatch) -> KafkaError:
-        queue = batch.queue
-        if batch.last_error is not None:
-            detail = f"the last of {batch.attempts} attempts: {batch.last_error}"
-        elif batch.on_wire:
-            detail = f"broker {queue.wire_node} has not answered"
-        elif queue.leader == NO_LEADER:
-            detail = "the partition has no leader"
-        else:
-            detail = f"broker {queue.leader} could not be sent it"
-        reasons = "" if batch.on_wire else self.describe_failures()
-        if reasons and reasons not in detail:
-            detail = f"{detail}; last failures: {reasons}"
-        timeout = f"delivery_timeout_ms={self._delivery_timeout_ms}"
-        error = DeliveryTimeout(f"{queue.name}: the record was not confirmed within {timeout}; {detail}")
-        error.__cause__ = batch.last_error
-        return error
+        if not expired:
+            return []
+        timeout, reasons = self._delivery_timeout_ms, self.describe_failures()
+        return [self._give_up(batch, too_late(batch, timeout, reasons)) for batch in expired]
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError) -> Settlement:
         """Fails a batch wherever it is; one on the wire keeps its buffer until its request has ended."""
@@ -368,7 +355,6 @@ class Sender:
             self.accumulator.remove(batch)
             return self._failed(batch, error)
         batch.expired = True
-        self.metrics.records_failed += batch.count
         self.accumulator.incomplete.pop(batch, None)
         fresh = with_doubt(error, True)
         return Settlement(batch.delivery, batch.count, error=fresh)
@@ -376,7 +362,6 @@ class Sender:
     def _failed(
         self, batch: ProducerBatch, error: KafkaError, record_errors: Mapping[int, BaseException] | None = None
     ) -> Settlement:
-        self.metrics.records_failed += batch.count
         fresh = with_doubt(error, batch.doubtful)
         settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors)
         self._drop(batch)

@@ -14,6 +14,7 @@ def metrics_of(core: ProducerCore) -> dict[str, Any]:
         pool = core.accumulator.pool
         return {
             **core.sender.metrics.snapshot(core.clock.monotonic()),
+            "records_failed": core.desk.failures.records,
             "requests_in_flight": core.sender.total_in_flight,
             "batches_unconfirmed": len(core.accumulator.incomplete),
             "buffer_bytes_used": pool.total - pool.available,

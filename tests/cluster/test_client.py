@@ -44,6 +44,7 @@ def test_when_nobody_answers_the_error_tells_what_each_address_said():
             await client.wait_metadata(has_nodes, 0.3)
         text = str(error.value)
         assert "no metadata that would do within 0.3 s" in text
+        assert "check bootstrap_servers" in text
         assert f"127.0.0.1:{dead}: connection refused" in text
         assert "DNS does not know the name 'no-such-host.invalid'" in text
         assert set(client.last_failures) == {f"127.0.0.1:{dead}", "no-such-host.invalid:1"}
@@ -155,7 +156,9 @@ def test_topics_are_waited_for_and_refusals_are_raised_at_once():
         good = only.answers[MetadataRequest]
         client = await started(only.address)
         assert len((await client.topic_partitions("a", 10)).partitions) == 2
-        with pytest.raises(KafkaTimeout, match=r"topic 'missing' is not available \(UnknownTopicOrPartition\)"):
+        with pytest.raises(
+            KafkaTimeout, match=r"topic 'missing' is not available \(UnknownTopicOrPartition\).*create it"
+        ):
             await client.topic_partitions("missing", 0.1)
         for code, kind in ((17, InvalidTopic), (29, TopicAuthorizationFailed)):
             only.answers[MetadataRequest] = metadata([broker(1, only.port)], [topic(f"bad{code}", error_code=code)])
@@ -166,6 +169,30 @@ def test_topics_are_waited_for_and_refusals_are_raised_at_once():
         await only.until(lambda: any(t.name == "later" for r in only.requests[-1:] for t in r.topics or ()))
         cluster_of(only, topics=("later",))
         assert (await waiting).name == "later"
+        await client.close()
+        only.stop()
+
+    run(scenario())
+
+
+def test_a_refusal_is_raised_once_and_asked_for_again_by_the_next_call():
+    async def scenario():
+        only = ScriptedBroker()
+        cluster_of(only, topics=("secret",))
+        allowed = only.answers[MetadataRequest]
+        only.answers[MetadataRequest] = metadata([broker(1, only.port)], [topic("secret", error_code=29)])
+        client = await started(only.address)
+        with pytest.raises(TopicAuthorizationFailed, match=f"'secret': broker {only.address} refused.*ACL") as first:
+            await client.topic_partitions("secret", 10)
+        asked = only.count(MetadataRequest)
+        together = [client.topic_partitions("secret", 10) for _ in range(50)]
+        found = await asyncio.gather(*together, return_exceptions=True)
+        assert {str(error) for error in found} == {str(first.value)}
+        assert only.count(MetadataRequest) == asked + 1
+        with pytest.raises(TopicAuthorizationFailed):  # and not KafkaTimeout
+            await client.topic_partitions("secret", 0)
+        only.answers[MetadataRequest] = allowed
+        assert len((await client.topic_partitions("secret", 10)).partitions) == 2
         await client.close()
         only.stop()
 

@@ -199,7 +199,7 @@ def test_an_asynchronous_flush_lets_callbacks_look_at_failures_before_it_tells_o
             await asyncio.sleep(0)
             producer._core.abort(errors.ClosedError("at once"))  # all of them in one turn of the loop
             await flush
-            assert [str(error) for error in seen] == ["at once", "at once"]
+            assert [str(error) for error in seen] == [f"{topic}-0: at once", f"{topic}-1: at once"]
             network.release()
 
     asyncio.run(scenario())

@@ -208,7 +208,7 @@ def test_flush_in_vain_is_a_timeout_and_the_records_stay_on_their_way(make, topi
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
     future = face.send(topic, b"second", partition=0)
-    with pytest.raises(errors.KafkaTimeout, match=r"1 batches were not confirmed within 0\.2 s"):
+    with pytest.raises(errors.KafkaTimeout, match=r"1 batch was not confirmed within 0\.2 s"):
         face.flush(timeout=0.2)
     network.release()
     assert face.result(future).offset == 1

@@ -109,7 +109,7 @@ def test_a_flush_a_close_and_a_purge_find_what_is_on_it(cluster: EmbeddedCluster
             future = producer.send(topic, b"flushed", partition=0)
             assert is_on_it(producer)
             fault.wait()
-            with pytest.raises(errors.KafkaTimeout, match="1 batches were not confirmed"):
+            with pytest.raises(errors.KafkaTimeout, match="1 batch was not confirmed"):
                 producer.flush(0.05)
             assert not is_on_it(producer)
             producer.purge()

@@ -1,0 +1,125 @@
+"""What a producer's errors say: what was tried and where, what is in the way, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from pyclient.errors import (
+    BufferExhausted,
+    ClosedError,
+    DeliveryTimeout,
+    KafkaTimeout,
+    UnknownTopicOrPartition,
+)
+from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
+
+if TYPE_CHECKING:
+    from pyclient.producer.batch import ProducerBatch
+    from pyclient.producer.core import ProducerCore
+    from pyclient.producer.delivery import Delivery
+
+_NAMED: Final = 3  # partitions that an error names; of the others it tells how many there are
+
+
+def buffer_exhausted(core: ProducerCore, size: int, topic: str | None, partition: int | None) -> BufferExhausted:
+    """The error for a send that waited for memory in vain, with what holds the memory."""
+    where = "" if topic is None else f" for a record to topic {topic!r}"
+    if partition is not None:
+        where += f", partition {partition}"
+    with core.lock:
+        held = list(core.accumulator.incomplete)
+    text = (
+        f"no {size} of buffer_memory={core.config.buffer_memory} bytes became free within "
+        f"max_block_ms={core.config.max_block_ms}{where}"
+    )
+    if held:
+        text += f"; {_batches(len(held))} not confirmed yet, of {_places(core, held)}"
+    reasons = core.cluster.describe_failures()
+    why = f"last failures: {reasons}" if reasons else "the cluster confirms more slowly than records are sent"
+    return BufferExhausted(f"{text}; {why}; check the brokers, or raise buffer_memory or max_block_ms")
+
+
+def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: float) -> KafkaTimeout:
+    """The error for a flush that took too long, with what it waited for."""
+    pending = {id(found) for delivery in deliveries if (found := delivery.pending()) is not None}
+    with core.lock:
+        late = [batch for batch in core.accumulator.incomplete if id(batch.delivery) in pending]
+        why = why_unconfirmed(late[0]) if late else ""
+    text = f"{_batches(len(pending))} not confirmed within {timeout:g} s"
+    if late:
+        text += f", of {_places(core, late)}; {late[0].queue.name}: {why}"
+    reasons = core.cluster.describe_failures()
+    if reasons and reasons not in text:
+        text += f"; last failures: {reasons}"
+    return KafkaTimeout(f"{text}; nothing is given up yet: flush again with more time, or check the brokers")
+
+
+def closed_before(core: ProducerCore) -> ClosedError:
+    """The error of records that a `close` did not wait for any longer."""
+    reasons = core.cluster.describe_failures()
+    text = "the producer was closed before the record was confirmed"
+    if reasons:
+        text += f"; last failures: {reasons}"
+    return ClosedError(f"{text}; flush() before close(), or give close() more time")
+
+
+def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
+    """The error for the number of a partition that the topic does not have."""
+    return UnknownTopicOrPartition(
+        f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0; "
+        "send to one of them, or add partitions"
+    )
+
+
+def perhaps_no_partition(topic: str, partition: int, count: int, error: KafkaTimeout) -> KafkaTimeout:
+    """The error for such a number when no broker told in time whether partitions were added."""
+    return KafkaTimeout(
+        f"topic {topic!r} has no partition {partition} as far as is known: it had {count}, numbered from 0, and "
+        f"whether there are more now could not be found out: {error}; send to one of them, add partitions, or raise "
+        "max_block_ms"
+    )
+
+
+def too_late(batch: ProducerBatch, timeout_ms: int, reasons: str) -> DeliveryTimeout:
+    """The error of records that had no outcome in time; `reasons` are the last failures of addresses."""
+    detail = why_unconfirmed(batch)
+    if reasons and not batch.on_wire and reasons not in detail:
+        detail = f"{detail}; last failures: {reasons}"
+    advice = "it was not written and can be sent again"
+    if batch.doubtful or batch.on_wire:
+        advice = "it may be written all the same: check that before it is sent again"
+    text = f"{batch.queue.name}: the record was not confirmed within delivery_timeout_ms={timeout_ms}; {detail}"
+    error = DeliveryTimeout(f"{text}; {advice}; look at the broker, or raise delivery_timeout_ms")
+    error.__cause__ = batch.last_error
+    return error
+
+
+def why_unconfirmed(batch: ProducerBatch) -> str:
+    """What became of a batch so far."""
+    queue = batch.queue
+    if batch.last_error is not None:
+        return f"the last of {batch.attempts} attempts: {batch.last_error}"
+    if batch.on_wire:
+        return f"broker {queue.wire_node} has not answered"
+    if queue.leader == NO_LEADER:
+        return "the partition has no leader"
+    return f"broker {queue.leader} could not be sent it"
+
+
+def _batches(count: int) -> str:
+    return "1 batch was" if count == 1 else f"{count} batches were"
+
+
+def _places(core: ProducerCore, batches: Iterable[ProducerBatch]) -> str:
+    """The partitions of these batches and who leads them; of many, the first ones."""
+    queues = list(dict.fromkeys(batch.queue for batch in batches))
+    named = ", ".join(_place(core, queue) for queue in queues[:_NAMED])
+    others = len(queues) - _NAMED
+    return f"{named} and {others} other partition{'s' if others > 1 else ''}" if others > 0 else named
+
+
+def _place(core: ProducerCore, queue: PartitionQueue) -> str:
+    if queue.leader == NO_LEADER:
+        return f"{queue.name}, which has no leader"
+    return f"{queue.name} at {core.cluster.name_of(queue.leader)}"

@@ -1,0 +1,273 @@
+"""Errors say what was tried, for which topic and partition, what is in the way, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import pytest
+
+from pyclient import errors
+from pyclient.config import parse_address
+from pyclient.producer.interceptors import ProducerInterceptor
+from tests.producer.faces import PATIENCE, SyncFace, begin
+from tests.producer.network import CUT, DROP, HOLD, METADATA, PASS, PRODUCE
+
+QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
+REFUSED = errors.TopicAuthorizationFailed
+
+
+def says(error, *parts):
+    """The parts stand in the error's text, in this order."""
+    assert re.search(".*".join(map(re.escape, parts)), str(error), re.DOTALL), str(error)
+
+
+def lose_the_broker(network, cluster):
+    """Connections end, and new ones are refused."""
+    network.ports[parse_address(cluster.bootstrap_servers)[1]] = 1  # where nothing listens
+    network.request = lambda api: CUT
+
+
+def refuse(network, topic):
+    """A cluster that does not let the client see the topic, as long as there is an entry in the list it returns."""
+    refused = [REFUSED.code]
+
+    def change(metadata):
+        for each in metadata.topics:
+            if each.name == topic and refused:
+                each.error_code, each.partitions = refused[0], []
+
+    network.metadata = change
+    return refused
+
+
+# -- memory
+
+
+def test_memory_that_is_held_up_by_a_broker_that_is_gone_says_so(make, topic, network, cluster):
+    face = make(batch_size=1024, buffer_memory=2048, max_block_ms=300, linger_ms=0)
+    begin(face, topic)
+    lose_the_broker(network, cluster)
+    for _ in range(2):
+        face.send(topic, b"x" * 800, partition=0)
+    deadline = time.monotonic() + PATIENCE
+    while not any("refused" in failure for failure in face.health()["last_failures"].values()):
+        assert time.monotonic() < deadline, face.health()
+        time.sleep(0.01)  # between two looks
+    with pytest.raises(errors.BufferExhausted) as caught:
+        face.send(topic, b"x" * 800, partition=2)
+    says(caught.value, "no 1024 of buffer_memory=2048 bytes became free within max_block_ms=300")
+    says(caught.value, f"2 batches were not confirmed yet, of {topic}-0 at node 1 ({cluster.bootstrap_servers})")
+    says(caught.value, "last failures: ", "connection refused", "raise buffer_memory or max_block_ms")
+    assert "more slowly" not in str(caught.value)
+    if isinstance(face, SyncFace):
+        says(caught.value, f"for a record to topic {topic!r}, partition 2")
+
+
+def test_memory_that_a_slow_cluster_holds_names_the_first_of_many_partitions(make, topic, network):
+    face = make(batch_size=1024, buffer_memory=5 * 1024, max_block_ms=200, linger_ms=0)
+    others = [f"{topic}-{name}" for name in "ab"]
+    for name in (topic, *others):
+        begin(face, name)
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    for name, partition in ((topic, 0), (topic, 1), (topic, 2), (others[0], 0), (others[1], 0)):
+        face.send(name, b"x" * 800, partition=partition)
+    with pytest.raises(errors.BufferExhausted) as caught:
+        face.send(topic, b"x" * 800)
+    says(caught.value, "5 batches", f"{topic}-0 at node", f"{topic}-1 at", f"{topic}-2 at", "and 2 other partitions;")
+    says(caught.value, "the cluster confirms more slowly than records are sent", "raise buffer_memory or max_block_ms")
+    network.release()
+
+
+# -- topics and partitions
+
+
+def test_a_partition_that_cannot_be_looked_up_in_time_is_named(make, topic, network):
+    face = make(max_block_ms=300)
+    begin(face, topic)
+    network.request = lambda api: DROP if api == METADATA else PASS
+    with pytest.raises(errors.KafkaTimeout) as caught:
+        face.send(topic, b"x", partition=9)
+    says(caught.value, f"topic {topic!r} has no partition 9 as far as is known: it had 3", "add partitions")
+    says(caught.value, "within 0.3 s", "raise max_block_ms")
+
+
+def test_a_partition_that_is_not_there_says_what_to_do(make, topic):
+    with pytest.raises(errors.UnknownTopicOrPartition) as caught:
+        make().send(topic, b"x", partition=9)
+    says(caught.value, f"no partition 9 in topic {topic!r}: it has 3", "send to one of them, or add partitions")
+
+
+def test_an_unknown_topic_says_how_it_comes_to_be(make, topic, network):
+    face = make(max_block_ms=300)
+    refuse(network, topic)[0] = errors.UnknownTopicOrPartition.code
+    with pytest.raises(errors.KafkaTimeout) as caught:
+        face.send(topic, b"x")
+    says(caught.value, f"topic {topic!r} is not available (UnknownTopicOrPartition)", "create it")
+    says(caught.value, "auto.create.topics.enable=true")
+
+
+def test_a_cluster_that_is_not_there_says_what_to_look_at(make):
+    with pytest.raises(errors.KafkaTimeout) as caught:
+        make("127.0.0.1:1", max_block_ms=300).send("t", b"")
+    says(caught.value, "topic 't' cannot be looked up", "connection refused", "check bootstrap_servers")
+
+
+def test_a_topic_that_the_client_may_not_see_is_asked_for_again_by_the_next_send(make, topic, network, cluster):
+    face = make()
+    refused = refuse(network, topic)
+    with pytest.raises(REFUSED) as caught:
+        face.send(topic, b"x")
+    says(caught.value, f"topic {topic!r}: broker {cluster.bootstrap_servers} refused", "ACL")
+    with pytest.raises(REFUSED):
+        face.send(topic, b"x")
+    refused.clear()
+    assert face.result(face.send(topic, b"x", partition=1)).partition == 1
+
+
+def test_sends_to_a_topic_that_the_client_may_not_see_are_no_storm_of_requests(make, topic, network):
+    face = make(retry_backoff_ms=200, retry_backoff_max_ms=200)
+    refuse(network, topic)
+    with pytest.raises(REFUSED):
+        face.send(topic, b"x")
+    asked, started = network.requests.count(METADATA), time.monotonic()
+
+    def send():
+        for _ in range(3):
+            with pytest.raises(REFUSED):
+                face.send(topic, b"x")
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    rounds = 1 + (time.monotonic() - started) / 0.1  # no pause is shorter than half of what it may be
+    assert 3 <= network.requests.count(METADATA) - asked <= min(12, rounds)
+
+
+def test_a_refusal_that_cannot_be_asked_for_again_in_time_is_told_as_it_was(make, topic, network):
+    face = make(max_block_ms=1000)
+    refuse(network, topic)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            face.send(topic, b"x")
+        except REFUSED:
+            break
+        except errors.KafkaTimeout:  # a busy machine may not even have connected in that time
+            assert time.monotonic() < deadline
+    network.request = lambda api: DROP if api == METADATA else PASS
+    with pytest.raises(REFUSED, match=f"topic '{topic}'"):
+        face.send(topic, b"x")
+
+
+# -- flush, purge and close
+
+
+def test_a_flush_in_vain_names_partition_broker_and_reason(make, topic, network, cluster):
+    face = make(retry_backoff_ms=20, linger_ms=60_000, delivery_timeout_ms=200_000)
+    face.send(topic, b"first", partition=0)
+    face.flush()
+    network.refuse = lambda request: errors.NotEnoughReplicas.code
+    seen = network.requests.count(PRODUCE)
+    futures = [face.send(topic, b"x", partition=partition) for partition in (0, 1)]
+    with pytest.raises(errors.KafkaTimeout):
+        face.flush(0)
+    network.wait_for(PRODUCE, seen + 2)
+    with pytest.raises(errors.KafkaTimeout) as caught:
+        face.flush(0.2)
+    place = f"at node 1 ({cluster.bootstrap_servers})"
+    says(caught.value, f"2 batches were not confirmed within 0.2 s, of {topic}-0 {place}, {topic}-1 {place}; ")
+    says(caught.value, "broker 1 did not take the batch", "nothing is given up yet: flush again with more time")
+    network.refuse = lambda request: 0
+    assert [face.result(future).partition for future in futures] == [0, 1]
+
+
+def test_a_flush_says_that_a_broker_has_not_answered(make, topic, network):
+    face = make()
+    begin(face, topic)
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    seen = network.requests.count(PRODUCE)
+    face.send(topic, b"x", partition=1)
+    network.wait_for(PRODUCE, seen + 1)
+    with pytest.raises(errors.KafkaTimeout) as caught:
+        face.flush(0.05)
+    says(caught.value, "1 batch was not confirmed within 0.05 s", f"{topic}-1: broker 1 has not answered")
+    network.release()
+
+
+def test_the_future_of_a_column_names_a_partition_that_it_waits_for(make, topic):
+    face = make(linger_ms=60_000, delivery_timeout_ms=200_000)
+    future = face.send_many(topic, [b"x", b"y"], partition=2)
+    with pytest.raises(errors.KafkaTimeout) as caught:
+        future.exception(0.0 if face.name == "async" else 0.05)  # not on the loop's thread
+    says(caught.value, "2 records", f"{topic}-2", "wait longer")
+
+
+@pytest.mark.parametrize("end", ["close", "purge"])
+def test_records_that_are_given_up_say_of_which_partition_they_are(make, topic, network, end):
+    network.request = lambda api: DROP if api == PRODUCE else PASS
+    face = make(linger_ms=60_000, delivery_timeout_ms=200_000)
+    futures = {partition: face.send(topic, b"lingers", partition=partition) for partition in (0, 2)}
+    if end == "purge":
+        face.purge()
+    with pytest.raises(errors.DeliveryFailed, match=rf"2 records were not delivered; .*{topic}-[02]: "):
+        face.close(0) if end == "close" else face.flush()
+    text = "was purged before it was sent" if end == "purge" else "flush() before close(), or give close() more time"
+    for partition, future in futures.items():
+        error = face.exception(future)
+        assert isinstance(error, errors.ClosedError) and (end == "close" or not error.maybe_persisted)
+        says(error, f"{topic}-{partition}: ", text)
+
+
+def test_a_flush_after_a_purge_raises_nothing_for_records_that_were_looked_at(make, topic):
+    face = make(linger_ms=60_000, delivery_timeout_ms=200_000)
+    future = face.send(topic, b"lingers", partition=0)
+    face.purge()
+    assert isinstance(face.exception(future), errors.ClosedError)
+    face.flush()
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_delivery_timeout_says_whether_to_send_again(make, topic, network, cluster, arrives):
+    face = make(**QUICK)
+    begin(face, topic)
+    if arrives:
+        network.response = lambda api: DROP if api == PRODUCE else PASS
+    else:
+        lose_the_broker(network, cluster)
+        face.exception(face.send(topic, b"cuts the connection", partition=0))
+    for _ in range(15):  # a busy machine may not even send it in that time
+        error = face.exception(face.send(topic, b"x", partition=0))
+        if error.maybe_persisted is arrives:
+            break
+    assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted is arrives
+    says(error, "check that before it is sent again" if arrives else "it was not written and can be sent again")
+    says(error, "raise delivery_timeout_ms")
+
+
+# -- columns
+
+
+@pytest.mark.parametrize("interceptors", [[], [ProducerInterceptor()]])
+def test_columns_of_different_lengths_are_named(make, topic, interceptors):
+    face = make(interceptors=interceptors)
+    with pytest.raises(ValueError, match="columns of one length") as caught:
+        face.send_many(topic, [b"a", b"b"], keys=[b"a"] * 3, timestamps_ms=[1, 2])
+    says(caught.value, f"topic {topic!r}", "values has 2, keys has 3, timestamps_ms has 2")
+
+
+@pytest.mark.parametrize("intercepted", [False, True])
+def test_rows_that_send_many_refuses_are_counted_as_failed(make, topic, intercepted):
+    face = make(max_request_size=2000, interceptors=[ProducerInterceptor()] if intercepted else [])
+    outcome = face.send_many(topic, [b"a", "text", b"x" * 3000, b"b"], partition=0)
+    assert isinstance(face.exception(outcome), errors.DeliveryFailed)
+    assert sorted(outcome.failures) == [1, 2] and outcome.failed == 2
+    assert face.metrics()["records_failed"] == 2
+    for call, values in ((face.send, "text"), (face.send_many, ["text"])):  # which have no future
+        with pytest.raises(errors.SerializationError):
+            call(topic, values)
+    assert face.metrics()["records_failed"] == 2
