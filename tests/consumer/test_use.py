@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, read, values
+from consumer_faces import PATIENCE, Faces, partitions, read, values
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -267,16 +267,43 @@ def test_closing_twice_is_nothing_and_a_closed_consumer_says_so(consumers: Faces
             call()
 
 
-def test_a_consumer_that_never_did_anything_closes_at_once(consumers: Faces) -> None:
-    consumer = consumers(bootstrap_servers="127.0.0.1:1", group_id="g")
-    consumer.close()
+PATIENT: dict[str, Any] = {  # whatever waits for a broker waits longer than the test
+    "request_timeout_ms": 600_000,
+    "default_api_timeout_ms": 600_000,
+    "socket_connection_setup_timeout_ms": 600_000,
+}
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """Where connections are taken and nothing is ever answered."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def closes_meanwhile(consumer: Any) -> bool:
+    """Whether a close that may take ten minutes ends though no broker answers."""
+    closing = threading.Thread(target=consumer.close, args=(600,), daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    return not closing.is_alive() and "closed" in repr(consumer)
+
+
+def test_a_consumer_that_never_did_anything_closes_at_once(consumers: Faces, silent_address: str) -> None:
+    assert closes_meanwhile(consumers(bootstrap_servers=silent_address, group_id="g", **PATIENT))
+
+
+def test_closing_waits_for_no_broker_that_never_answered(consumers: Faces, silent_address: str) -> None:
+    consumer = consumers("t", bootstrap_servers=silent_address, group_id="g", **PATIENT)
+    assert not consumer.poll(0.2)
+    assert closes_meanwhile(consumer)
 
 
 def test_closing_without_a_cluster_does_not_take_long(consumers: Faces) -> None:
-    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g", **PATIENT)
     with pytest.raises(errors.KafkaTimeout):
         consumer.poll(0.2)
-    consumer.close(timeout=1)
+    assert closes_meanwhile(consumer)
 
 
 def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
