@@ -61,15 +61,16 @@ class ProducerConfig(ClientConfig):
 
     acks: int = option(
         ACKS_ALL,
-        doc="Who must have a record before it counts as delivered: 'all' replicas in sync, the leader (1), nobody (0).",
+        doc="Who must have a record before it counts as delivered: 'all' replicas in sync, the leader (1), nobody (0). "
+        "'all' is the default since KIP-679.",
         convert=_acks,
         allowed="'all' (or -1), 1 or 0",
         aliases=("request_required_acks",),
     )
     enable_idempotence: bool | None = option(
         None,
-        doc="Retries neither duplicate nor reorder records. On by default, unless acks or retries are "
-        "set to what rules it out.",
+        doc="Retries neither duplicate nor reorder records (KIP-98). On by default (KIP-679), unless acks "
+        "or retries are set to what rules it out.",
     )
     batch_size: int = option(
         16_384, doc="Bytes of one partition's batch; 0 sends every record alone.", minimum=0, maximum=INT_MAX
@@ -88,7 +89,8 @@ class ProducerConfig(ClientConfig):
     )
     max_request_size: int = option(
         1_048_576,
-        doc="The largest record, and the most bytes of records in one request.",
+        doc="Bytes: of the largest record, as it is with its batch's header before compression, and of all batches in "
+        "one request. A larger record is a `MessageTooLarge` of `send`.",
         minimum=1,
         maximum=INT_MAX,
         aliases=("message_max_bytes",),
@@ -101,12 +103,14 @@ class ProducerConfig(ClientConfig):
     )
     compression_gzip_level: int | None = option(
         None,
-        doc="gzip's level; -1 is gzip's own choice.",
+        doc="gzip's level, 1 to 9 (KIP-390); -1 is gzip's own choice.",
         convert=_gzip_level,
         allowed="a whole number from 1 to 9, or -1",
     )
-    compression_lz4_level: int | None = option(None, doc="lz4's level.", minimum=1, maximum=17)
-    compression_zstd_level: int | None = option(None, doc="zstd's level.", minimum=-131_072, maximum=22)
+    compression_lz4_level: int | None = option(None, doc="lz4's level, 1 to 17 (KIP-390).", minimum=1, maximum=17)
+    compression_zstd_level: int | None = option(
+        None, doc="zstd's level, -131072 to 22 (KIP-390).", minimum=-131_072, maximum=22
+    )
     retries: int = option(
         INT_MAX,
         doc="How often a batch is sent again; delivery_timeout_ms is the bound that counts.",
@@ -116,7 +120,7 @@ class ProducerConfig(ClientConfig):
     )
     delivery_timeout_ms: int = option(
         120_000,
-        doc="From `send` to the outcome, at most: after it a record's future fails.",
+        doc="From `send` to the outcome, at most: after it a record's future fails (KIP-91).",
         minimum=1,
         maximum=INT_MAX,
         aliases=("message_timeout_ms",),
@@ -130,7 +134,8 @@ class ProducerConfig(ClientConfig):
     )
     partitioner: Partitioner | None = option(
         None,
-        doc="partitioner(topic, key, partition_count) -> partition, instead of murmur2 for keys and sticky without.",
+        doc="partitioner(topic, key, partition_count) -> partition, instead of murmur2 for keys and sticky without "
+        "(KIP-480, KIP-794).",
         convert=_callable,
         allowed="a callable",
     )
@@ -142,13 +147,20 @@ class ProducerConfig(ClientConfig):
         0, doc="Leave out partitions whose broker took nothing for so long; 0 leaves out none (KIP-794).", minimum=0
     )
     metadata_max_idle_ms: int = option(
-        300_000, doc="A topic not sent to for so long is asked about no more.", minimum=5_000
+        300_000, doc="A topic not sent to for so long is asked about no more (KIP-526).", minimum=5_000
     )
     key_serializer: Serializer | None = option(
-        None, doc="Turns keys into bytes.", convert=_serializer, allowed="a callable that returns bytes"
+        None,
+        doc="Turns keys into bytes, all but None: a callable or an object with a method `serialize`, where "
+        "Kafka's key.serializer names a class.",
+        convert=_serializer,
+        allowed="a callable that returns bytes",
     )
     value_serializer: Serializer | None = option(
-        None, doc="Turns values into bytes.", convert=_serializer, allowed="a callable that returns bytes"
+        None,
+        doc="Turns values into bytes, as key_serializer does keys; None stays a tombstone.",
+        convert=_serializer,
+        allowed="a callable that returns bytes",
     )
     interceptors: tuple[Interceptor, ...] = option(
         (),

@@ -135,7 +135,11 @@ class RecordSender(RecordAppender, Generic[H]):
         `partition` the key decides as in every Kafka client (murmur2), without a key records are spread (KIP-794).
         `on_delivery(future)` is called on the client's callback thread when the outcome is known.
 
-        Also raises `InvalidTopic`, `MessageTooLarge`, `SerializationError`, `ClosedError`, `ForkError`.
+        Also raises `InvalidTopic`; `UnknownTopicOrPartition` if the topic has no such `partition`, `ValueError` for one
+        that is no number from 0; `PartitionerError` if the partitioner fails or chooses none there is;
+        `MessageTooLarge`; `SerializationError` for a key, value, header or `timestamp_ms` that cannot be written;
+        `TypeError` for an `on_delivery` that cannot be called; `ClosedError`; `ForkError`; and what else the cluster
+        says of the topic, like `TopicAuthorizationFailed`.
         """
         handle: Any = None
         if on_delivery is not None:
