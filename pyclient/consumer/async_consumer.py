@@ -237,8 +237,8 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def close(self, timeout: float | None = 30.0) -> None:
         """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
 
-        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A second close is nothing, nor is one in a
-        forked child.
+        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
+        given up: its callback gets a `KafkaTimeout`. A second close is nothing, nor is one in a forked child.
         """
         await self._close(self._patience(timeout), after_error=False)
 
@@ -249,10 +249,14 @@ class AsyncConsumer(ConsumerFace[K, V]):
             self._closing = True  # callbacks may still commit, and call close() in vain
             self._settle()
             try:
+                if self._core.loop is None and self._core.desk.waiting:
+                    await self._core.start()  # nothing was awaited since commit_async
                 if self._core.loop is not None:
                     positions = self._core.positions(before_last_poll=after_error)
-                    await self._leave("the consumer was closed", timeout, positions)
-                    self._core.desk.run_callbacks()
+                    try:
+                        await self._leave("the consumer was closed", timeout, positions)
+                    finally:
+                        self._core.desk.run_callbacks()
             finally:
                 self._closed = True
                 await self._core.shut_down()
@@ -269,8 +273,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 with contextlib.closing(core.rebalances.leave(offsets)) as steps:
                     for step in steps:
                         await self._do(step, left())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(core.desk.settle(), left())
+            await core.desk.settle(left())
         finally:
             await core.leave(reason, left())
 

@@ -6,18 +6,30 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pyclient.clock import Clock
 from pyclient.consumer.commits import Committer, Offsets
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.errors import KafkaError
+from pyclient.errors import KafkaError, KafkaTimeout
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
 """`callback(offsets, error)`; the error is None if they were committed."""
 
 log = logging.getLogger("pyclient.consumer")
+
+_SHOWN: Final = 5
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A `commit_async` whose outcome nobody was told yet."""
+
+    offsets: Offsets
+    callback: CommitCallback | None
+    task: asyncio.Task[None] | None = None
 
 
 class CommitDesk:
@@ -28,6 +40,7 @@ class CommitDesk:
 
     def __init__(self, committer: Committer, config: ConsumerConfig, clock: Clock, call: Callable[..., None]) -> None:
         self._committer = committer
+        self._group_id = config.group_id
         self._timeout = config.default_api_timeout_ms / 1000
         self._interval = config.auto_commit_interval_ms / 1000
         self._retry_after = config.retry_backoff_max_ms / 1000
@@ -37,6 +50,12 @@ class CommitDesk:
         self._auto_running = False
         self._done: deque[Callable[[], object]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[_Asked] = set()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are commits of `commit_async` without an outcome."""
+        return bool(self._asked)
 
     def auto_commit_due(self, now: float) -> bool:
         """Whether it is time, and the last one is done."""
@@ -47,11 +66,17 @@ class CommitDesk:
         self._next_auto = now + self._interval
         if offsets:
             self._auto_running = True
-            self._call(self._begin, self._auto_commit, offsets)
+            self._call(self._begin_auto, offsets)
 
     def commit(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commits in the background; a later poll, commit or close calls the callback."""
-        self._call(self._begin, self._commit, offsets, callback)
+        asked = _Asked(offsets, callback)
+        self._asked.add(asked)
+        try:
+            self._call(self._begin_asked, asked)
+        except KafkaError:  # whom it is raised to need not be called back
+            self._asked.discard(asked)
+            raise
 
     def run_callbacks(self) -> None:
         """Calls the callbacks of commits that are done, in the polling thread; what one raises comes out there."""
@@ -63,25 +88,52 @@ class CommitDesk:
                 error.add_note("raised by a callback of commit_async; the commit itself was over before")
                 raise
 
-    async def settle(self) -> None:
-        """Waits for the commits that are going on."""
+    async def settle(self, timeout: float) -> None:
+        """Waits for the commits that are going on, no longer than `timeout` seconds."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=timeout)
+
+    def give_up(self, reason: str) -> None:
+        """Ends what `commit_async` began and has no outcome yet: its callback gets a `KafkaTimeout`; logged, too."""
+        for asked in list(self._asked):
+            if asked.task is not None:
+                asked.task.cancel()
+            failure = KafkaTimeout(
+                f"{reason} before the coordinator of group {self._group_id!r} confirmed {_described(asked.offsets)}: "
+                "whether they are committed is unknown. committed() tells; a longer close(timeout) waits longer"
+            )
+            log.warning("commit_async: %s", failure)
+            self._tell(asked, failure)
 
     def stop(self) -> None:
         """Gives up the commits that are going on."""
+        self.give_up("the consumer ended")
         for task in self._tasks:
             task.cancel()
 
-    def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work(*arguments))
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _commit(self, offsets: Offsets, callback: CommitCallback | None) -> None:
-        failure = await self._try(offsets, "commit_async")
-        if callback is not None:
-            self._done.append(lambda: callback(offsets, failure))
+    def _begin_asked(self, asked: _Asked) -> None:
+        if asked in self._asked:  # else it was given up before the loop came to it
+            asked.task = self._begin(self._commit(asked))
+
+    def _begin_auto(self, offsets: Offsets) -> None:
+        self._begin(self._auto_commit(offsets))
+
+    async def _commit(self, asked: _Asked) -> None:
+        self._tell(asked, await self._try(asked.offsets, "commit_async"))
+
+    def _tell(self, asked: _Asked, failure: KafkaError | None) -> None:
+        """The outcome, once, for the polling thread to call back with."""
+        callback, offsets = asked.callback, asked.offsets
+        if asked in self._asked:
+            self._asked.discard(asked)
+            if callback is not None:
+                self._done.append(lambda: callback(offsets, failure))
 
     async def _auto_commit(self, offsets: Offsets) -> None:
         try:
@@ -98,3 +150,9 @@ class CommitDesk:
             log.warning("%s: %s", what, error)
             return error
         return None
+
+
+def _described(offsets: Offsets) -> str:
+    shown = [f"{partition} up to {place.offset}" for partition, place in sorted(offsets.items())[:_SHOWN]]
+    more = len(offsets) - len(shown)
+    return f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"

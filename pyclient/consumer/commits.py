@@ -23,6 +23,7 @@ from pyclient.errors import (
     ConfigError,
     IllegalGeneration,
     KafkaError,
+    KafkaTimeout,
     MalformedMessage,
     RebalanceInProgress,
     StaleMemberEpoch,
@@ -102,18 +103,33 @@ class Committer:
         group = self._group()
         if not offsets:
             return
-        topic_ids = self._topic_ids(offsets)
+        topic_ids, what = self._topic_ids(offsets), f"committing offsets of group {group!r}"
 
         async def attempt() -> None:
             await self._commit_once(group, offsets, topic_ids)
 
-        async with self._turn:
+        left = await self._take_turn(timeout, what)
+        try:
             begun, failed = self._clock.monotonic(), True
             try:
-                await self._retried(attempt, timeout, f"committing offsets of group {group!r}")
+                await self._retried(attempt, left, what)
                 failed, self.last_error = False, None
             finally:
                 self._metrics.commit(self._clock.monotonic() - begun, failed=failed)
+        finally:
+            self._turn.release()
+
+    async def _take_turn(self, timeout: float, what: str) -> float:
+        """Waits until earlier commits are done; how much of `timeout` is left then."""
+        begun = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._turn.acquire()
+        except TimeoutError:
+            text = f"{what}: not done within {round(timeout, 2):g} s, for an earlier commit has no answer yet"
+            failures = self._cluster.describe_failures()
+            raise KafkaTimeout(f"{text}: {failures}" if failures else text) from None
+        return max(0.0, timeout - (self._clock.monotonic() - begun))
 
     async def committed(
         self, partitions: Sequence[TopicPartition], timeout: float

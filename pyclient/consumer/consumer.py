@@ -253,8 +253,8 @@ class Consumer(ConsumerFace[K, V]):
     def close(self, timeout: float | None = 30.0) -> None:
         """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
 
-        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A second close is nothing, nor is one in a
-        forked child.
+        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
+        given up: its callback gets a `KafkaTimeout`. A second close is nothing, nor is one in a forked child.
         """
         self._close(self._patience(timeout), self._core.positions)
 
@@ -267,8 +267,10 @@ class Consumer(ConsumerFace[K, V]):
             thread = self._thread
             try:
                 if thread is not None:
-                    self._leave("the consumer was closed", timeout, positions)
-                    self._core.desk.run_callbacks()
+                    try:
+                        self._leave("the consumer was closed", timeout, positions)
+                    finally:
+                        self._core.desk.run_callbacks()
             finally:
                 self._closed = True
                 if thread is not None:
@@ -278,8 +280,7 @@ class Consumer(ConsumerFace[K, V]):
         try:
             self._close(_EXIT_SECONDS, lambda: self._core.positions(before_last_poll=True))
         except ConcurrentUse:  # a daemon thread reads: it commits nothing any more, but the group need not wait for it
-            with contextlib.suppress(KafkaError):
-                self._thread_running().run(self._core.leave, "the process ended", _EXIT_SECONDS, timeout=_EXIT_SECONDS)
+            self._say_goodbye("the process ended", _EXIT_SECONDS)
 
     def _leave(
         self,
@@ -299,14 +300,21 @@ class Consumer(ConsumerFace[K, V]):
                 with contextlib.closing(core.rebalances.leave(offsets)) as steps:
                     for step in steps:
                         self._do_in_time(step, left())
-            with contextlib.suppress(KafkaError):
-                thread.run(core.desk.settle, timeout=left())
+            try:
+                thread.run(core.desk.settle, left(), timeout=left() + _GRACE)
+            except KafkaError as error:
+                log.info("commits that are going on are not waited for: %s", error)
         except KeyboardInterrupt:
             deadline = core.clock.monotonic()  # who presses Ctrl-C does not want to wait for a goodbye, either
             raise
         finally:
-            with contextlib.suppress(KafkaError):
-                thread.run(core.leave, reason, left(), timeout=left() + _GRACE)
+            self._say_goodbye(reason, left())
+
+    def _say_goodbye(self, reason: str, seconds: float) -> None:
+        try:
+            self._thread_running().run(self._core.leave, reason, seconds, timeout=seconds + _GRACE)
+        except KafkaError as error:
+            log.info("%s, which its group may not know: %s", reason, error)
 
     def _do_in_time(self, step: Step, seconds: float) -> None:
         if not isinstance(step, CommitNow):

@@ -127,7 +127,10 @@ class Coordinator:
         """Leaves the group; waits for the broker to know, but no longer than `timeout` seconds."""
         self.feed(Departing(reason))
         if self._leaving is not None:
-            await asyncio.wait([self._leaving], timeout=timeout)
+            _, waiting = await asyncio.wait([self._leaving], timeout=timeout)
+            if waiting:
+                text = "leaving group %r: not confirmed within %.3g s; if it was lost, the session has to time out"
+                log.info(text, self.group_id, timeout)
 
     def stop(self) -> None:
         """Ends every request."""

@@ -146,7 +146,7 @@ class ConsumerCore:
         self._before_start.clear()
 
     async def leave(self, reason: str, timeout: float) -> None:
-        """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know."""
+        """Gives up commits that are going on and leaves the group; waits `timeout` seconds for the broker to know."""
         await self.group.leave(reason, timeout)
 
     async def shut_down(self) -> None:

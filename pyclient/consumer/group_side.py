@@ -92,7 +92,11 @@ class GroupSide:
             self.coordinator.note_metadata(metadata)
 
     async def leave(self, reason: str, timeout: float) -> None:
-        """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know."""
+        """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know.
+
+        Commits of `commit_async` that are still going on are given up: their callbacks are told so.
+        """
+        self.desk.give_up(reason)
         if self.coordinator is not None:
             await self.coordinator.depart(reason, timeout)
 

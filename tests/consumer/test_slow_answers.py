@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from consumer_faces import Faces, read
 
-from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
+from pyclient import Admin, NewTopic, Producer, RebalanceListener, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 
 PATIENT = 600_000  # request_timeout_ms: whatever waits for that instead of its own timeout never ends here
@@ -105,3 +106,84 @@ def test_after_an_exception_a_with_block_does_not_wait_long_for_a_coordinator_th
     with pytest.raises(KeyError, match="mine"), consumer:
         raise KeyError("mine")
     assert consumer.raw.closed
+
+
+@pytest.fixture
+def committing(consumers: Faces, frozen: EmbeddedCluster, topic: str) -> Callable[..., Any]:
+    """Makes consumers of one group that would wait ten minutes for their coordinator."""
+
+    def make(*topics: str, **options: Any) -> Any:
+        patient = {"request_timeout_ms": PATIENT, "default_api_timeout_ms": PATIENT}
+        return consumers(
+            *topics, bootstrap_servers=frozen.bootstrap_servers, group_id=f"g-{topic}", **patient, **options
+        )
+
+    return make
+
+
+def test_close_calls_back_for_commits_that_its_timeout_cuts_off(
+    committing: Callable[..., Any], frozen: EmbeddedCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition, outcomes = TopicPartition(topic, 0), []
+    consumer = committing()
+    consumer.assign([partition])
+    assert consumer.committed() == {partition: None}  # the coordinator is known
+    with frozen.faults.hold("OffsetCommit", times=None) as held:
+        consumer.commit_async(
+            {partition: 7}, lambda offsets, error: outcomes.append((offsets[partition].offset, error))
+        )
+        consumer.commit_async({partition: 8})
+        held.wait(1)
+        consumer.close(timeout=0.3)
+    [(offset, error)] = outcomes
+    assert offset == 7
+    with pytest.raises(errors.KafkaTimeout, match=rf"closed before.*'g-{topic}' confirmed {topic}-0 up to 7.*unknown"):
+        raise error
+    for offset in (7, 8):
+        assert f"confirmed {topic}-0 up to {offset}: " in caplog.text
+
+
+def test_close_keeps_its_timeout_when_its_own_commit_waits_behind_another(
+    committing: Callable[..., Any], frozen: EmbeddedCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, outcomes = committing(topic), []
+    assert len(read(consumer, 1)) == 1
+    with frozen.faults.hold(["OffsetCommit", "LeaveGroup"], times=None) as held, caplog.at_level(logging.INFO):
+        consumer.commit_async(lambda offsets, error: outcomes.append(error))
+        held.wait(1)
+        with pytest.raises(errors.KafkaTimeout, match=r"within 0\.1 s, for an earlier commit has no answer yet"):
+            consumer.commit(timeout=0.1)
+        assert not outcomes
+        consumer.close(timeout=0.3)
+    assert [type(error) for error in outcomes] == [errors.KafkaTimeout]
+    assert "auto-commit" in caplog.text
+    assert f"leaving group 'g-{topic}': not confirmed within" in caplog.text
+
+
+def test_close_calls_back_though_a_rebalance_listener_fails(
+    committing: Callable[..., Any], frozen: EmbeddedCluster, topic: str
+) -> None:
+    class Failing(RebalanceListener):
+        def on_revoked(self, partitions: Any) -> None:
+            raise ZeroDivisionError
+
+    consumer, outcomes = committing(enable_auto_commit=False), []
+    consumer.subscribe(topic, listener=Failing())
+    assert len(read(consumer, 1)) == 1
+    with frozen.faults.hold("OffsetCommit", times=None) as held:
+        consumer.commit_async(lambda offsets, error: outcomes.append(error))
+        held.wait(1)
+        with pytest.raises(ZeroDivisionError):
+            consumer.close(timeout=0.3)
+    assert [type(error) for error in outcomes] == [errors.KafkaTimeout]
+
+
+def test_a_commit_that_nothing_was_waited_for_after_is_done_by_close(
+    committing: Callable[..., Any], topic: str
+) -> None:
+    partition, outcomes = TopicPartition(topic, 0), []
+    consumer = committing()
+    consumer.assign([partition])
+    consumer.commit_async({partition: 1}, lambda offsets, error: outcomes.append(error))
+    consumer.close()
+    assert outcomes == [None]
