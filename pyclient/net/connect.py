@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
+from pyclient.net.forked_sockets import keep_from_children
 from pyclient.net.hedge import first_success
 from pyclient.net.stream import FrameStream
 from pyclient.net.stream_protocol import Stream
@@ -41,11 +42,12 @@ class Connector(Protocol):
 class TcpConnector:
     """Connects by TCP, and TLS where `security_protocol` says so, to the first address of a host that answers.
 
-    `ConfigError` for TLS options that cannot be used.
+    `ConfigError` for TLS options that cannot be used. In a child made by `fork` it connects to nothing.
     """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
+        self._pid = os.getpid()
         self._timeout = config.socket_connection_setup_timeout_ms / 1000
         self._context = client_context(config) if config.security_protocol == "SSL" else None
 
@@ -55,6 +57,8 @@ class TcpConnector:
         The error tells what each of them said.
         """
         target = format_address(host, port)
+        if self._pid != os.getpid():
+            raise ConnectionFailed(f"{target}: only process {self._pid}, which made this client, connects for it")
         failures: list[str] = []
 
         def attempt(family: socket.AddressFamily, address: Any) -> Callable[[], Coroutine[Any, Any, Stream]]:
@@ -94,6 +98,7 @@ class TcpConnector:
         loop = asyncio.get_running_loop()
         limit = self._config.receive_message_max_bytes
         sock = socket.socket(family, socket.SOCK_STREAM)
+        keep_from_children(sock)
         try:
             self._prepare(sock)
             await _connected(loop, sock, address)

@@ -21,7 +21,10 @@ async def all_done(deliveries: list[Delivery]) -> None:
 
 
 async def finish(core: ProducerCore, timeout: float | None) -> None:
-    """Delivers what was accepted within `timeout` seconds, fails the rest, and closes the connections."""
+    """Delivers what was accepted within `timeout` seconds, fails the rest, and closes the connections.
+
+    It may run more than once at a time: whichever has no time left fails the rest for all of them.
+    """
     core.stop_accepting()
     try:
         async with asyncio.timeout(timeout) as limit:
@@ -36,17 +39,20 @@ async def finish(core: ProducerCore, timeout: float | None) -> None:
 async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
     """Waits for the loop's end, when `asyncio.run` closes all generators, and waits for them.
 
-    What a producer that nobody closed has accepted is then delivered within `EXIT_SECONDS`, or fails and is logged.
+    What a producer that nobody closed has accepted is then delivered within `EXIT_SECONDS`, or fails and is logged. Of
+    a loop that ends in a child made by `fork` nothing is touched: its producer is the parent's.
     """
     try:
         yield
     finally:
-        if not core.ended:
+        if not core.ended and not core.desk.foreign:
             await finish(core, EXIT_SECONDS)
 
 
 def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
     """A producer was dropped without close: what it accepted is still delivered, or fails when the loop ends."""
+    if core.desk.foreign:  # a fork came between the drop and this turn of the loop
+        return
     task = asyncio.get_running_loop().create_task(finish(core, None))
     _abandoned[task] = last_chance
     task.add_done_callback(_forget)

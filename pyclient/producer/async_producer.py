@@ -298,18 +298,14 @@ class AsyncProducer(RecordAppender):
         check_seconds(timeout)
         self._topics, self._lanes = {}, {}
         self._closed = True
-        core, self._core = self._core, None
+        core = self._core
         if core is None:
             self._last = ({**self._last[0], "state": "closed"}, self._last[1])
             return
-        try:
-            await finish(core, timeout)
-        except BaseException:
-            self._core = core if not core.ended else None  # a cancelled close may be called again
-            raise
+        await finish(core, timeout)  # a cancelled close may be called again
         if self._last_chance is not None:
             await self._last_chance.aclose()
-        self._last = (core.health(), core.metrics())
+        self._core, self._last = None, (core.health(), core.metrics())
         core.raise_unobserved()
 
     async def __aenter__(self) -> Self:
@@ -359,7 +355,7 @@ class AsyncProducer(RecordAppender):
         servers = ",".join(self._config.bootstrap_servers)
         if self._forked:
             return f"<AsyncProducer {servers} of another process>"
-        if self._core is None:
+        if self._closed or self._core is None:
             return f"<AsyncProducer {servers} {'closed' if self._closed else 'new'}>"
         return f"<AsyncProducer {servers} open, {len(self._core.accumulator.incomplete)} batches unconfirmed>"
 

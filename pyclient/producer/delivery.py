@@ -63,9 +63,21 @@ class DeliveryDesk:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""
         return self.loop is not None and asyncio._get_running_loop() is self.loop
 
+    @property
+    def foreign(self) -> bool:
+        """Whether this is a child made by `fork`, where nothing is ever completed."""
+        return self.pid != os.getpid()
+
+    def after_fork(self, pending: Sequence[Delivery]) -> None:
+        """Called in a child made by `fork` with what is not completed; to tell of failures is the parent's affair."""
+        self.failures.speak_now = lambda: False
+        self.failures.speak_later = lambda report: None
+        for delivery in pending:
+            delivery.callbacks = None  # a future would add to a list that is there, and ask nobody
+
     def check_process(self) -> None:
-        """`ForkError` in a child made by `fork`, where nothing is ever completed."""
-        if self.pid != os.getpid():
+        """`ForkError` in a child made by `fork`."""
+        if self.foreign:
             raise ForkError(f"this record was sent by process {self.pid}: only there its outcome becomes known")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -343,6 +355,7 @@ class DeliveryFuture(OutcomeHandle):
         return delivery.error_of(index)
 
     def _add_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> None:
+        self._delivery.desk.check_process()
         self._delivery.add_callback(self.index, callback, self)
 
     def to_concurrent(self) -> concurrent.futures.Future[RecordMetadata]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Final, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
@@ -22,10 +24,12 @@ logger: Final = logging.getLogger("pyclient.producer")
 EXIT_SECONDS: Final = 10.0
 _PACE_SECONDS: Final = 0.002  # how long the sender is waited for, at most, for each `PACE` bytes
 _END_SECONDS: Final = 2.0  # closing connections and ending threads, once nothing is waited for
+_GRACE_SECONDS: Final = 0.1  # for what is done at once unless somebody's callback is in the way
 
 T = TypeVar("T")
 
 _abandoned: set[Engine] = set()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine:
@@ -44,6 +48,7 @@ class Engine:
         except BaseException:
             self.thread.stop(_END_SECONDS)
             raise
+        _engines.add(self)
 
     # -- waiting
 
@@ -100,17 +105,34 @@ class Engine:
     def close(self, timeout: float | None) -> None:
         """Delivers what was accepted, within `timeout` seconds; fails the rest; ends the threads.
 
-        Raises `DeliveryFailed` if records failed and nobody looked. An interrupted close may be called again.
+        Raises `DeliveryFailed` if records failed and nobody looked. An interrupted close may be called again. One that
+        is called beside another waits for it, and after its own `timeout` fails the rest for both.
         """
-        with self._closing:
-            if self.closed:
-                return
-            self.core.stop_accepting()
-            deadline = self.deadline(timeout)
-            with suppress(KafkaTimeout):  # what is left fails below, and is told to its futures
-                self.wait_for(self.core.begin_flush(), deadline)
-            self._end(deadline)
+        if self.closed:
+            return
+        deadline = self.deadline(timeout)
+        self.core.stop_accepting()
+        if not self._begin_closing(timeout):
+            return
+        try:
+            self._deliver_and_end(deadline)
+        finally:
+            self._closing.release()
         self.core.raise_unobserved()
+
+    def _begin_closing(self, timeout: float | None) -> bool:
+        """Waits for the turn to close; False if another close has it and will soon be done."""
+        if self._closing.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            return True
+        self.core.abort(self.core.closed_before())  # now it has nothing to wait for but callbacks
+        return self._closing.acquire(timeout=_GRACE_SECONDS)
+
+    def _deliver_and_end(self, deadline: float | None) -> None:
+        if self.closed:  # by the other close
+            return
+        with suppress(KafkaTimeout):  # what is left fails, and is told to its futures
+            self.wait_for(self.core.begin_flush(), deadline)
+        self._end(deadline)
 
     def _end(self, deadline: float | None) -> None:
         try:
@@ -118,14 +140,14 @@ class Engine:
         except (KafkaTimeout, ClosedError):
             self.core.abort(self.core.closed_before())
         left = self.left(deadline)
-        if not self.callbacks.stop(None if left is None else max(left, 0.1)):
+        if not self.callbacks.stop(None if left is None else max(left, _GRACE_SECONDS)):
             logger.warning("the producer was closed while a callback still ran: others may be waiting for it")
         self.thread.stop(_END_SECONDS)
         self.closed = True
 
     def _close_at_exit(self) -> None:
         try:
-            self.close(EXIT_SECONDS)
+            self.close(self.left(_exit_deadline()))
         except DeliveryFailed as failed:  # there is nobody left to raise it to
             logger.error("the interpreter ends, and %s", failed)
 
@@ -153,3 +175,12 @@ class Engine:
         self.closed = True
         _abandoned.discard(self)
         self.thread.stop(0)
+
+
+@cache
+def _exit_deadline() -> float:
+    """When the interpreter's end waits for no producer any more; the first to ask has all of them send what lingers."""
+    for engine in list(_engines):
+        if not engine.closed:
+            engine.core.begin_flush()
+    return SYSTEM_CLOCK.monotonic() + EXIT_SECONDS

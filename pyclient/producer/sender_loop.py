@@ -19,6 +19,7 @@ from pyclient.producer.accumulator import NEVER
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.broker_links import BrokerLinks
 from pyclient.producer.config import ProducerConfig
+from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.outcome import PartitionAnswer
@@ -81,6 +82,7 @@ class SenderLoop:
         self._grant_due = False
         self.idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
         self._stopped = False
+        tell_after_fork(self)
 
     def start(self) -> None:
         """Follows the metadata and, for an idempotent producer, asks for a producer id."""
@@ -95,6 +97,18 @@ class SenderLoop:
         if self._timer is not None:
             self._timer.cancel()
         self._tasks.cancel()
+
+    def after_fork(self) -> None:
+        """Called in a child made by `fork`, which sends and completes nothing, even if it runs this loop's copy.
+
+        The loop is not touched, and no lock taken: a thread that is not here may have held it.
+        """
+        self._stopped = self.scheduled = True
+        desk = self.sender.accumulator.desk
+        deliveries = [batch.delivery for batch in self.sender.accumulator.incomplete]
+        if desk.lane is not None:
+            deliveries += [record.delivery for record in desk.lane.records]
+        desk.after_fork(deliveries)
 
     def wake(self) -> None:
         """There is something to do; from any thread, at once or with the others' wakes."""

@@ -1,0 +1,141 @@
+"""Guarantee 20: a child made by fork sends nothing that its parent accepted, says nothing, and is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.producer.programs import run
+
+ASYNC = """
+import asyncio, os, sys
+from pyclient import AsyncProducer
+servers, topic, ending = sys.argv[1:]
+
+async def main():
+    loop = asyncio.get_running_loop()
+    producer = AsyncProducer(servers, linger_ms=200 if ending == "goes on" else 20_000, enable_idempotence=False)
+    await producer.send(topic, b"0", partition=0)
+    await producer.flush(20)
+    future = await producer.send(topic, b"1", partition=0)
+    child = os.fork()
+    if not child:
+        if ending == "exits":
+            sys.exit(0)
+        if ending == "goes on":  # for longer than the record lingers
+            pause = loop.create_future()
+            loop.call_later(1, pause.set_result, None)
+            await pause
+        return "child"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not future.done()
+    await producer.flush(20)
+    await producer.close(20)
+    return "parent"
+
+print(asyncio.run(main()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("ending", ["exits", "returns", "goes on"])
+def test_a_child_that_leaves_or_runs_a_copied_loop_sends_nothing_that_lingers(cluster, topic, log, ending):
+    """asyncio winds up the copied loop in the child; without idempotence what is sent twice is there twice."""
+    out = run(ASYNC, cluster.bootstrap_servers, topic, ending, said="")
+    assert out == ("parent\n" if ending == "exits" else "child\nparent\n")
+    assert [record.value for record in log()[0]] == [b"0", b"1"]
+
+
+def test_a_child_of_a_program_with_a_synchronous_producer_exits_silently_and_sends_nothing(cluster, topic, log):
+    run(
+        """
+        import os, sys
+        from pyclient import Producer
+        producer = Producer(sys.argv[1], linger_ms=20_000, enable_idempotence=False)
+        producer.send(sys.argv[2], b"0", partition=0)
+        producer.flush(20)
+        future = producer.send(sys.argv[2], b"1", partition=0)
+        child = os.fork()
+        if not child:
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not future.done()
+        producer.close(20)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        said="",
+    )
+    assert [record.value for record in log()[0]] == [b"0", b"1"]
+
+
+def test_a_dropped_producer_that_still_delivers_leaves_a_child_alone(cluster, topic, log):
+    run(
+        """
+        import asyncio, os, sys, warnings
+        from pyclient import AsyncProducer
+        warnings.simplefilter("ignore", ResourceWarning)
+
+        async def main():
+            producer = AsyncProducer(sys.argv[1], linger_ms=0, enable_idempotence=False)
+            await (await producer.send(sys.argv[2], b"0", partition=0))
+            future = await producer.send(sys.argv[2], b"1", partition=0)
+            del producer
+            child = os.fork()
+            if not child:
+                sys.exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            await future
+
+        asyncio.run(main())
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        said="",
+    )
+    assert [record.value for record in log()[0]] == [b"0", b"1"]
+
+
+CALLBACKS = """
+import asyncio, os, sys
+from pyclient import AsyncProducer, Producer, errors
+
+def refused(*futures):
+    for future in futures:
+        for use in (future.add_done_callback, lambda _, future=future: future.to_concurrent()):
+            try:
+                use(print)
+            except errors.ForkError as error:
+                assert "was sent by process" in str(error)
+            else:
+                os._exit(3)
+    os._exit(0)
+
+def in_a_child(producer, *futures):
+    futures[-1].add_done_callback(lambda future: None)
+    with producer._core.desk.lock, producer._lock:  # as by threads that the child does not have
+        child = os.fork()
+        if not child:
+            refused(*futures)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+def with_sync(servers, topic):
+    with Producer(servers, linger_ms=20_000) as producer:
+        known = producer.send(topic, b"0", partition=0)
+        producer.flush(20)
+        column = producer.send_many(topic, [b"1"], partition=0)
+        in_a_child(producer, known, column, column[0], producer.send(topic, b"2", partition=0))
+
+async def with_async(servers, topic):
+    async with AsyncProducer(servers, linger_ms=20_000) as producer:
+        known = await producer.send(topic, b"0", partition=0)
+        await producer.flush(20)
+        column = await producer.send_many(topic, [b"1"], partition=0)
+        in_a_child(producer, known, column, column[0], await producer.send(topic, b"2", partition=0))
+
+with_sync(*sys.argv[1:])
+asyncio.run(with_async(*sys.argv[1:]))
+print("done")
+"""
+
+
+def test_a_future_takes_no_callback_in_a_child_whatever_locks_were_held(cluster, topic):
+    assert run(CALLBACKS, cluster.bootstrap_servers, topic, said="") == "done\n"

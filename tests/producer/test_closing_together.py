@@ -1,0 +1,111 @@
+"""Closes beside each other: of one producer in two places, and of all that are open at the interpreter's end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from pyclient import AsyncProducer, errors
+from tests.producer.faces import begin
+from tests.producer.network import HOLD, PASS, PRODUCE
+from tests.producer.programs import run
+
+HELD = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
+
+
+def test_a_second_asynchronous_close_waits_for_the_first_and_the_state_is_told_meanwhile(cluster, topic, network):
+    async def scenario():
+        producer = AsyncProducer(cluster.bootstrap_servers, **HELD)
+        await (await producer.send(topic, b"first", partition=0))
+        network.response = lambda api: HOLD if api == PRODUCE else PASS
+        future = await producer.send(topic, b"held", partition=0)
+        closes = [asyncio.create_task(producer.close(60)) for _ in range(2)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not any(close.done() for close in closes)
+        assert producer.closed and "closed" in repr(producer)
+        health = producer.health()
+        assert health["state"] == "closed" and health["batches_unconfirmed"] == 1
+        assert producer.metrics()["batches_unconfirmed"] == 1
+        network.response = lambda api: PASS
+        network.release()
+        await asyncio.gather(*closes)
+        assert (await future).offset == 1
+        assert producer.health()["batches_unconfirmed"] == 0 and producer.metrics()["records_delivered"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_close_leaves_the_other_at_work(cluster, topic, network):
+    async def scenario():
+        producer = AsyncProducer(cluster.bootstrap_servers, **HELD)
+        await (await producer.send(topic, b"first", partition=0))
+        network.response = lambda api: HOLD if api == PRODUCE else PASS
+        future = await producer.send(topic, b"held", partition=0)
+        first, second = [asyncio.create_task(producer.close(60)) for _ in range(2)]
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert not second.done()
+        network.response = lambda api: PASS
+        network.release()
+        await second
+        assert (await future).offset == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_close_with_a_time_limit_ends_within_it_beside_one_that_has_more(make, topic, network):
+    face = make(**HELD)
+    begin(face, topic)
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    future = face.send(topic, b"held", partition=0)
+    failed = []
+
+    def close(timeout):
+        try:
+            face.close(timeout)
+        except errors.DeliveryFailed as error:
+            failed.append(error)
+
+    patient = threading.Thread(target=close, args=(30,))
+    patient.start()
+    while face.health()["state"] != "closed":
+        time.sleep(0.001)
+    started = time.monotonic()
+    close(0.2)
+    assert time.monotonic() - started < 10
+    assert future.done()
+    patient.join(10)
+    assert not patient.is_alive()
+    assert isinstance(face.exception(future), errors.ClosedError)
+    assert len(failed) == 1  # one of them tells
+
+
+def test_interpreter_exit_waits_for_all_producers_together_and_the_stuck_do_not_hinder_the_others(cluster, topic, log):
+    out = run(
+        """
+        import atexit, sys, time
+        begun = []
+        atexit.register(lambda: print(time.monotonic() - begun[0]))  # the last to be called
+        from pyclient import Producer
+        from pyclient.producer import engine
+        engine.EXIT_SECONDS = 2.0
+        kept = []
+        for number in range(5):
+            producer = Producer(sys.argv[1], linger_ms=30_000)
+            producer.partitions_for(sys.argv[2])
+            if number != 2:
+                producer._core.sender.drain = lambda node, now: None
+            kept.append((producer, producer.send(sys.argv[2], b"%d" % number, partition=0)))
+        atexit.register(lambda: begun.append(time.monotonic()))
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert 2 <= float(out) < 7
+    assert [record.value for record in log()[0]] == [b"2"]
