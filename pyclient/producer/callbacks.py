@@ -98,9 +98,10 @@ class CallbackThread:
             self.lane.watch.wake()
 
     def _next(self) -> list[Call]:
-        """What to run next. One that this thread saw itself: to be woken for it takes as long as all else here."""
-        calls = None if self.lane is None else self.lane.watch.for_calls(self._calls)
-        return calls or self._calls.get()
+        """What to run next. This thread takes answers itself: to be woken for one takes as long as all else here."""
+        if self.lane is not None:
+            self.lane.watch.for_calls(self._calls)
+        return self._calls.get()
 
     def _run(self) -> None:
         while calls := self._next():

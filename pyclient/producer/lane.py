@@ -124,6 +124,7 @@ class LaneKeeper:
         except BaseException:
             pool.take_back()
             raise
+        accumulator.count_closed(batch)
 
     def answered(self, record: Any, answer: Any, error: BaseException | None) -> None:
         """The connection tells how the request of a record ended that was on the lane."""
@@ -141,9 +142,11 @@ class LaneKeeper:
         """Bytes that are not for the lane, for the stream that they came from."""
 
         def take() -> None:
-            if not stream.closed:
-                stream.received_here(data)
-            reader.taken()
+            try:
+                if not stream.closed:
+                    stream.received_here(data)
+            finally:
+                reader.taken()
 
         if on_loop:
             take()

@@ -8,8 +8,8 @@ cdef class SendLane:
     It is aimed at a partition while the producer's lock is held and everything is at rest, and keeps to that until
     somebody takes the lock: `LaneLock` stops it first, and has its `owner` adopt what is on its way. The connection and
     the stream are looked at each time, under the stream's gate, for they do not know of it. Under the interpreter's
-    lock everything else here happens at one moment, also for Ctrl-C. Up to `depth` records are on their way at a time:
-    one that is late should not send those behind it the long way round.
+    lock everything else here happens at one moment, also for Ctrl-C, as no garbage is collected meanwhile. Up to `depth`
+    records are on their way at a time: one that is late should not send those behind it the long way round.
     """
 
     cdef readonly bint armed
@@ -31,6 +31,8 @@ cdef class SendLane:
     cdef int64_t _bytes_left
     cdef bint _compact
     cdef bytearray _memory
+    cdef bint _posting  # the kernel is being given what is in it
+    cdef int64_t _aims  # how often it was aimed
     cdef LaneNotes _notes
     cdef double _told_at
     cdef bint _rest_due
@@ -64,6 +66,7 @@ cdef class SendLane:
         self._gate_owned = stream.gate._is_owned
         self._frames = stream.frames
         self._fd = reader.fd
+        self._aims += 1
         self._topic, self._partition, self._lanes = queue.topic.name, queue.partition, queue.topic.lanes
         self._number = queue.partition
         self._request, self._version, self._read = request, lone.version, lone.answer
@@ -97,9 +100,12 @@ cdef class SendLane:
     ):
         """A future, or None: then nothing has happened."""
         cdef Row row
-        cdef int64_t size, batch, time
+        cdef int64_t size, batch, time, aims = self._aims
         cdef double now
         cdef timespec wall
+        cdef int64_t written
+        cdef uint8_t* frame
+        cdef bint collects
         if len(self.records) >= self._depth or not isinstance(topic, str) or topic != self._topic:
             return None
         if partition is None:
@@ -118,7 +124,7 @@ cdef class SendLane:
         set_field(&row.value, value, "value")
         size = 4 + field_size(&row.key) + field_size(&row.value)  # attributes, two deltas of 0, no headers
         batch = ROOM_FOR_HEADER + varint_size(size) + size
-        if batch > self._bytes_left or self.frame_size(batch) > len(self._memory):
+        if self.frame_size(batch) > len(self._memory):
             return None
         now = seconds(CLOCK_MONOTONIC)
         if now >= self._until or now + self._delivery_timeout < self._next_look:
@@ -128,13 +134,28 @@ cdef class SendLane:
             time = <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1000000
         else:
             time = timestamp_ms
-        release = self._gate_free  # while the bytes are on their way to the kernel it may be aimed elsewhere
-        if self._gate_owned() or not self._gate(False):
+        gate, release = self._gate, self._gate_free  # it may be aimed elsewhere while it has this one
+        if self._gate_owned() or not gate(False):
             return None
         try:
-            if not self.armed or len(self.records) >= self._depth or not self.is_free(now):
-                return None
-            return self.write(&row, size, batch, time, key, value, now, on_delivery)
+            collects = PyGC_Disable()
+            try:
+                if (
+                    self._aims != aims or not self.armed or self._posting or len(self.records) >= self._depth
+                    or batch > self._bytes_left or not self.is_free(now)
+                ):
+                    return None
+                handle = self.write(&row, size, batch, time, key, value, now, on_delivery, &frame, &written)
+                owner, connection, stream = self.owner, self._connection, self._stream
+            finally:
+                if collects:
+                    PyGC_Enable()
+            try:
+                self.post(stream, frame, written)
+            except BaseException as error:
+                owner.interrupted(connection, error)
+                raise
+            return handle
         finally:
             release()
 
@@ -154,15 +175,14 @@ cdef class SendLane:
 
     cdef object write(
         self, Row* row, int64_t size, int64_t batch, int64_t time, object key, object value, double now,
-        object on_delivery,
+        object on_delivery, uint8_t** frame, int64_t* written,
     ):
+        """The future of a record that is on its way from then on; its frame is to be posted."""
         cdef int correlation_id = (<int>self._connection._correlation_id + 1) & MAX_CORRELATION_ID
         cdef int sequence = <int>self._sequence.next if self._idempotent else -1
         cdef BatchOutcome delivery
         cdef RecordHandle handle
         cdef LaneRecord record
-        cdef uint8_t* frame
-        cdef int64_t written
         delivery = <BatchOutcome>(
             (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
@@ -185,8 +205,7 @@ cdef class SendLane:
         record.key, record.value, record.timestamp_ms = key, value, time
         record.position, record.sequence, record.created = self._queue.records, sequence, now
         record.delivery, record._owner, record._size = delivery, self.owner, batch
-        frame = self.fill(row, size, batch, time, sequence, correlation_id, &written)
-        # From here on it is sent.
+        frame[0] = self.fill(row, size, batch, time, sequence, correlation_id, written)
         self._connection._correlation_id = correlation_id
         self._connection._waiting.append(record)
         self._queue.records = record.position + 1
@@ -194,12 +213,6 @@ cdef class SendLane:
             self._sequence.next = (sequence + 1) & LAST_SEQUENCE
         self._bytes_left -= batch
         self.records.append(record)
-        owner, connection, stream = self.owner, self._connection, self._stream
-        try:
-            self.post(stream, frame, written)
-        except BaseException as error:
-            owner.interrupted(connection, error)
-            raise
         return handle
 
     cdef uint8_t* fill(
@@ -244,27 +257,33 @@ cdef class SendLane:
         cdef int64_t sent
         cdef int problem = 0
         cdef int fd = self._fd
+        cdef bytes left = b""
+        self._posting = True
         with nogil:
             sent = socket_send(fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sent < 0:
                 problem = errno
-        if sent == size:
+        try:
+            if sent < size:
+                left = (<const char*>frame)[max(sent, 0):size]
+        finally:
+            self._posting = False
+        if not left:
             return 0
         if sent < 0 and problem != EAGAIN and problem != EINTR:
             stream.lost_here(OSError(problem, strerror(problem)))
         else:
-            stream.left_here((<const char*>frame)[max(sent, 0):size])
+            stream.left_here(left)
         return 0
 
-    cdef bint receive(self, LaneReader reader) except -1:
+    cdef bint receive(self, LaneReader reader, bint on_loop) except -1:
         """The socket may have something to read. False, and nothing has happened, if that is not for here."""
         cdef uint8_t[LANE_ANSWER] data
-        cdef const uint8_t* answer = <const uint8_t*>self._answer
         cdef uint8_t* at = data
+        cdef uint8_t* found
         cdef Py_ssize_t count, size
-        cdef int64_t numbers = self._numbers
         cdef LaneRecord record
-        if not self.is_next(reader):
+        if reader._busy or not self.is_next(reader):
             return False
         frames, stream = self._frames, self._stream
         if stream.closed or frames.paused or frames._tail or frames._large is not None:
@@ -272,29 +291,39 @@ cdef class SendLane:
         count = socket_receive(self._fd, data, LANE_ANSWER, MSG_DONTWAIT)
         if count <= 0:
             return False
-        size = len(self._answer)
-        while count:
-            if count < size + 4 or not self.is_next(reader):
-                break
-            record = <LaneRecord>self.records[0]
-            if not self.is_plain(at, record.correlation_id):
-                break
-            self._connection._waiting.popleft()
-            self.settle(record, get_int64(at + 4 + numbers), get_int64(at + 12 + numbers))
-            at += size + 4
-            count -= size + 4
-        if count:
-            self.armed = False
-            reader.hand_over((<const char*>at)[:count])
-        elif not self.records and not self._rest_due and seconds(CLOCK_MONOTONIC) - self._told_at > NOTED_SECONDS:
+        reader._busy = True  # nobody receives what comes behind this before it is where it belongs
+        try:
+            while count:
+                size = len(self._answer)  # who is told of one may have the lane aimed anew
+                if count < size + 4 or not self.is_next(reader):
+                    break
+                record = <LaneRecord>self.records[0]
+                if not self.is_plain(at, record.correlation_id):
+                    break
+                self._connection._waiting.popleft()
+                found = at + self._numbers
+                at += size + 4
+                count -= size + 4
+                self.settle(record, get_int64(found + 4), get_int64(found + 12))
+        finally:
+            if count:
+                if self._reader is reader:
+                    self.armed = False
+                reader.hand_over((<const char*>at)[:count], on_loop)
+            else:
+                reader.free()
+        if (
+            self.armed and not count and not self.records and not self._rest_due
+            and seconds(CLOCK_MONOTONIC) - self._told_at > NOTED_SECONDS
+        ):
             self._rest_due = True
             self.owner.rest()
         return True
 
     cdef bint is_next(self, LaneReader reader) except -1:
         """Whether the reader's stream is the lane's, and the next answer that of a record on it."""
-        if not self.armed or not self.records or self._reader is not reader:
-            return False
+        if not self.armed or not self.records or self._reader is not reader or self._connection._timer is None:
+            return False  # without a timer the connection is just about to find those that are late
         waiting = self._connection._waiting
         return bool(waiting) and waiting[0] is self.records[0]
 
@@ -326,34 +355,28 @@ cdef class SendLane:
         cdef BatchOutcome delivery = <BatchOutcome>record.delivery
         cdef double now = seconds(CLOCK_MONOTONIC)
         cdef list callbacks
-        cdef object waiters
+        cdef object waiters = None
+        cdef bint collects
         record._owner = None
         del self.records[0]
         self._notes.add(now, now - record.created, record._size)
-        if self._desk_locked():  # somebody adds a callback or begins to wait, this very moment
+        # Somebody adds a callback or begins to wait, this very moment; or nothing runs callbacks yet.
+        if self._desk_locked() or (delivery.callbacks and self._callbacks.post is None):
             delivery.deliver(1, base_offset, log_append_time_ms)
-        else:
+            return 0
+        collects = PyGC_Disable()
+        try:
             delivery.count, delivery.base_offset, delivery.log_append_time_ms = 1, base_offset, log_append_time_ms
             delivery.state, delivery.delivered = self._delivered, True
             callbacks, delivery.callbacks = delivery.callbacks, None
             waiters, delivery._waiters = delivery._waiters, None
-            if callbacks:
-                self.call(callbacks)
-            if waiters:
-                for _, wake in waiters:
-                    wake()
-        return 0
-
-    cdef int call(self, list callbacks) except -1:
-        cdef Py_ssize_t at
-        cdef list calls = [(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)]
-        if self.watch.calls is not None:
-            self.watch.calls.extend(calls)
-            return 0
-        post = self._callbacks.post
-        if post is None:
-            self._callbacks.submit(calls)
-        else:
-            post(calls)
-            self.watch.wake()
+            if callbacks:  # are handed over before anyone can see that it was delivered and wait for them
+                self._callbacks.post([(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)])
+                self.watch.wake()
+        finally:
+            if collects:
+                PyGC_Enable()
+        if waiters:
+            for _, wake in waiters:
+                wake()
         return 0

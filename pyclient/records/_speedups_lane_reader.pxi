@@ -83,27 +83,33 @@ cdef class LaneReader:
         self._lane.watch.closed(self)
 
     def __call__(self):
-        if not self._busy and not self._lane.receive(self):
+        if not self._busy and not self._lane.receive(self, True):
             self._busy = True
             try:
                 self.usual()
             finally:
-                self._busy = False
-                if self._lane.watch._reader is not self:  # who waited there has gone meanwhile, and could not give it back
-                    self.take_back()
+                self.free()
 
     def taken(self):
         """What was handed over has been taken."""
-        self._busy = False
-        self.take_back()
+        self.free()
 
-    cdef int hand_over(self, bytes data) except -1:
+    cdef void free(self) noexcept:
+        """What was received is where it belongs. Who waited at the socket may have come or gone meanwhile."""
+        self._busy = False
+        if self._lane.watch._reader is self and self._lane.armed and self._lane._reader is self:
+            self.leave()
+        else:
+            self.take_back()
+
+    cdef int hand_over(self, bytes data, bint on_loop) except -1:
         """Bytes that were received and are the stream's: until it has them nothing else is received."""
         self._busy = True
         try:
-            self._hand_over(self, data, not self._left)
+            self._hand_over(self, data, on_loop)
         except BaseException as error:  # Ctrl-C, which leaves nobody with them
-            self._lane.owner.interrupted(self._lane._connection, error)
+            if self._lane.owner is not None:
+                self._lane.owner.interrupted(self._lane._connection, error)
             raise
         return 0
 
@@ -112,7 +118,9 @@ cdef class LaneReader:
 
     cdef bint leave(self) noexcept:
         """The loop does not look at the socket until it is taken back. False if that is not possible."""
-        if not self._left and self._gate >= 0 and not self._busy and lane_gate_switch(self._gate, self.fd, 0) == 0:
+        if self._busy:
+            return False
+        if not self._left and self._gate >= 0 and lane_gate_switch(self._gate, self.fd, 0) == 0:
             self._left = True
         return self._left
 

@@ -17,6 +17,10 @@ cdef extern from "sys/socket.h" nogil:
 cdef extern from "time.h":
     int CLOCK_MONOTONIC
 
+cdef extern from "Python.h":  # a garbage collection runs whatever is to be finalized, and meanwhile other threads
+    bint PyGC_Disable() noexcept
+    bint PyGC_Enable() noexcept
+
 cdef enum:
     NOTED_BUCKETS = 32  # of the latency histogram, at most
     FRAME_HEAD = 12  # length, API key, version, correlation id

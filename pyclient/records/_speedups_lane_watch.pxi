@@ -30,8 +30,9 @@ cdef class LaneBell:
         cdef int ready
         with nogil:
             ready = lane_bell_wait(self._fd, fd, seconds)
-        if ready == 0:
-            PyErr_CheckSignals()
+        if ready & RUNG:
+            self._rings = True  # also when a child that was forked has rung
+        PyErr_CheckSignals()
         return ready
 
     cdef bint works(self) noexcept:
@@ -59,7 +60,6 @@ cdef class LaneWatch:
     cdef SendLane _lane
     cdef LaneBell _bell
     cdef LaneReader _reader  # of the stream at whose socket a thread waits, or None
-    cdef list calls  # callbacks that the thread which takes an answer this very moment runs itself
     cdef bint _taking  # it takes one this very moment
     cdef bint _woken
     cdef bint _ended
@@ -76,25 +76,17 @@ cdef class LaneWatch:
         return self._lane.armed and self._reader is None and self._lane._reader.can_be_left() and self._bell.works()
 
     def for_calls(self, queue):
-        """Takes answers in the thread that runs callbacks, until there are some to run: a list of (callback, argument).
-
-        None when this thread has to look into its `queue` instead, after a `wake` or as the lane has stopped.
+        """Takes answers in the thread that runs callbacks, until it has to look into its `queue`: there are some in it,
+        after a `wake`, or as the lane has stopped.
         """
-        cdef list calls = []
         if not self.is_possible():
-            return None
+            return
         self._reader = self._lane._reader  # from now on `wake` is heard: what comes after the next line is not missed
         try:
             if queue.empty():
-                self.wait(None, -1, calls, None)
+                self.wait(None, -1, None)
         finally:
             self.leave()
-        if not calls:
-            return None
-        if queue.empty():
-            return calls
-        queue.put(calls)  # behind those of answers before these
-        return None
 
     def for_outcome(self, BatchOutcome outcome not None, double timeout):
         """Takes answers in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
@@ -103,28 +95,36 @@ cdef class LaneWatch:
         """
         cdef LaneRecord record
         cdef list waiters
-        if not self.is_possible() or self._lane._desk_locked():
-            return None
-        for record in self._lane.records:
-            if record.delivery is outcome:
-                break
-        else:
-            return None
-        wake = self.wake
-        waiters = outcome._waiters or []
-        waiters.append((0, wake))
-        outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
-        self._reader = self._lane._reader
+        cdef bint collects = PyGC_Disable()
         try:
-            self.wait(outcome, timeout, None, wake)
+            if not self.is_possible() or self._lane._desk_locked():
+                return None
+            for record in self._lane.records:
+                if record.delivery is outcome:
+                    break
+            else:
+                return None
+            wake = self.wake
+            waiters = outcome._waiters or []
+            waiters.append((0, wake))
+            outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
+            self._reader = self._lane._reader
+        finally:
+            if collects:
+                PyGC_Enable()
+        try:
+            self.wait(outcome, timeout, wake)
         finally:
             self.leave()
             if not outcome.delivered:
                 outcome.forget(wake)
         return outcome.state is not self._lane._pending
 
-    cdef int wait(self, BatchOutcome outcome, double timeout, list calls, object wake) except -1:
-        """Waits and takes answers, until one was for the caller, `wake` was called, time is up or the lane stops."""
+    cdef int wait(self, BatchOutcome outcome, double timeout, object wake) except -1:
+        """Waits and takes answers, until one was for the caller, `wake` was called, time is up or the lane stops.
+
+        Without an `outcome` it is the thread that runs callbacks, for which `wake` is called when there are some.
+        """
         cdef SendLane lane = self._lane
         cdef LaneReader reader = self._reader
         cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
@@ -132,7 +132,7 @@ cdef class LaneWatch:
         cdef bint taken = True
         self._bell.clear()
         self._woken = False
-        while taken and not calls and not self._woken and lane.armed and lane._reader is reader:
+        while taken and not self._woken and lane.armed and lane._reader is reader:
             if outcome is not None:
                 left = SIGNAL_SECONDS
                 if timeout >= 0:
@@ -145,11 +145,11 @@ cdef class LaneWatch:
             if ready & RUNG:
                 break
             if ready & READABLE:
-                self._taking, self.calls = True, calls
+                self._taking = True
                 try:
-                    taken = (calls is not None or lane.is_quick(wake)) and lane.receive(reader)
+                    taken = (outcome is None or lane.is_quick(wake)) and lane.receive(reader, False)
                 finally:
-                    self._taking, self.calls = False, None
+                    self._taking = False
         return 0
 
     cdef void leave(self) noexcept:

@@ -1,0 +1,217 @@
+"""What other threads and the garbage collector do in the midst of a lane's steps."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pyclient import Producer
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.records import compiled_only
+from tests.producer.lane_bench import Bench
+from tests.producer.test_direct import until
+from tests.producer.test_lane_in_a_producer import open_lane
+
+pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with Bench() as bench:
+        if bench.reader.fileno() == bench.near.fileno():
+            pytest.skip("only Linux has what keeps the loop from a socket")
+        yield bench
+
+
+@contextmanager
+def collected_all_the_time() -> Iterator[None]:
+    """Every object that can be part of a cycle has garbage collected before it is made."""
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@contextmanager
+def watching(bench: Bench, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
+    """A thread waits at the socket as the one does that runs callbacks, whose queue `calls` is."""
+    bench.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
+    thread = threading.Thread(target=lambda: bench.lane.watch.for_calls(calls), name="watcher")
+    thread.start()
+    try:
+        until(lambda: bench.lane.watch.active)
+        yield thread
+    finally:
+        bench.lane.watch.wake()
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_no_garbage_is_collected_between_the_look_whether_it_is_free_and_the_record(bench: Bench) -> None:
+    """A finalizer may send as well, or let another thread run: both would take the same sequence number."""
+    collected: list[bool] = []
+
+    def note(phase: str, _: object) -> None:
+        collected.append(bench.stream.gate._is_owned())
+
+    with collected_all_the_time():
+        gc.callbacks.append(note)
+        try:
+            for _ in range(50):
+                assert bench.sender.send("topic", b"v", on_delivery=print) is not None
+                bench.lane.records = []
+                bench.connection._waiting.clear()
+        finally:
+            gc.callbacks.remove(note)
+    assert collected and not any(collected)
+    assert gc.isenabled()
+
+
+def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+    sent: list[tuple[bytes, Any]] = []
+
+    class Farewell:
+        """Garbage in a cycle, which sends a record when it is collected: a handler of log lines, say."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            if len(sent) < 2_000 and not producer._core.lock.locked():
+                value = b"farewell %d" % len(sent)
+                sent.append((value, producer.send(topic, value, partition=0)))
+
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        with collected_all_the_time():
+            for number in range(300):
+                Farewell()
+                value = b"%d" % number
+                sent.append((value, producer.send(topic, value, partition=0)))
+                if number % 3 == 2:
+                    sent[-1][1].result(60)
+        producer.flush(60)
+        where = {value: future.result(60).offset for value, future in list(sent)}
+    found = {record.value: record.offset for record in log()[0]}
+    assert {value: found.get(value) for value in where} == where
+    assert any(value.startswith(b"farewell") for value in where)
+
+
+def test_what_is_for_the_loop_is_never_done_by_the_thread_that_waits_at_the_socket(bench: Bench) -> None:
+    """The loop is in the midst of an answer of the usual way, behind which the lane is aimed again."""
+    took: list[tuple[str, bool]] = []
+
+    def hand_over(reader: Any, data: bytes, on_loop: bool) -> None:
+        took.append((threading.current_thread().name, on_loop))
+
+    bench.reader = compiled_only("LaneReader")(bench.lane, lambda: bench.usual(), hand_over, bench.near.fileno())
+    bench.aim()
+    with watching(bench, queue.SimpleQueue()) as thread:
+        bench.lane.stop()
+        bench.usual = bench.aim
+        bench.reader()
+        assert bench.lane.armed and bench.lane.watch.active
+        bench.sender.send("topic", b"v")
+        bench.far.sendall(bench.answer(error_code=6))
+        thread.join(PATIENCE)
+    assert took == [("watcher", False)]
+
+
+def test_an_answer_waits_until_those_before_it_are_where_they_belong(bench: Bench) -> None:
+    """Two come together; who is told of the first has the lane stopped, and the third comes."""
+    answers = []
+    futures = [bench.sender.send("topic", b"v") for _ in range(3)]
+    for offset in range(3):
+        answers.append(bench.answer(base_offset=offset))
+        bench.connection._waiting.rotate(-1)
+
+    def told_of_the_first() -> None:
+        bench.lane.stop()
+        bench.far.sendall(answers[2])
+        assert not select.select([bench.reader.fileno()], [], [], 0.05)[0]
+        bench.reader()  # and if the loop was told before
+
+    bench.usual = lambda: bench.told.append(bench.near.recv(1000))
+    futures[0].batch._waiters = [(0, told_of_the_first)]
+    with watching(bench, queue.SimpleQueue()) as thread:
+        bench.far.sendall(answers[0] + answers[1])
+        thread.join(PATIENCE)
+    assert [each for each in bench.told if isinstance(each, bytes)] == [answers[1]]
+    bench.reader.taken()
+    assert select.select([bench.reader.fileno()], [], [], PATIENCE)[0]
+    bench.reader()
+    assert [each for each in bench.told if isinstance(each, bytes)] == [answers[1], answers[2]]
+
+
+def test_callbacks_are_in_line_before_anyone_learns_that_their_record_was_delivered(bench: Bench) -> None:
+    """Who waits in `flush` then waits for those callbacks, too: he puts himself behind them."""
+    calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with watching(bench, calls) as thread:
+        future = bench.sender.send("topic", b"v", on_delivery=print)
+        future.batch._waiters = [(0, lambda: calls.put("behind them"))]
+        bench.far.sendall(bench.answer())
+        thread.join(PATIENCE)
+    assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "behind them"]
+
+
+def test_a_connection_that_looks_for_late_answers_finds_none_gone_meanwhile(bench: Bench) -> None:
+    future = bench.sender.send("topic", b"v")
+    answer = bench.answer()
+    with watching(bench, queue.SimpleQueue()) as thread:
+        bench.connection._timer = None
+        bench.far.sendall(answer)
+        thread.join(PATIENCE)
+    assert not future.done() and bench.lane.records
+    bench.usual = lambda: bench.told.append(bench.near.recv(1000))
+    bench.reader()
+    assert bench.told == [answer] and not future.done()
+
+
+def test_a_bell_that_a_forked_child_rang_is_heard_once(bench: Bench) -> None:
+    calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with watching(bench, calls) as thread:
+        child = os.fork()
+        if not child:
+            bench.lane.watch.wake()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    for _ in range(3):
+        with watching(bench, calls):
+            future = bench.sender.send("topic", b"v", on_delivery=print)
+            bench.far.sendall(bench.answer())
+            assert calls.get(timeout=PATIENCE) == [(print, future)]
+
+
+def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: EmbeddedCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1_000_000) as producer:
+        producer.send(topic, b"v").result(60)
+        partitioner, adopted, sent = producer._core.topics[topic].partitioner, 0, 1
+        with producer._core.lock:
+            start, each = partitioner.bytes_left, 1_000_000 - 1 - partitioner.bytes_left
+        while adopted < 20:
+            producer.send(topic, b"v").result(60)
+            sent += 1
+            if producer._lane.armed and not producer._lane.records:
+                producer.send(topic, b"v")
+                sent += 1
+                record = (producer._lane.records or [None])[0]
+                with producer._core.lock:
+                    adopted += record is not None and record.work is not None
+                producer.flush(60)
+        with producer._core.lock:
+            assert start - partitioner.bytes_left == (sent - 1) * each
