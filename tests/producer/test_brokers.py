@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import time
 
@@ -15,6 +16,8 @@ from pyclient.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from pyclient.records import Compression, read_header
+from tests.producer.faces import begin
 from tests.producer.network import DROP, INIT_PRODUCER_ID, PASS, PRODUCE
 
 QUICK = {"request_timeout_ms": 400, "delivery_timeout_ms": 60_000, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
@@ -130,6 +133,33 @@ def test_a_topic_that_is_made_anew_is_written_to_without_an_error(make, cluster,
     assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(5)]
 
 
+def test_of_a_topic_made_anew_with_fewer_partitions_the_others_are_said_to_be_gone(make, cluster, topic, log):
+    face = make(**QUICK | {"request_timeout_ms": 2000, "delivery_timeout_ms": 2500}, linger_ms=0)
+    for partition in range(3):
+        begin(face, topic, partition=partition)
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 1, 1)])
+    with cluster.faults.hold("Produce", topic=topic, times=None):  # the producer hears of it when all are accepted
+        lost = {partition: face.send(topic, b"lost", partition=partition) for partition in (1, 2)}
+        column = face.send_many(topic, [b"lost"] * 3, partition=2)
+        kept = [face.send(topic, b"kept %d" % number, partition=0) for number in range(3)]
+    assert [face.result(future).offset for future in kept] == [0, 1, 2]
+    for partition, future in lost.items():
+        error = face.exception(future)
+        assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
+        assert f"there is no partition {topic}-{partition}" in str(error)
+    assert isinstance(face.exception(column), errors.DeliveryFailed)
+    assert [type(error) for error in column.failures.values()] == [errors.DeliveryTimeout] * 3
+    assert face.partitions_for(topic) == [0]
+    with pytest.raises(errors.UnknownTopicOrPartition, match=f"there is no partition 2 in topic '{topic}': it has 1"):
+        face.send(topic, b"refused", partition=2)
+    begin(face, topic, partition=None, value=b"anywhere")
+    found = log()
+    assert list(found) == [0] and {record.value for record in found[0][3:]} == {b"anywhere"}
+    assert [record.value for record in found[0][:3]] == [b"kept 0", b"kept 1", b"kept 2"]
+
+
 def test_a_batch_that_may_be_in_a_topic_made_anew_keeps_its_number_there(make, cluster, topic, log, network):
     """Its request may still arrive, and were it numbered anew, the new log could take it twice."""
     face = make(**QUICK, linger_ms=0, batch_size=300)
@@ -156,18 +186,29 @@ def test_partitions_that_are_added_can_be_sent_to(make, cluster, topic):
     assert face.partitions_for(topic) == [0, 1, 2, 3, 4]
 
 
-def test_a_batch_the_topic_calls_too_large_arrives_in_parts(make, cluster, topic, log):
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_the_topic_calls_too_large_arrives_in_parts(make, cluster, topic, log, network, codec):
+    """The values are noise: no codec makes them smaller."""
+    codecs = set()
+
+    def note(request):
+        codecs.add(read_header(request.topic_data[0].partition_data[0].records).codec)
+        return 0
+
+    network.refuse = note
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, 1, 1, configs={"max.message.bytes": "2000"})])
-    face = make(linger_ms=30)
-    values = [b"%d " % number * 20 for number in range(100)]
+    face = make(linger_ms=30, compression_type=codec)
+    noise = random.Random(5)
+    values = [b"%d " % number + noise.randbytes(60) for number in range(100)]
     futures = [face.send(topic, value, partition=0) for value in values]
     outcome = face.send_many(topic, values, partition=0)
     face.flush()
     assert [face.result(future).offset for future in futures] == list(range(100))
     assert outcome.offsets == list(range(100, 200))
     assert [record.value for record in log()[0]] == values * 2
-    error = face.exception(face.send(topic, b"x" * 3000))
+    assert face.metrics()["batches_split"] >= 2 and codecs == {Compression.from_name(codec)}
+    error = face.exception(face.send(topic, noise.randbytes(3000)))
     assert isinstance(error, errors.MessageTooLarge) and not error.maybe_persisted
     assert face.result(face.send(topic, b"after")).offset == 200
 

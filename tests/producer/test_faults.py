@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -297,18 +298,26 @@ def test_purge_fails_what_was_not_sent_and_leaves_what_was(make, topic, network)
 
 
 def test_callbacks_run_by_themselves_in_order_and_may_send(make, topic, log):
+    """Each sends one record more, to another partition: from the callbacks' thread, or by a task of its loop."""
     face = make()
-    seen, done = [], threading.Event()
+    seen, tasks, answered, done = [], [], [], threading.Event()
 
     def delivered(future):
         seen.append(future.result(0).offset)
-        if len(seen) == 100:
+        sending = face.producer.send(topic, b"%d" % seen[-1], partition=1, on_delivery=delivered_again)
+        if face.name == "async":
+            tasks.append(asyncio.ensure_future(sending))
+
+    def delivered_again(future):
+        answered.append(future.result(0).offset)
+        if len(answered) == 100:
             done.set()
 
     for _ in range(100):
         face.send(topic, b"x", partition=0, on_delivery=delivered)
     assert done.wait(60)
-    assert seen == list(range(100))
+    assert seen == answered == list(range(100))
+    assert sorted(int(record.value) for record in log()[1]) == list(range(100))
 
 
 def test_flush_waits_for_callbacks(make, topic):

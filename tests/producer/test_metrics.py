@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
+import pytest
+
+from pyclient import errors
 from pyclient.producer.metrics import ProducerMetrics
+from tests.producer.faces import begin
+
+PATIENCE = 30.0  # seconds
+
+
+def until(condition, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)  # between two looks
 
 
 def test_counts_rates_and_latencies_are_plain_numbers():
@@ -29,6 +44,74 @@ def test_a_producer_counts_what_it_does(make, topic):
     found = face.metrics()
     assert (found["records_delivered"], found["records_failed"], found["buffer_bytes_used"]) == (10, 0, 0)
     assert found["requests"] >= found["batches_delivered"] >= 1 and found["requests_in_flight"] == 0
+
+
+def test_records_that_a_broker_refuses_are_counted_as_failed(make, cluster, topic):
+    face = make()
+    begin(face, topic)
+    before = face.metrics()["records_delivered"]
+    with cluster.faults.fail("Produce", errors.InvalidRecord, topic=topic):
+        outcome = face.send_many(topic, [b"refused"] * 7, partition=0)
+        assert isinstance(face.exception(outcome), errors.DeliveryFailed)
+    assert len(outcome.failures) == 7
+    begin(face, topic)
+    found = face.metrics()
+    assert (found["records_failed"], found["records_delivered"]) == (7, before + 1)
+
+
+def test_records_that_are_given_up_are_counted_as_failed_wherever_they_are(make, cluster, topic):
+    face = make(linger_ms=0, max_in_flight_requests_per_connection=1)
+    begin(face, topic)
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        face.send_many(topic, [b"on their way"] * 3, partition=0)
+        held.wait()
+        face.send_many(topic, [b"waiting"] * 4, partition=0)
+        assert face.metrics()["records_failed"] == 0
+        with pytest.raises(errors.DeliveryFailed, match="7 records were not delivered"):
+            face.close(0)
+    assert face.metrics()["records_failed"] == 7
+
+
+def test_batches_that_go_on_in_parts_are_counted(make, cluster, topic):
+    face = make()
+    begin(face, topic)
+    assert face.metrics()["batches_split"] == 0
+    before = face.metrics()["batches_delivered"]
+    with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=2) as refused:
+        outcome = face.send_many(topic, [b"x"] * 8, partition=0)
+        assert face.exception(outcome) is None and refused.hits() == 2
+    found = face.metrics()
+    assert (found["batches_split"], found["batches_delivered"] - before, found["records_failed"]) == (2, 3, 0)
+
+
+def test_what_is_under_way_is_counted_until_it_has_ended(make, cluster, topic):
+    """Two batches fill the buffer, one of them is in a request, and a third waits for memory."""
+    face = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
+    begin(face, topic)
+    names = ("requests_in_flight", "buffer_bytes_used", "sends_blocked", "batches_unconfirmed")
+
+    def counts():
+        found = face.metrics()
+        assert found["buffer_bytes_total"] == 2048
+        return tuple(found[name] for name in names)
+
+    until(lambda: counts() == (0, 0, 0, 0), "something is under way after the first record")
+    sent = []
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        sent += [face.send(topic, b"x" * 800, partition=0)]
+        held.wait()
+        assert counts() == (1, 1024, 0, 1)
+        sent += [face.send(topic, b"x" * 800, partition=0)]
+        assert counts() == (1, 2048, 0, 2)
+        blocked = threading.Thread(target=lambda: sent.append(face.send(topic, b"x" * 800, partition=0)))
+        blocked.start()
+        until(lambda: counts() == (1, 2048, 1, 2), "nothing waits for memory")
+        assert tuple(face.health()[name] for name in names) == (1, 2048, 1, 2)
+        held.release()
+        blocked.join(PATIENCE)
+    assert [face.exception(future) for future in sent] == [None] * 3
+    face.flush()
+    until(lambda: counts() == (0, 0, 0, 0), "something is left")
 
 
 def test_what_a_producer_counted_can_be_read_after_its_close(make, topic):

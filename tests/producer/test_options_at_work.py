@@ -113,7 +113,7 @@ def test_no_more_requests_are_on_their_way_than_allowed(make, topic, network, li
     assert offsets == [*range(offsets[0], offsets[0] + 20)]
 
 
-def test_retries_are_kept_apart_by_the_backoff_up_to_its_maximum(make, topic, network):
+def test_retries_are_kept_apart_by_the_backoff(make, topic, network):
     """Doubled each time and spread by a fifth: at least 160, 320 and 320 ms here."""
     face = make(linger_ms=0, retry_backoff_ms=200, retry_backoff_max_ms=400)
     begin(face, topic)
@@ -128,6 +128,33 @@ def test_retries_are_kept_apart_by_the_backoff_up_to_its_maximum(make, topic, ne
     pauses = [after - before for before, after in itertools.pairwise(asked)]
     assert len(pauses) == 3
     assert all(pause >= least - 0.005 for pause, least in zip(pauses, (0.16, 0.32, 0.32), strict=True)), pauses
+
+
+def test_the_backoff_grows_up_to_its_maximum(make, topic, network):
+    """How long a refused batch has still to wait is never more than that, however late the test looks at it."""
+    initial, most = 0.02, 0.06  # seconds
+    face = make(linger_ms=0, retry_backoff_ms=20, retry_backoff_max_ms=60)
+    begin(face, topic)
+    queue, asked, left = face.core.topics[topic].queues[0], [], []
+
+    def refuse(request):
+        asked.append(None)
+        return errors.NotEnoughReplicas.code
+
+    def look():
+        with face.core.lock:
+            left.extend(batch.retry_at - time.monotonic() for batch in queue.waiting)
+
+    def seen():
+        look()
+        return len(asked) >= 12 and max(left) > 1.2 * initial
+
+    network.refuse = refuse
+    future = face.send(topic, b"x", partition=0)
+    until(seen, "the pause does not grow")
+    network.refuse = lambda request: 0
+    assert face.exception(future) is None
+    assert max(left) <= most
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 15)])

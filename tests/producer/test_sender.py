@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pyclient import errors
+from pyclient.backoff import Backoff
 from tests.producer.sender_bench import NOT_LEADER, Bench
 
 
@@ -77,3 +80,22 @@ def test_a_lost_connection_is_retried_one_by_one_and_then_in_a_row():
     assert bench.drain(seconds=1.0) == [["a"]]
     bench.answer("a")
     assert bench.drain() == [["b"], ["c"], ["d"]]
+
+
+def test_a_batch_is_due_again_after_a_pause_that_doubles_up_to_the_maximum():
+    """Spread by a fifth, and the maximum is one for what comes of that, too."""
+    bench = Bench(backoff=Backoff(0.1, 0.3))
+    bench.batch("a")
+    bench.drain()
+    pauses = []
+    for _ in range(60):
+        bench.answer("a", errors.NotEnoughReplicas.code)
+        assert bench.drain() == []
+        due = bench.sender.next_look()
+        pauses.append(due - bench.now)
+        assert bench.drain(seconds=pauses[-1] * 0.99) == []
+        bench.now = due
+        assert bench.drain() == [["a"]]
+    assert 0.08 - 1e-9 <= pauses[0] <= 0.12 + 1e-9 and 0.16 - 1e-9 <= pauses[1] <= 0.24 + 1e-9
+    assert 0.24 - 1e-9 <= min(pauses[2:]) < 0.26
+    assert max(pauses) == pytest.approx(0.3)

@@ -17,6 +17,7 @@ from tests.producer.network import DROP, PASS, PRODUCE
 
 pytestmark = pytest.mark.slow
 TIMES = 1000
+FAILING = 200  # of those whose records fail
 PATIENCE = 30.0
 WARM = 150  # times after which every arena of the allocator is there
 TRIM = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)
@@ -68,6 +69,19 @@ class Flat:
         return left + [grown for grown in [resident() - self.resident] if grown >= GROWTH]
 
 
+async def over_and_over(once, times):
+    """Everything is flat over so many calls on this loop."""
+    for _ in range(WARM):
+        await once()
+    flat = Flat()
+    for _ in range(times):
+        await once()
+    deadline = time.monotonic() + PATIENCE
+    while (left := flat.left()) and time.monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0.05)  # in which the loop lets go of connections
+    assert left == []
+
+
 def test_a_thousand_producers_opened_and_closed_leave_nothing_behind(cluster, topic):
     """Guarantee 27: files, threads and memory are flat over 1,000 producers that deliver a record each."""
 
@@ -90,18 +104,7 @@ def test_a_thousand_async_producers_opened_and_closed_leave_nothing_behind(clust
         async with AsyncProducer(cluster.bootstrap_servers) as producer:
             await (await producer.send(topic, b"x", partition=0, on_delivery=lambda future: None))
 
-    async def main():
-        for _ in range(WARM):
-            await once()
-        flat = Flat()
-        for _ in range(TIMES):
-            await once()
-        deadline = time.monotonic() + PATIENCE
-        while (left := flat.left()) and time.monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.05)  # in which the loop lets go of connections
-        assert left == []
-
-    asyncio.run(main())
+    asyncio.run(over_and_over(once, TIMES))
 
 
 def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, network):
@@ -122,6 +125,24 @@ def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, netwo
     for _ in range(WARM):
         once()
     flat = Flat()
-    for _ in range(200):
+    for _ in range(FAILING):
         once()
     flat.check()
+
+
+def test_async_producers_whose_records_fail_leave_nothing_behind(cluster, topic, network):
+    """Guarantee 27, on one event loop."""
+
+    async def once():
+        producer = AsyncProducer(cluster.bootstrap_servers, linger_ms=0)
+        await (await producer.send(topic, b"x", partition=0))
+        network.request = lambda api: DROP if api == PRODUCE else PASS
+        future = await producer.send(topic, b"lost", partition=0)
+        await producer.send(topic, b"lost, and nobody looks", partition=1)
+        with pytest.raises(errors.DeliveryFailed):
+            await producer.close(0.001)
+        with pytest.raises(errors.ClosedError):
+            await future
+        network.release()
+
+    asyncio.run(over_and_over(once, FAILING))

@@ -17,9 +17,9 @@ HELD = 80  # bytes for each record whose future is held
 RECORDS = 800_000  # of 100 bytes: twice the bound if they all stayed
 
 PROGRAM = """
-    import json, sys
+    import asyncio, json, sys
     from pathlib import Path
-    from pyclient import Producer
+    from pyclient import AsyncProducer, Producer
 
     servers, topic, way, codec, buffer, count = sys.argv[1:]
     count = int(count)
@@ -28,12 +28,24 @@ PROGRAM = """
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
-    with Producer(servers, buffer_memory=int(buffer), compression_type=codec, max_block_ms=120_000) as producer:
-        values = [b"%099d" % number + b"x" for number in range(1000)]
-        producer.send(topic, values[0]).result(60)
-        held = []
+    options = {"buffer_memory": int(buffer), "compression_type": codec, "max_block_ms": 120_000}
+    values = [b"%099d" % number + b"x" for number in range(1000)]
+    held = []
+
+    def begin():
         Path("/proc/self/clear_refs").write_text("5")  # peaks begin anew
-        before = resident("VmRSS")
+        return resident("VmRSS")
+
+    def tell(producer, before):
+        grown = resident("VmHWM") - before - (sys.getsizeof(held) if held else 0)
+        print(json.dumps([grown, len(held), producer.metrics()["records_delivered"]]))
+
+"""
+
+SYNC = """
+    with Producer(servers, **options) as producer:
+        producer.send(topic, values[0]).result(60)
+        before = begin()
         if way == "columns":
             for _ in range(count // 1000):
                 producer.send_many(topic, values)
@@ -43,10 +55,37 @@ PROGRAM = """
             for number in range(count):
                 producer.send(topic, values[number % 1000])
         producer.flush(120)
-        grown = resident("VmHWM") - before - (sys.getsizeof(held) if held else 0)
-        delivered = producer.metrics()["records_delivered"]
-    print(json.dumps([grown, len(held), delivered]))
+        tell(producer, before)
 """
+
+ASYNC = """
+    async def main():
+        async with AsyncProducer(servers, **options) as producer:
+            await (await producer.send(topic, values[0]))
+            before = begin()
+            if way == "columns":
+                for _ in range(count // 1000):
+                    await producer.send_many(topic, values)
+            elif way == "held":
+                for number in range(count):
+                    held.append(await producer.send(topic, values[number % 1000]))
+            else:
+                for number in range(count):
+                    await producer.send(topic, values[number % 1000])
+            await producer.flush(120)
+            tell(producer, before)
+
+    asyncio.run(main())
+"""
+
+
+def check(cluster, topic, face, way, codec):
+    """Sends it all in a program of its own, and looks at what that needed at most."""
+    arguments = (cluster.bootstrap_servers, topic, way, codec, str(BUFFER), str(RECORDS))
+    grown, held, delivered = json.loads(programs.run(PROGRAM + face, *arguments))
+    assert delivered == RECORDS + 1
+    assert held == (RECORDS if way == "held" else 0)
+    assert grown <= BUFFER + SLACK + HELD * held
 
 
 @pytest.mark.compiled
@@ -54,8 +93,11 @@ PROGRAM = """
 @pytest.mark.parametrize("way", ["dropped", "held", "columns"])
 def test_memory_is_bounded_by_the_buffer_whatever_is_sent(cluster, topic, way, codec):
     """Guarantee 7: `buffer_memory` and 32 MB, and 80 bytes for each record whose future is held."""
-    arguments = (cluster.bootstrap_servers, topic, way, codec, str(BUFFER), str(RECORDS))
-    grown, held, delivered = json.loads(programs.run(PROGRAM, *arguments))
-    assert delivered == RECORDS + 1
-    assert held == (RECORDS if way == "held" else 0)
-    assert grown <= BUFFER + SLACK + HELD * held
+    check(cluster, topic, SYNC, way, codec)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("way", ["dropped", "held", "columns"])
+def test_memory_is_bounded_by_the_buffer_whatever_is_awaited(cluster, topic, way):
+    """Guarantee 7, for a loop that awaits every `send`."""
+    check(cluster, topic, ASYNC, way, "none")
