@@ -316,6 +316,7 @@ class ProducerCore:
         with self.lock:
             self.accumulator.make_all_ready()
             deliveries = [batch.delivery for batch in self.accumulator.incomplete]
+            deliveries += self.desk.untold
         if deliveries:
             self.loop.wake()
         return deliveries

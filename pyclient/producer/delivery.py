@@ -46,7 +46,7 @@ def fresh_copy(error: E) -> E:
 class DeliveryDesk:
     """What all deliveries of one producer share."""
 
-    __slots__ = ("callbacks", "clock", "failures", "lane", "lock", "loop", "pid")
+    __slots__ = ("_told", "_waiting", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -58,6 +58,26 @@ class DeliveryDesk:
         self.pid = os.getpid()
         self.lane: Any = None
         """The producer's `SendLane`, at which a thread may wait for its record's answer itself."""
+        self.untold: dict[Delivery, None] = {}
+        """Those whose outcome is decided, until their futures and who runs their callbacks were told of it."""
+        self._told = threading.Condition()
+        self._waiting = 0
+
+    def told(self, delivery: Delivery) -> None:
+        """An `untold` one was told."""
+        self.untold.pop(delivery, None)
+        if self._waiting:  # is counted before anyone looks at `untold`
+            with self._told:
+                self._told.notify_all()
+
+    def wait_until_told(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
+        """Waits until none of these is `untold`; False after `timeout` seconds (None: never)."""
+        with self._told:
+            self._waiting += 1
+            try:
+                return self._told.wait_for(lambda: not any(each in self.untold for each in deliveries), timeout)
+            finally:
+                self._waiting -= 1
 
     def must_not_block(self) -> bool:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.errors import ClosedError, DeliveryFailed, KafkaTimeout
+from pyclient.errors import ClosedError, DeliveryFailed, KafkaError, KafkaTimeout
 from pyclient.net.loop_thread import LoopThread
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackThread
@@ -95,10 +95,23 @@ class Engine:
                 pool.forget(wake)
 
     def wait_for(self, deliveries: list[Delivery], deadline: float | None) -> None:
-        """Waits until all have an outcome; `KafkaTimeout` at the deadline."""
+        """Waits until all have an outcome, and callbacks are in line; `KafkaTimeout` at the deadline."""
         for delivery in deliveries:
             while (pending := delivery.pending()) is not None:
                 wait_until_done(self.core.desk, pending, 0, self.left(deadline))
+        if deliveries and not self.core.desk.wait_until_told(deliveries, self.left(deadline)):
+            raise KafkaTimeout("all records have an outcome, but not all futures were told in time")
+
+    def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:
+        """Fails what is not confirmed, or with `on_wire=False` what was not sent.
+
+        On the loop's thread: Ctrl-C in the midst of it would leave batches that are neither here nor there.
+        """
+
+        async def work() -> None:
+            self.core.abort(error, on_wire=on_wire)
+
+        self.thread.run(work)
 
     # -- the end
 
@@ -124,7 +137,8 @@ class Engine:
         """Waits for the turn to close; False if another close has it and will soon be done."""
         if self._closing.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             return True
-        self.core.abort(self.core.closed_before())  # now it has nothing to wait for but callbacks
+        with suppress(ClosedError):  # by the other close, just now
+            self.abort(self.core.closed_before())  # now it has nothing to wait for but callbacks
         return self._closing.acquire(timeout=_GRACE_SECONDS)
 
     def _deliver_and_end(self, deadline: float | None) -> None:

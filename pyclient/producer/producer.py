@@ -242,7 +242,7 @@ class Producer(RecordSender[DeliveryFuture]):
         self._check_process()
         with self._lock:
             self._core.check_open()
-        self._core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
+        self._engine.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     def close(self, timeout: float | None = None) -> None:
         """Delivers what was accepted and ends the producer; calling it again does nothing.

@@ -60,11 +60,17 @@ class Settlement:
     error: KafkaError | None = None
     record_errors: Mapping[int, BaseException] | None = None
 
+    def __post_init__(self) -> None:
+        self.delivery.desk.untold[self.delivery] = None
+
     def tell(self) -> bool:
         """Completes the batch's futures; False if they were completed before."""
-        if self.error is not None:
-            return self.delivery.fail(self.count, self.error, self.record_errors)
-        return self.delivery.deliver(self.count, self.base_offset, self.log_append_time_ms)
+        try:
+            if self.error is not None:
+                return self.delivery.fail(self.count, self.error, self.record_errors)
+            return self.delivery.deliver(self.count, self.base_offset, self.log_append_time_ms)
+        finally:
+            self.delivery.desk.told(self.delivery)
 
 
 @dataclass(slots=True)

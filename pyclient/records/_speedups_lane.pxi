@@ -351,21 +351,30 @@ cdef class SendLane:
                 return False
         return True
 
+    cdef int taken_off(self, LaneRecord record, double now) except -1:
+        record._owner = None
+        del self.records[0]
+        self._notes.add(now, now - record.created, record._size)
+        return 0
+
     cdef int settle(self, LaneRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
         cdef BatchOutcome delivery = <BatchOutcome>record.delivery
         cdef double now = seconds(CLOCK_MONOTONIC)
         cdef list callbacks
         cdef object waiters = None
         cdef bint collects
-        record._owner = None
-        del self.records[0]
-        self._notes.add(now, now - record.created, record._size)
         # Somebody adds a callback or begins to wait, this very moment; or nothing runs callbacks yet.
         if self._desk_locked() or (delivery.callbacks and self._callbacks.post is None):
-            delivery.deliver(1, base_offset, log_append_time_ms)
+            self._desk.untold[delivery] = None
+            self.taken_off(record, now)
+            try:
+                delivery.deliver(1, base_offset, log_append_time_ms)
+            finally:
+                self._desk.told(delivery)
             return 0
         collects = PyGC_Disable()
         try:
+            self.taken_off(record, now)
             delivery.count, delivery.base_offset, delivery.log_append_time_ms = 1, base_offset, log_append_time_ms
             delivery.state, delivery.delivered = self._delivered, True
             callbacks, delivery.callbacks = delivery.callbacks, None

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from pyclient import Producer
+from pyclient import Producer, errors
 
 BATCH = 500
 OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
 PLACES = (
     "core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py",
     "direct.py", "lane.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
+    "engine.py", "loop_thread.py",
 )  # fmt: skip
 
 
@@ -87,3 +88,18 @@ def test_an_interrupt_at_any_moment_loses_no_memory_and_blocks_no_flush(
             producer.send(topic, b"it goes on", partition=0)
             producer.flush(60)
         assert number > 20
+
+
+def test_an_interrupted_purge_leaves_no_record_without_an_outcome(cluster: Any, topic: str) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=60_000, batch_size=BATCH) as producer:
+        producer.send(topic, b"first", partition=0)
+        producer.flush(60)
+        for number in count():
+            futures = [producer.send(topic, bytes(300), partition=partition) for partition in range(3)]
+            more = interrupted(number, producer.purge)
+            producer.purge()
+            assert all(isinstance(future.exception(60), errors.ClosedError) for future in futures), number
+            producer.flush(60)
+            if not more:
+                break
+        assert number > 5
