@@ -55,6 +55,11 @@ class CallbackThread:
         self.lane: Any = None
         """The producer's `SendLane`, at which the thread waits for answers itself; who posts wakes it there."""
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether a callback is what asks."""
+        return threading.current_thread() is self._thread
+
     def submit(self, calls: list[Call]) -> None:
         """Runs these after everything submitted before; once stopped, at once in the calling thread."""
         with self._lock:
@@ -74,7 +79,7 @@ class CallbackThread:
         Returns at once when a callback itself calls, which would otherwise wait for its own end.
         """
         with self._lock:
-            if self._thread is None or self._stopped or threading.current_thread() is self._thread:
+            if self._thread is None or self._stopped or self.runs_here:
                 return True
             reached = threading.Event()
             self._put([(lambda _: reached.set(), None)])
@@ -87,7 +92,7 @@ class CallbackThread:
             if thread is None:
                 return True
             self._put([])
-        if thread is threading.current_thread():
+        if self.runs_here:
             return True
         thread.join(timeout)
         return not thread.is_alive()

@@ -119,7 +119,8 @@ class Engine:
         """Delivers what was accepted, within `timeout` seconds; fails the rest; ends the threads.
 
         Raises `DeliveryFailed` if records failed and nobody looked. An interrupted close may be called again. One that
-        is called beside another waits for it, and after its own `timeout` fails the rest for both.
+        is called beside another waits for it, and after its own `timeout` fails the rest for both; in a callback it
+        leaves all to the other, which waits for the callback.
         """
         if self.closed:
             return
@@ -135,6 +136,8 @@ class Engine:
 
     def _begin_closing(self, timeout: float | None) -> bool:
         """Waits for the turn to close; False if another close has it and will soon be done."""
+        if self.callbacks.runs_here:  # which the other close waits for
+            return self._closing.acquire(blocking=False)
         if self._closing.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             return True
         with suppress(ClosedError):  # by the other close, just now

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from pyclient import AsyncProducer, errors
+from pyclient import AsyncProducer, Producer, errors
 from tests.producer.faces import begin
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.producer.programs import run
+from tests.producer.test_direct import until
 
 HELD = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
 
@@ -57,6 +58,26 @@ def test_a_cancelled_close_leaves_the_other_at_work(cluster, topic, network):
         assert (await future).offset == 1
 
     asyncio.run(scenario())
+
+
+def test_a_callback_that_closes_leaves_it_to_the_close_that_waits_for_it(cluster, topic):
+    producer, closed = Producer(cluster.bootstrap_servers), []
+
+    def under_way():
+        if free := producer._engine._closing.acquire(blocking=False):
+            producer._engine._closing.release()
+        return not free
+
+    def close_too(_):
+        until(under_way)
+        producer.close()
+        closed.append(producer)
+
+    producer.send(topic, b"x", partition=0, on_delivery=close_too)
+    closing = threading.Thread(target=producer.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive() and closed == [producer] and producer.closed
 
 
 def test_a_close_with_a_time_limit_ends_within_it_beside_one_that_has_more(make, topic, network):
