@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from pyclient.producer.lock import lock_timeout
+
 logger: Final = logging.getLogger("pyclient.producer")
 
 Callback = Callable[[Any], object]
@@ -83,7 +85,7 @@ class CallbackThread:
                 return True
             reached = threading.Event()
             self._put([(lambda _: reached.set(), None)])
-        return reached.wait(timeout)
+        return reached.wait(None if timeout is None else lock_timeout(timeout))
 
     def stop(self, timeout: float | None) -> bool:
         """Runs what is left and ends the thread; False if that took longer than `timeout` seconds."""
@@ -94,7 +96,7 @@ class CallbackThread:
             self._put([])
         if self.runs_here:
             return True
-        thread.join(timeout)
+        thread.join(None if timeout is None else lock_timeout(timeout))
         return not thread.is_alive()
 
     def _put(self, calls: list[Call]) -> None:

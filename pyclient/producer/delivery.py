@@ -8,6 +8,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Protocol, TypeVar, cast
 
@@ -16,6 +17,7 @@ from pyclient.errors import ForkError, KafkaTimeout
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import check_seconds
 from pyclient.producer.failures import Failure, UnobservedFailures
+from pyclient.producer.lock import lock_timeout
 from pyclient.records import BatchOutcome, OutcomeHandle
 from pyclient.types import RecordMetadata
 
@@ -46,7 +48,7 @@ def fresh_copy(error: E) -> E:
 class DeliveryDesk:
     """What all deliveries of one producer share."""
 
-    __slots__ = ("_told", "_waiting", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
+    __slots__ = ("_when_told", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -60,24 +62,29 @@ class DeliveryDesk:
         """The producer's `SendLane`, at which a thread may wait for its record's answer itself."""
         self.untold: dict[Delivery, None] = {}
         """Those whose outcome is decided, until their futures and who runs their callbacks were told of it."""
-        self._told = threading.Condition()
-        self._waiting = 0
+        self._when_told: list[Wake] = []  # no condition: Ctrl-C may leave its lock taken
 
     def told(self, delivery: Delivery) -> None:
         """An `untold` one was told."""
         self.untold.pop(delivery, None)
-        if self._waiting:  # is counted before anyone looks at `untold`
-            with self._told:
-                self._told.notify_all()
+        while self._when_told:
+            with suppress(IndexError):  # another thread was quicker
+                self._when_told.pop()()
 
     def wait_until_told(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
         """Waits until none of these is `untold`; False after `timeout` seconds (None: never)."""
-        with self._told:
-            self._waiting += 1
-            try:
-                return self._told.wait_for(lambda: not any(each in self.untold for each in deliveries), timeout)
-            finally:
-                self._waiting -= 1
+        end = None if timeout is None else self.clock.monotonic() + timeout
+        while any(each in self.untold for each in deliveries):
+            if self.must_not_block():
+                raise RuntimeError("futures were waited for on the event loop that completes them")
+            latch = threading.Lock()
+            latch.acquire()
+            self._when_told.append(latch.release)
+            if not any(each in self.untold for each in deliveries):  # by who did not see the latch
+                break
+            if not latch.acquire(timeout=lock_timeout(None if end is None else end - self.clock.monotonic())):
+                return False
+        return True
 
     def must_not_block(self) -> bool:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""
@@ -295,7 +302,7 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
     wake = latch.release
     delivery.when_done(index, wake)
     try:
-        reached = latch.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX))
+        reached = latch.acquire(timeout=lock_timeout(left))
     except BaseException:
         delivery.forget(wake)
         raise

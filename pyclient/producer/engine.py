@@ -18,6 +18,7 @@ from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery, await_done, wait_until_done
+from pyclient.producer.lock import lock_timeout
 
 logger: Final = logging.getLogger("pyclient.producer")
 
@@ -102,16 +103,17 @@ class Engine:
         if deliveries and not self.core.desk.wait_until_told(deliveries, self.left(deadline)):
             raise KafkaTimeout("all records have an outcome, but not all futures were told in time")
 
-    def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:
+    def abort(self, error: KafkaError, *, on_wire: bool = True, timeout: float | None = None) -> None:
         """Fails what is not confirmed, or with `on_wire=False` what was not sent.
 
-        On the loop's thread: Ctrl-C in the midst of it would leave batches that are neither here nor there.
+        On the loop's thread, which gets to it within `timeout` seconds or raises `KafkaTimeout`: Ctrl-C in the midst of
+        it would leave batches that are neither here nor there.
         """
 
         async def work() -> None:
             self.core.abort(error, on_wire=on_wire)
 
-        self.thread.run(work)
+        self.thread.run(work, timeout=timeout)
 
     # -- the end
 
@@ -126,22 +128,23 @@ class Engine:
             return
         deadline = self.deadline(timeout)
         self.core.stop_accepting()
-        if not self._begin_closing(timeout):
-            return
         try:
+            if not self._begin_closing(timeout):
+                return
             self._deliver_and_end(deadline)
         finally:
-            self._closing.release()
+            if self._closing._is_owned():  # type: ignore[attr-defined]  # also if Ctrl-C came just as it was acquired
+                self._closing.release()
         self.core.raise_unobserved()
 
     def _begin_closing(self, timeout: float | None) -> bool:
         """Waits for the turn to close; False if another close has it and will soon be done."""
         if self.callbacks.runs_here:  # which the other close waits for
             return self._closing.acquire(blocking=False)
-        if self._closing.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+        if self._closing.acquire(timeout=lock_timeout(timeout)):
             return True
-        with suppress(ClosedError):  # by the other close, just now
-            self.abort(self.core.closed_before())  # now it has nothing to wait for but callbacks
+        with suppress(ClosedError, KafkaTimeout):  # closed by the other, just now; or the loop is stuck, for both
+            self.abort(self.core.closed_before(), timeout=_END_SECONDS)  # then only callbacks are waited for
         return self._closing.acquire(timeout=_GRACE_SECONDS)
 
     def _deliver_and_end(self, deadline: float | None) -> None:
@@ -198,6 +201,6 @@ class Engine:
 def _exit_deadline() -> float:
     """When the interpreter's end waits for no producer any more; the first to ask has all of them send what lingers."""
     for engine in list(_engines):
-        if not engine.closed:
+        if not engine.closed and not engine.core.desk.foreign:
             engine.core.begin_flush()
     return SYSTEM_CLOCK.monotonic() + EXIT_SECONDS

@@ -46,6 +46,8 @@ def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: flo
     with core.lock:
         late = [batch for batch in core.accumulator.incomplete if id(batch.delivery) in pending]
         why = why_unconfirmed(late[0]) if late else ""
+    if not pending:
+        return KafkaTimeout(f"all records have an outcome, but not every future was told within {timeout:g} s")
     text = f"{_batches(len(pending))} not confirmed within {timeout:g} s"
     if late:
         text += f", of {_places(core, late)}; {late[0].queue.name}: {why}"

@@ -106,6 +106,7 @@ class SenderLoop:
         self._stopped = self.scheduled = True
         desk = self.sender.accumulator.desk
         deliveries = [batch.delivery for batch in self.sender.accumulator.incomplete]
+        deliveries += desk.untold
         if desk.lane is not None:
             deliveries += [record.delivery for record in desk.lane.records]
         desk.after_fork(deliveries)
@@ -125,14 +126,21 @@ class SenderLoop:
     def tell(self, settlements: list[Settlement]) -> None:
         """Completes futures, outside the lock."""
         for settlement in settlements:
-            settlement.tell()
+            self._tell(settlement)
 
     def tell_given_up(self, settlements: list[Settlement]) -> None:
         """The same for many that failed together: those that nobody will look at are logged in one line."""
         with self.sender.accumulator.desk.failures.in_one_line():
             settlements.reverse()
             while settlements:  # each is let go of once it was told, and with it its futures
-                settlements.pop().tell()
+                self._tell(settlements.pop())
+
+    def _tell(self, settlement: Settlement) -> None:
+        try:
+            settlement.tell()
+        except Exception:  # whatever keeps one from being told, say no thread for callbacks, the others are to be told
+            topic, partition = settlement.delivery.topic, settlement.delivery.partition
+            logger.exception("not everybody was told the outcome of a batch of %s-%d", topic, partition)
 
     def _tell_delivered(self, settlements: list[Settlement]) -> None:
         """The same for an answer, which frees memory: a little of it is handed out a moment later."""

@@ -32,7 +32,6 @@ cdef class LaneBell:
             ready = lane_bell_wait(self._fd, fd, seconds)
         if ready & RUNG:
             self._rings = True  # also when a child that was forked has rung
-        PyErr_CheckSignals()
         return ready
 
     cdef bint works(self) noexcept:
@@ -126,6 +125,7 @@ cdef class LaneWatch:
         Without an `outcome` it is the thread that runs callbacks, for which `wake` is called when there are some.
         """
         cdef SendLane lane = self._lane
+        cdef list held = None
         cdef LaneReader reader = self._reader
         cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
         cdef int ready
@@ -142,14 +142,18 @@ cdef class LaneWatch:
             if not reader.leave():
                 break
             ready = self._bell.wait_at(reader.fd, left)
-            if ready & RUNG:
-                break
-            if ready & READABLE:
+            if ready & READABLE and not ready & RUNG:
+                held = lane.records[:]  # a delivery that nobody else holds ends in Python, which swallows Ctrl-C
                 self._taking = True
                 try:
                     taken = (outcome is None or lane.is_quick(wake)) and lane.receive(reader, False)
                 finally:
                     self._taking = False
+            if outcome is not None:
+                reader.take_back()  # who handles a signal may take long, or wait for a record himself
+                PyErr_CheckSignals()
+            if ready & RUNG:
+                break
         return 0
 
     cdef void leave(self) noexcept:

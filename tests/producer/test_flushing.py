@@ -36,5 +36,6 @@ def test_a_flush_waits_for_what_is_decided_and_not_yet_told(
             waiting = threading.Thread(target=flush)
             waiting.start()
             waiting.join(0.1)  # long enough to return at once
+            assert waiting.is_alive()
         waiting.join(60)
         assert seen == [True] and not desk.untold

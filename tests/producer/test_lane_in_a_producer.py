@@ -224,6 +224,35 @@ def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedClust
     assert [record.value for record in log()[0]][-1] == b"x"
 
 
+def test_a_signals_handler_may_wait_for_a_record_of_its_own(cluster: EmbeddedCluster, topic: str) -> None:
+    """In the thread that waits at the socket, from which nobody then takes what it is to wait for."""
+    seen: list[int] = []
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        open_lane(producer, topic)
+        with cluster.faults.hold("Produce", topic=topic) as fault:
+
+            def handle(number: int, frame: Any) -> None:
+                second = producer.send(topic, b"from the handler", partition=0)
+                fault.release()
+                seen.append(second.result(60).offset)
+
+            def interrupt() -> None:
+                until(lambda: producer._lane.watch.active)
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+            before = signal.signal(signal.SIGUSR1, handle)
+            try:
+                future = producer.send(topic, b"x", partition=0)
+                assert is_on_it(producer)
+                thread = threading.Thread(target=interrupt)
+                thread.start()
+                seen.append(future.result(60).offset)
+                thread.join()
+            finally:
+                signal.signal(signal.SIGUSR1, before)
+    assert seen == [seen[1] + 1, seen[1]]
+
+
 def test_ctrl_c_at_any_moment_of_waiting_for_a_record_loses_no_answer(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=60_000) as producer:
         for number in count():

@@ -67,6 +67,40 @@ def test_a_child_of_a_program_with_a_synchronous_producer_exits_silently_and_sen
     assert [record.value for record in log()[0]] == [b"0", b"1"]
 
 
+def test_a_child_with_a_producer_of_its_own_ends_whatever_its_parent_was_doing(cluster, topic, log):
+    """A thread that is not in the child held the lock of the parent's producer."""
+    run(
+        """
+        import os, sys, threading
+        from pyclient import Producer
+        producer = Producer(sys.argv[1], linger_ms=20_000)
+        future = producer.send(sys.argv[2], b"parent's", partition=0)
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold():
+            with producer._core.lock:
+                held.set()
+                go_on.wait(60)
+
+        threading.Thread(target=hold).start()
+        assert held.wait(60)
+        child = os.fork()
+        if not child:
+            own = Producer(sys.argv[1], linger_ms=20_000)
+            own.send(sys.argv[2], b"child's", partition=1)
+            sys.exit(0)  # which has it sent
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        go_on.set()
+        assert not future.done()
+        producer.close(20)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        said="",
+    )
+    assert [record.value for partition in (0, 1) for record in log()[partition]] == [b"parent's", b"child's"]
+
+
 def test_a_dropped_producer_that_still_delivers_leaves_a_child_alone(cluster, topic, log):
     run(
         """
