@@ -59,6 +59,8 @@ cdef class LaneWatch:
     cdef SendLane _lane
     cdef LaneBell _bell
     cdef LaneReader _reader  # of the stream at whose socket a thread waits, or None
+    cdef int64_t _turns  # how many threads have come
+    cdef int64_t _turn  # of the one that waits
     cdef bint _taking  # it takes one this very moment
     cdef bint _woken
     cdef bint _ended
@@ -74,18 +76,45 @@ cdef class LaneWatch:
     cdef bint is_possible(self) noexcept:
         return self._lane.armed and self._reader is None and self._lane._reader.can_be_left() and self._bell.works()
 
+    cdef int64_t come(self) noexcept:
+        """From now on it is the calling thread that waits; the number of its turn."""
+        self._turns += 1
+        self._turn = self._turns
+        self._reader = self._lane._reader
+        return self._turn
+
+    cdef void leave(self, int64_t turn) noexcept:
+        if self._reader is None or self._turn != turn:
+            return  # while it handled a signal another one came
+        reader, self._reader = self._reader, None
+        (<LaneReader>reader).take_back()
+        if self._ended:
+            self._bell.shut()
+
+    cdef bint heed_signals(self, LaneReader reader, int64_t turn) except -1:
+        """Lets signals be handled: that may take long, or wait for a record. False if meanwhile another thread came."""
+        self.leave(turn)
+        try:
+            PyErr_CheckSignals()
+        finally:
+            alone = self._reader is None
+            if alone:
+                self._reader, self._turn, self._woken = reader, turn, False
+        return alone
+
     def for_calls(self, queue):
         """Takes answers in the thread that runs callbacks, until it has to look into its `queue`: there are some in it,
         after a `wake`, or as the lane has stopped.
         """
+        cdef int64_t turn
         if not self.is_possible():
             return
-        self._reader = self._lane._reader  # from now on `wake` is heard: what comes after the next line is not missed
+        turn = self.come()  # from now on `wake` is heard: what comes after the next line is not missed
         try:
             if queue.empty():
-                self.wait(None, -1, None)
+                self.wait(turn, None, -1, None)
         finally:
-            self.leave()
+            self.leave(turn)
 
     def for_outcome(self, BatchOutcome outcome not None, double timeout):
         """Takes answers in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
@@ -94,6 +123,7 @@ cdef class LaneWatch:
         """
         cdef LaneRecord record
         cdef list waiters
+        cdef int64_t turn
         cdef bint collects = PyGC_Disable()
         try:
             if not self.is_possible() or self._lane._desk_locked():
@@ -107,19 +137,19 @@ cdef class LaneWatch:
             waiters = outcome._waiters or []
             waiters.append((0, wake))
             outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
-            self._reader = self._lane._reader
+            turn = self.come()
         finally:
             if collects:
                 PyGC_Enable()
         try:
-            self.wait(outcome, timeout, wake)
+            self.wait(turn, outcome, timeout, wake)
         finally:
-            self.leave()
+            self.leave(turn)
             if not outcome.delivered:
                 outcome.forget(wake)
         return outcome.state is not self._lane._pending
 
-    cdef int wait(self, BatchOutcome outcome, double timeout, object wake) except -1:
+    cdef int wait(self, int64_t turn, BatchOutcome outcome, double timeout, object wake) except -1:
         """Waits and takes answers, until one was for the caller, `wake` was called, time is up or the lane stops.
 
         Without an `outcome` it is the thread that runs callbacks, for which `wake` is called when there are some.
@@ -149,18 +179,9 @@ cdef class LaneWatch:
                     taken = (outcome is None or lane.is_quick(wake)) and lane.receive(reader, False)
                 finally:
                     self._taking = False
-            if outcome is not None:
-                reader.take_back()  # who handles a signal may take long, or wait for a record himself
-                PyErr_CheckSignals()
-            if ready & RUNG:
+            if ready & RUNG or (outcome is not None and not self.heed_signals(reader, turn)):
                 break
         return 0
-
-    cdef void leave(self) noexcept:
-        reader, self._reader = self._reader, None
-        (<LaneReader>reader).take_back()
-        if self._ended:
-            self._bell.shut()
 
     def wake(self):
         """Who waits at the socket is to look what else there is; from any thread."""

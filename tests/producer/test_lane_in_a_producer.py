@@ -224,17 +224,23 @@ def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedClust
     assert [record.value for record in log()[0]][-1] == b"x"
 
 
-def test_a_signals_handler_may_wait_for_a_record_of_its_own(cluster: EmbeddedCluster, topic: str) -> None:
-    """In the thread that waits at the socket, from which nobody then takes what it is to wait for."""
+@pytest.mark.parametrize("at_rest", [False, True], ids=["at once", "when the lane is open again"])
+def test_a_signals_handler_may_wait_for_a_record_of_its_own(
+    cluster: EmbeddedCluster, topic: str, at_rest: bool
+) -> None:
+    """In the thread that waits at the socket, which meanwhile does not look at it."""
     seen: list[int] = []
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         open_lane(producer, topic)
         with cluster.faults.hold("Produce", topic=topic) as fault:
 
             def handle(number: int, frame: Any) -> None:
+                if at_rest:
+                    fault.release()
+                    until(lambda: future.done() and producer._lane.armed)
                 second = producer.send(topic, b"from the handler", partition=0)
                 fault.release()
-                seen.append(second.result(60).offset)
+                seen.append(second.result(20).offset)
 
             def interrupt() -> None:
                 until(lambda: producer._lane.watch.active)
