@@ -68,8 +68,9 @@ class CallbackThread:
             stopped = self._stopped
             if calls and not stopped:  # an empty list is the end
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    thread.start()  # or the machine has none to give, and the next callback tries again
+                    self._thread = thread
                     self.post = self._calls.put
                 self._put(calls)
         if stopped:

@@ -165,11 +165,7 @@ class Delivery(BatchOutcome):
             self.delivered = True
             waiters, callbacks = self._waiters, self.callbacks
             self._waiters = self.callbacks = None
-        if callbacks:
-            self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
-        if waiters:
-            for _, wake in waiters:
-                wake()
+        self._tell(waiters or (), callbacks)
         return True
 
     def fail(self, count: int, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> bool:
@@ -203,11 +199,13 @@ class Delivery(BatchOutcome):
         self._waiters = self.callbacks = None
         return waiters, callbacks
 
-    def _tell(self, waiters: list[_Waiter], callbacks: list[Any]) -> None:
-        if callbacks:
-            self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
-        for _, wake in waiters:
-            wake()
+    def _tell(self, waiters: Sequence[_Waiter], callbacks: list[Any] | None) -> None:
+        try:
+            if callbacks:
+                self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
+        finally:
+            for _, wake in waiters:
+                wake()
 
     # -- looking and waiting: any thread
 

@@ -133,8 +133,10 @@ class Engine:
                 return
             self._deliver_and_end(deadline)
         finally:
-            if self._closing._is_owned():  # type: ignore[attr-defined]  # also if Ctrl-C came just as it was acquired
+            try:  # noqa: SIM105  # one step: Ctrl-C may have come just as it was acquired, or come again
                 self._closing.release()
+            except RuntimeError:  # it was not
+                pass
         self.core.raise_unobserved()
 
     def _begin_closing(self, timeout: float | None) -> bool:
@@ -143,8 +145,12 @@ class Engine:
             return self._closing.acquire(blocking=False)
         if self._closing.acquire(timeout=lock_timeout(timeout)):
             return True
-        with suppress(ClosedError, KafkaTimeout):  # closed by the other, just now; or the loop is stuck, for both
-            self.abort(self.core.closed_before(), timeout=_END_SECONDS)  # then only callbacks are waited for
+        error = self.core.closed_before()
+        with suppress(ClosedError):  # by the other close, just now
+            try:
+                self.abort(error, timeout=_END_SECONDS)  # then it has only callbacks to wait for
+            except KafkaTimeout:  # the loop is late, or stuck
+                self.thread.call_soon(self.core.abort, error)
         return self._closing.acquire(timeout=_GRACE_SECONDS)
 
     def _deliver_and_end(self, deadline: float | None) -> None:

@@ -27,7 +27,7 @@ class ProducerLock(Protocol):
 
 def lock_timeout(seconds: float | None) -> float:
     """The `timeout` with which a lock waits for so many seconds: below 0 not at all, with None for ever."""
-    return -1 if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX)
+    return -1 if seconds is None else min(max(float(seconds), 0.0), threading.TIMEOUT_MAX)
 
 
 def producer_lock() -> ProducerLock:

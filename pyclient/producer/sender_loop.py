@@ -294,7 +294,7 @@ class SenderLoop:
             more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
             if not more and self.when_at_rest is not None:
                 self.when_at_rest(work.batches[0].queue, now)
-        settlement.tell()
+        self._tell(settlement)
         if withheld:
             self._grant_soon()
         if more:  # a look that finds nothing takes as long as to send a record

@@ -100,6 +100,7 @@ cdef class LaneWatch:
             alone = self._reader is None
             if alone:
                 self._reader, self._turn, self._woken = reader, turn, False
+                self._bell.clear()
         return alone
 
     def for_calls(self, queue):
@@ -181,6 +182,7 @@ cdef class LaneWatch:
                     self._taking = False
             if ready & RUNG or (outcome is not None and not self.heed_signals(reader, turn)):
                 break
+            held = None
         return 0
 
     def wake(self):

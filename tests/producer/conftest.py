@@ -13,6 +13,7 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import links
 from tests.producer.faces import FACES
+from tests.producer.lane_bench import Bench
 from tests.producer.log import read_log
 from tests.producer.network import FaultyNetwork
 
@@ -59,3 +60,12 @@ def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[C
 def log(cluster: EmbeddedCluster, topic: str) -> Callable[[], dict[int, list[Any]]]:
     """`log()` reads the whole topic: partition -> its records, in the order of their offsets."""
     return lambda: read_log(cluster.bootstrap_servers, topic)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A compiled lane over a pair of sockets."""
+    with Bench() as bench:
+        if bench.reader.fileno() == bench.near.fileno():
+            pytest.skip("only Linux has what keeps the loop from a socket")
+        yield bench

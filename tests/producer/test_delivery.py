@@ -354,6 +354,28 @@ def test_the_callback_thread_starts_late_keeps_order_and_ends():
     assert seen[-1] == "after the end"
 
 
+def test_without_a_thread_for_callbacks_waiters_are_told_and_the_next_callback_tries_again(monkeypatch):
+    desk = DeliveryDesk(CallbackThread("test"), None, SYSTEM_CLOCK)
+
+    def none_left(self):
+        raise RuntimeError("can't start new thread")
+
+    ran = threading.Event()
+    first, second = Delivery(desk, "t", 0), Delivery(desk, "t", 0)
+    told = []
+    first.add_callback(0, print, None)
+    first.when_done(0, lambda: told.append(first.state))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            first.deliver(1, 0)
+    assert told == [State.DELIVERED]
+    assert desk.callbacks.wait(0)
+    second.add_callback(0, lambda _: ran.set(), None)
+    second.deliver(1, 1)
+    assert ran.wait(30) and desk.callbacks.stop(30)
+
+
 def test_a_callback_may_wait_for_callbacks_without_waiting_for_itself():
     callbacks, seen = CallbackThread("callbacks"), []
     callbacks.submit([(lambda _: seen.append(callbacks.wait(0.01)), None)])

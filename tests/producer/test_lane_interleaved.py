@@ -26,14 +26,6 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
 PATIENCE = 30.0
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with Bench() as bench:
-        if bench.reader.fileno() == bench.near.fileno():
-            pytest.skip("only Linux has what keeps the loop from a socket")
-        yield bench
-
-
 @contextmanager
 def collected_all_the_time() -> Iterator[None]:
     """Every object that can be part of a cycle has garbage collected before it is made."""

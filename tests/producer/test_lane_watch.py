@@ -23,14 +23,6 @@ NO_LIMIT = -1.0
 PATIENCE = 30.0
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with Bench() as bench:
-        if bench.reader.fileno() == bench.near.fileno():
-            pytest.skip("only Linux has what keeps the loop from a socket")
-        yield bench
-
-
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
