@@ -44,7 +44,7 @@ def warm_up(servers: str) -> None:
                 started = time.perf_counter()
                 load(servers, topic)
                 loaded += time.perf_counter() - started
-    with fresh_topic(servers, 1) as topic, Producer(servers) as producer:
+    with fresh_topic(servers, 1) as topic, Producer(servers, linger_ms=0) as producer:
         for _ in range(_SINGLY):
             producer.send(topic, b"").result()
 
