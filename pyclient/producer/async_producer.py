@@ -191,7 +191,7 @@ class AsyncProducer(RecordAppender):
         while (result := await self._until(attempt, deadline)) is None:
             await self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
-            raise core.exhausted(result.size)
+            raise core.exhausted(result.size, topic, partition)
         return result
 
     async def send_many(
@@ -222,7 +222,7 @@ class AsyncProducer(RecordAppender):
         try:
             waiter = await self._until(bulk.advance, deadline)
             if waiter is not None:
-                bulk.give_up(core.exhausted(waiter.size))
+                bulk.give_up(core.exhausted(waiter.size, topic, partition))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -287,7 +287,10 @@ class AsyncProducer(RecordAppender):
         core.raise_unobserved()
 
     async def purge(self) -> None:
-        """Fails every record that waits to be sent; those in a request that is on its way are not touched."""
+        """Fails every record that waits to be sent; those in a request that is on its way are not touched.
+
+        Their error is a `ClosedError`; see `Producer.purge`.
+        """
         core = await self._started()
         core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 

@@ -224,7 +224,7 @@ class ProducerCore:
         self.loop.wake()
         return waiter
 
-    def exhausted(self, size: int, topic: str | None = None, partition: int | None = None) -> BufferExhausted:
+    def exhausted(self, size: int, topic: str, partition: int | None) -> BufferExhausted:
         """The error for a send that waited for memory in vain."""
         return buffer_exhausted(self, size, topic, partition)
 

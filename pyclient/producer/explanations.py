@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _NAMED: Final = 3  # partitions that an error names; of the others it tells how many there are
 
 
-def buffer_exhausted(core: ProducerCore, size: int, topic: str | None, partition: int | None) -> BufferExhausted:
+def buffer_exhausted(core: ProducerCore, size: int, topic: str, partition: int | None) -> BufferExhausted:
     """The error for a send that waited for memory in vain, with what holds the memory."""
-    where = "" if topic is None else f" for a record to topic {topic!r}"
+    where = f" for a record to topic {topic!r}"
     if partition is not None:
         where += f", partition {partition}"
     with core.lock:

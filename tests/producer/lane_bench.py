@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from pyclient.protocol.messages.produce import (
 from pyclient.records import RecordSender, TopicLanes, compiled_only
 
 FAR = 1e18
+PATIENCE = 30.0
 
 
 class Sender(RecordSender[DeliveryFuture]):
@@ -104,3 +107,25 @@ class Bench:
         message = ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=[answer])])
         frame = encode_response(message, self.lone.version, self.connection._waiting[0].correlation_id)
         return b"".join(bytes(part) for part in frame)  # type: ignore[arg-type]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Waits for what a thread at the socket does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)  # between two looks
+
+
+@contextmanager
+def at_the_socket(bench: Bench, work: Callable[[], object]) -> Iterator[threading.Thread]:
+    """A thread that does `work` waits at the socket in the block; it is woken and over behind it."""
+    thread = threading.Thread(target=work, name="at the socket")
+    thread.start()
+    try:
+        until(lambda: bench.lane.watch.active)
+        yield thread
+    finally:
+        bench.lane.watch.wake()
+        thread.join(PATIENCE)
+    assert not thread.is_alive()

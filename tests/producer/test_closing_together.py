@@ -17,12 +17,17 @@ from tests.producer.test_direct import until
 HELD = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
 
 
+async def one_on_its_way(producer, topic, network):
+    """The future of a record whose answer is held, behind one that is delivered."""
+    await (await producer.send(topic, b"first", partition=0))
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    return await producer.send(topic, b"held", partition=0)
+
+
 def test_a_second_asynchronous_close_waits_for_the_first_and_the_state_is_told_meanwhile(cluster, topic, network):
     async def scenario():
         producer = AsyncProducer(cluster.bootstrap_servers, **HELD)
-        await (await producer.send(topic, b"first", partition=0))
-        network.response = lambda api: HOLD if api == PRODUCE else PASS
-        future = await producer.send(topic, b"held", partition=0)
+        future = await one_on_its_way(producer, topic, network)
         closes = [asyncio.create_task(producer.close(60)) for _ in range(2)]
         for _ in range(10):
             await asyncio.sleep(0)
@@ -43,9 +48,7 @@ def test_a_second_asynchronous_close_waits_for_the_first_and_the_state_is_told_m
 def test_a_cancelled_close_leaves_the_other_at_work(cluster, topic, network):
     async def scenario():
         producer = AsyncProducer(cluster.bootstrap_servers, **HELD)
-        await (await producer.send(topic, b"first", partition=0))
-        network.response = lambda api: HOLD if api == PRODUCE else PASS
-        future = await producer.send(topic, b"held", partition=0)
+        future = await one_on_its_way(producer, topic, network)
         first, second = [asyncio.create_task(producer.close(60)) for _ in range(2)]
         await asyncio.sleep(0)
         first.cancel()

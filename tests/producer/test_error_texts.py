@@ -11,7 +11,7 @@ import pytest
 from pyclient import errors
 from pyclient.config import parse_address
 from pyclient.producer.interceptors import ProducerInterceptor
-from tests.producer.faces import PATIENCE, SyncFace, begin
+from tests.producer.faces import PATIENCE, begin
 from tests.producer.network import CUT, DROP, HOLD, METADATA, PASS, PRODUCE
 
 QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
@@ -61,8 +61,7 @@ def test_memory_that_is_held_up_by_a_broker_that_is_gone_says_so(make, topic, ne
     says(caught.value, f"2 batches were not confirmed yet, of {topic}-0 at node 1 ({cluster.bootstrap_servers})")
     says(caught.value, "last failures: ", "connection refused", "raise buffer_memory or max_block_ms")
     assert "more slowly" not in str(caught.value)
-    if isinstance(face, SyncFace):
-        says(caught.value, f"for a record to topic {topic!r}, partition 2")
+    says(caught.value, f"for a record to topic {topic!r}, partition 2")
 
 
 def test_memory_that_a_slow_cluster_holds_names_the_first_of_many_partitions(make, topic, network):

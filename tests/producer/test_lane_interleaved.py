@@ -17,13 +17,10 @@ from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
-from tests.producer.lane_bench import Bench
-from tests.producer.test_direct import until
+from tests.producer.lane_bench import PATIENCE, Bench, at_the_socket
 from tests.producer.test_lane_in_a_producer import open_lane
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
-
-PATIENCE = 30.0
 
 
 @contextmanager
@@ -41,15 +38,8 @@ def collected_all_the_time() -> Iterator[None]:
 def watching(bench: Bench, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
     """A thread waits at the socket as the one does that runs callbacks, whose queue `calls` is."""
     bench.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
-    thread = threading.Thread(target=lambda: bench.lane.watch.for_calls(calls), name="watcher")
-    thread.start()
-    try:
-        until(lambda: bench.lane.watch.active)
+    with at_the_socket(bench, lambda: bench.lane.watch.for_calls(calls)) as thread:
         yield thread
-    finally:
-        bench.lane.watch.wake()
-        thread.join(PATIENCE)
-    assert not thread.is_alive()
 
 
 def test_no_garbage_is_collected_between_the_look_whether_it_is_free_and_the_record(bench: Bench) -> None:

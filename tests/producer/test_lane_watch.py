@@ -5,8 +5,6 @@ from __future__ import annotations
 import queue
 import select
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,19 +13,11 @@ import pytest
 
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
-from tests.producer.lane_bench import Bench
+from tests.producer.lane_bench import PATIENCE, Bench, at_the_socket, until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
 
 NO_LIMIT = -1.0
-PATIENCE = 30.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)  # between two looks
 
 
 def loop_is_told(bench: Bench, seconds: float = 0.0) -> bool:
@@ -39,15 +29,9 @@ def loop_is_told(bench: Bench, seconds: float = 0.0) -> bool:
 def waiting(bench: Bench, work: Callable[[], Any]) -> Iterator[list[Any]]:
     """A thread is at the socket in the block, and behind it has put there what it returned."""
     returned: list[Any] = []
-    thread = threading.Thread(target=lambda: returned.append(work()))
-    thread.start()
-    try:
-        until(lambda: bench.lane.watch.active)
+    with at_the_socket(bench, lambda: returned.append(work())):
         yield returned
-    finally:
-        bench.lane.watch.wake()
-        thread.join(PATIENCE)
-    assert not thread.is_alive() and not bench.lane.watch.active
+    assert not bench.lane.watch.active
 
 
 def callbacks_go_to(bench: Bench) -> queue.SimpleQueue[Any]:
