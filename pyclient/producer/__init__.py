@@ -3,7 +3,7 @@
 from pyclient.producer.async_producer import AsyncProducer
 from pyclient.producer.batch_future import BatchFuture, BatchMetadata
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.delivery import DeliveryFuture
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.interceptors import ProducerInterceptor, ProducerRecord
 from pyclient.producer.producer import Producer
 

@@ -10,7 +10,8 @@ from typing import Final
 from pyclient.clock import Rng
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.buffer_pool import BufferPool
-from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue, TopicQueues
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.records import HEADER_SIZE, TopicLanes

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.delivery import Delivery, await_done
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_future import await_done
 from pyclient.producer.engine import EXIT_SECONDS
 
 _abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}

@@ -30,7 +30,7 @@ from pyclient.producer.checks import (
 from pyclient.producer.column_arguments import columns_of, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.delivery import DeliveryFuture
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.forking import tell_after_fork
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyclient.producer.delivery import Delivery, DeliveryFuture
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.records import BatchBuilder, Compression, stamp_producer
 
 if TYPE_CHECKING:

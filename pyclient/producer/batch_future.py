@@ -10,15 +10,9 @@ from typing import Any, NamedTuple, overload
 
 from pyclient.errors import DeliveryFailed, KafkaTimeout
 from pyclient.producer.checks import check_callback, check_seconds
-from pyclient.producer.delivery import (
-    Delivery,
-    DeliveryDesk,
-    DeliveryFuture,
-    State,
-    await_done,
-    to_concurrent,
-    wait_until_done,
-)
+from pyclient.producer.delivery import Delivery, State
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture, await_done, to_concurrent, wait_until_done
 from pyclient.types import RecordMetadata
 
 

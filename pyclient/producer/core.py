@@ -25,7 +25,9 @@ from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.direct import DirectSend
 from pyclient.producer.explanations import (
     buffer_exhausted,

@@ -14,7 +14,9 @@ from pyclient.net.waiting import Told
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.idempotence import MAX_SEQUENCE, Phase
 from pyclient.producer.partition_queue import Append, PartitionQueue
 from pyclient.producer.sender import ProduceWork

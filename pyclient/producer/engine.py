@@ -17,7 +17,8 @@ from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.delivery import Delivery, await_done, wait_until_done
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_future import await_done, wait_until_done
 from pyclient.producer.lock import lock_timeout
 
 logger: Final = logging.getLogger("pyclient.producer")

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from pyclient.errors import SerializationError
-from pyclient.producer.delivery import Delivery, DeliveryFuture
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.types import RecordMetadata
 
 logger: Final = logging.getLogger("pyclient.producer")

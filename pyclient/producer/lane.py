@@ -16,7 +16,9 @@ from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
+from pyclient.producer.delivery import Delivery, State
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.idempotence import Phase
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS

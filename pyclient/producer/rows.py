@@ -9,7 +9,9 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import KafkaError
 from pyclient.producer.batch_future import BatchFuture, Span
 from pyclient.producer.column_arguments import check_lengths, plain_headers, times_of
-from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture
+from pyclient.producer.delivery import Delivery
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.interceptors import ProducerRecord, as_pairs
 from pyclient.producer.tables import Given, is_arrow
 

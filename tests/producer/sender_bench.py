@@ -9,7 +9,7 @@ from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.accumulator import RecordAccumulator
-from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.sender import Sender
 

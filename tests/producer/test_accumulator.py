@@ -10,7 +10,7 @@ import pytest
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.partition_queue import NO_LEADER
 
 TOPIC_ID = uuid.UUID(int=1)

@@ -15,7 +15,9 @@ from pyclient import errors
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.batch_future import BatchFuture, Span
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, DeliveryDesk, DeliveryFuture, State
+from pyclient.producer.delivery import Delivery, State
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.types import RecordMetadata
 
 

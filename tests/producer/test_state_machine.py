@@ -15,7 +15,9 @@ from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.accumulator import RecordAccumulator
-from pyclient.producer.delivery import DeliveryDesk, DeliveryFuture, State
+from pyclient.producer.delivery import State
+from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.sender import ProduceWork, Sender, Settlement
 from pyclient.records import Compression, check_crc, decode_batch, read_header
