@@ -1,0 +1,115 @@
+"""Guarantee 20: in a child made by fork every call of a producer raises ForkError at once, and close does nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pyclient import AsyncProducer, Producer
+from tests.producer.log import read_log
+from tests.producer.programs import run
+
+CHILD = """
+import asyncio, json, os, signal, sys
+from pyclient import AsyncProducer, Producer, errors
+
+def calls(producer):
+    records = [("send", topic), ("send to a topic that is not known", topic + "-new")]
+    for name, to in records:
+        yield name, lambda: producer.send(to, b"child", partition=0)
+        yield name + " with headers", lambda: producer.send(to, b"child", partition=0, headers=[("h", b"1")])
+    yield "send_many", lambda: producer.send_many(topic, [b"child"], partition=0)
+    yield "send_many of nothing", lambda: producer.send_many(topic, [])
+    yield "partitions_for", lambda: producer.partitions_for(topic)
+    yield "flush", producer.flush
+    yield "purge", producer.purge
+    yield "health", producer.health
+    yield "metrics", producer.metrics
+    if isinstance(producer, AsyncProducer):
+        yield "start", producer.start
+        yield "enter", producer.__aenter__
+    else:
+        yield "enter", producer.__enter__
+    yield "close", producer.close
+    yield "send after close", lambda: producer.send(topic, b"child", partition=0)
+
+def outcome(call):
+    try:
+        result = call()
+        if asyncio.iscoroutine(result):
+            result.send(None)  # which is refused before it waits for anything
+            result.close()
+            return "it waits"
+    except StopIteration as end:
+        result = end.value
+    except BaseException as error:
+        return type(error).__name__
+    return repr(result)
+
+def in_a_child(producer):
+    with producer._core.lock, producer._core.desk.lock:  # as by threads that the child does not have
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # what waits for ever fails
+            print(json.dumps({name: outcome(call) for name, call in calls(producer)}), flush=True)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+def with_sync():
+    with Producer(servers) as producer:
+        producer.send(topic, b"0", partition=0).result(30)
+        in_a_child(producer)
+        producer.send(topic, b"1", partition=0)
+
+async def with_async():
+    async with AsyncProducer(servers) as producer:
+        await (await producer.send(topic, b"0", partition=0))
+        in_a_child(producer)
+        await producer.send(topic, b"1", partition=0)
+
+servers, topic, face = sys.argv[1:]
+with_sync() if face == "sync" else asyncio.run(with_async())
+"""
+
+REFUSED = (
+    "send", "send with headers", "send to a topic that is not known", "send to a topic that is not known with headers",
+    "send_many", "send_many of nothing", "partitions_for", "flush", "purge", "health", "metrics", "enter",
+    "send after close",
+)  # fmt: skip
+FACES = {"sync": Producer, "async": AsyncProducer}
+CALLS = [(face, call) for face in FACES for call in REFUSED] + [("async", "start")]
+
+
+@pytest.fixture(scope="module")
+def outcomes(cluster):
+    """`outcomes(face)`: what each call came to in the child, of one fork for each face; the parent's records are there,
+    and no others."""
+    known = {}
+
+    def of(face):
+        if face not in known:
+            topic = f"forked-{face}"
+            known[face] = json.loads(run(CHILD, cluster.bootstrap_servers, topic, face, said=""))
+            assert [record.value for record in read_log(cluster.bootstrap_servers, topic)[0]] == [b"0", b"1"]
+        return known[face]
+
+    return of
+
+
+@pytest.mark.parametrize(("face", "call"), CALLS, ids=lambda part: part.replace(" ", "_"))
+def test_a_call_in_a_child_is_refused(outcomes, face, call):
+    """Whatever locks the parent's threads held; a coroutine before it first waits."""
+    assert outcomes(face)[call] == "ForkError"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_close_in_a_child_does_nothing(outcomes, face):
+    assert outcomes(face)["close"] == "None"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_no_method_is_left_out(face):
+    kind = FACES[face]
+    public = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    assert public - {call for of, call in CALLS if of == face} == {"after_fork", "close"}
