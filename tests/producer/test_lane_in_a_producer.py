@@ -15,8 +15,8 @@ from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.lane import DEPTH
 from pyclient.producer.partition_queue import ATOMIC_APPEND
-from tests.producer.test_direct import until
 from tests.producer.test_interrupts import interrupted
+from tests.waiting import until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
 

@@ -19,6 +19,7 @@ from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.producer.lane_bench import PATIENCE, Bench, at_the_socket
 from tests.producer.test_lane_in_a_producer import open_lane
+from tests.waiting import until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
 
@@ -185,7 +186,9 @@ def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: Embed
         partitioner, adopted, sent = producer._core.topics[topic].partitioner, 0, 1
         with producer._core.lock:
             start, each = partitioner.bytes_left, 1_000_000 - 1 - partitioner.bytes_left
-        while adopted < 20:
+
+        def twenty_were_adopted() -> bool:
+            nonlocal adopted, sent
             producer.send(topic, b"v").result(60)
             sent += 1
             if producer._lane.armed and not producer._lane.records:
@@ -195,5 +198,8 @@ def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: Embed
                 with producer._core.lock:
                     adopted += record is not None and record.work is not None
                 producer.flush(60)
+            return adopted == 20
+
+        until(twenty_were_adopted, "a lane is not opened again")
         with producer._core.lock:
             assert start - partitioner.bytes_left == (sent - 1) * each

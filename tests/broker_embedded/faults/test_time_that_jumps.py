@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pyclient.errors import ConfigError, KafkaTimeout
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.testing.clock import ManualClock
+from tests.waiting import until
 
 MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
 
@@ -59,7 +59,7 @@ def test_calls_that_become_due_run_in_order_and_the_others_come_nearer() -> None
         assert not timers.pending
         return seen
 
-    assert asyncio.run(run()) == ["a", "b", "then", "c"]
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == ["a", "b", "then", "c"]
 
 
 @MODES
@@ -97,8 +97,7 @@ def test_records_grow_old_and_are_removed(
 
 def test_a_fetch_that_waits_is_answered(broker: Any, client: Any, topic: str, fetch_request: Any) -> None:
     sent = client.send(fetch_request(topic, {0: 0}, max_wait_ms=600_000), 11)
-    while not len(broker._runner.node.purgatory):
-        pass
+    until(lambda: len(broker._runner.node.purgatory))
     broker.advance_time(600)
     assert client.receive(FetchRequest, 11)[1] == sent
 
@@ -113,9 +112,7 @@ def test_deleted_files_go_when_their_time_has_come(connect: Any, produce: Any, b
         client.call(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
         assert [path for path in Path(cluster.data_dir).iterdir() if path.name.endswith("-delete")]
         cluster.advance_time(3_601)
-        deadline = time.monotonic() + 30  # the files go beside the loop
-        while found := [path for path in Path(cluster.data_dir).iterdir() if path.name.startswith("orders")]:
-            assert time.monotonic() < deadline, found
+        until(lambda: not list(Path(cluster.data_dir).glob("orders*")))  # they go beside the loop
 
 
 @MODES
