@@ -9,33 +9,40 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.producer.test_direct import until
+from pyclient.producer.callbacks import CallbackThread
+from tests.waiting import until
 
 BATCHED, AT_ONCE = 5, 0
 
 
 @pytest.mark.parametrize("linger_ms", [BATCHED, AT_ONCE])
 def test_a_flush_waits_for_what_is_decided_and_not_yet_told(
-    cluster: EmbeddedCluster, topic: str, linger_ms: int
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, linger_ms: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=linger_ms) as producer:
-        desk, incomplete = producer._core.desk, producer._core.accumulator.incomplete
+        desk, submit = producer._core.desk, CallbackThread.submit
         for _ in range(3):  # with linger 0, the last one of these finds everything at rest
             producer.send(topic, b"first", partition=0).result(60)
         called: list[Any] = []
         seen: list[bool] = []
+        go_on = threading.Event()
+
+        def slow(self: CallbackThread, calls: list[Any]) -> None:
+            go_on.wait(60)
+            submit(self, calls)
 
         def flush() -> None:
             producer.flush(60)
-            seen.append(future.done() and called == [future])
+            seen.append(called == [future])
 
+        monkeypatch.setattr(CallbackThread, "submit", slow)
         future = producer.send(topic, b"x", partition=0, on_delivery=called.append)
-        with desk.lock:  # as of somebody who begins to wait: nobody can be told
-            until(lambda: not incomplete and bool(desk.untold))
-            assert not future.done()
-            waiting = threading.Thread(target=flush)
-            waiting.start()
-            waiting.join(0.1)  # long enough to return at once
-            assert waiting.is_alive()
-        waiting.join(60)
+        until(lambda: future.done())  # and not told yet: the callback is not in line
+        waiting = threading.Thread(target=flush)
+        waiting.start()
+        try:
+            until(lambda: desk._when_told or not waiting.is_alive())
+        finally:
+            go_on.set()
+            waiting.join(60)
         assert seen == [True] and not desk.untold
