@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 from pyclient.errors import ClosedError, ForkError, KafkaTimeout
+from pyclient.net.latch import Latch
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -46,6 +47,8 @@ class LoopThread:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._ended = Latch()
+        self._winding_up: list[asyncio.Task[None]] = []
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -57,7 +60,8 @@ class LoopThread:
     @property
     def running(self) -> bool:
         """Whether the loop runs in this process and accepts work."""
-        return self._thread is not None and not self._stopping and self._pid == os.getpid() and self._thread.is_alive()
+        usable = self._thread is not None and self._pid == os.getpid()
+        return usable and not self._stopping and not self._ended.opened
 
     def start(self) -> None:
         """Starts the thread and its loop."""
@@ -65,7 +69,8 @@ class LoopThread:
         if self._thread is not None:
             raise RuntimeError(f"the loop thread {self.name} was started before")
         self._loop = new_event_loop()
-        self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self.name, daemon=True)
+        arguments = (self._loop, self._ended)
+        self._thread = threading.Thread(target=_run_loop, args=arguments, name=self.name, daemon=True)
         self._thread.start()
         _live.add(self)
 
@@ -110,11 +115,13 @@ class LoopThread:
             return True
         _live.discard(self)
         if not self._stopping:
-            self._stopping = True
-            asyncio.run_coroutine_threadsafe(_wind_up(), self.loop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+            with suppress(RuntimeError):  # it has ended by itself
+                self.loop.call_soon_threadsafe(_begin_to_wind_up, self.loop, self._winding_up)
+            self._stopping = True  # last: a stop that Ctrl-C interrupts is called again
+        if threading.current_thread() is self._thread or not self._ended.wait(timeout):
+            return False
+        self._thread.join()
+        return True
 
     def stop_after(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Has the loop run `ending()` and then stop; waits for nothing, and the garbage collector may call it."""
@@ -204,13 +211,19 @@ class _Call(Generic[T]):
                 raise ClosedError(f"{name} was closed during the call")
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop, ended: Latch) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+        ended.open()
+
+
+def _begin_to_wind_up(loop: asyncio.AbstractEventLoop, begun: list[asyncio.Task[None]]) -> None:
+    if not begun:
+        begun.append(loop.create_task(_wind_up()))
 
 
 async def _wind_up() -> None:

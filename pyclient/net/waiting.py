@@ -43,6 +43,10 @@ class Told:
         """Tells the error, soon."""
         self._loop.call_soon(self._take(), None, error)
 
+    def forget(self) -> None:
+        """Tells nobody any more: what is waited for is sent in another way."""
+        self._answered = None
+
     def _take(self) -> Answered:
         """Who is to be told, once. Like a future it then forgets him: the traceback of a bad answer holds on to it."""
         assert self._answered is not None

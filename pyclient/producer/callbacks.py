@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import logging
 import queue
@@ -9,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from pyclient.producer.lock import lock_timeout
+from pyclient.net.latch import Latch
 
 logger: Final = logging.getLogger("pyclient.producer")
 
@@ -50,29 +51,31 @@ class CallbackThread:
         self._name = name
         self._lock = threading.Lock()
         self._calls: queue.SimpleQueue[list[Call]] = queue.SimpleQueue()
+        self._begun = False
+        self._ended = Latch()
         self._thread: threading.Thread | None = None
+        self._ident = 0
         self._stopped = False
         self.post: Callable[[list[Call]], None] | None = None
-        """`submit` without a check, while there is nothing to check: the thread runs, and was not stopped."""
+        """`submit` without a check, while there is nothing to check: the thread was begun, and not stopped."""
         self.lane: Any = None
         """The producer's `SendLane`, at which the thread waits for answers itself; who posts wakes it there."""
 
     @property
     def runs_here(self) -> bool:
         """Whether a callback is what asks."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._ident
 
     def submit(self, calls: list[Call]) -> None:
-        """Runs these after everything submitted before; once stopped, at once in the calling thread."""
+        """Runs these after everything submitted before; once stopped, at once in the calling thread.
+
+        `RuntimeError` if the machine has no thread to give: they run when it has one for those of a later call.
+        """
         with self._lock:
             stopped = self._stopped
             if calls and not stopped:  # an empty list is the end
-                if self._thread is None:
-                    thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    thread.start()  # or the machine has none to give, and the next callback tries again
-                    self._thread = thread
-                    self.post = self._calls.put
                 self._put(calls)
+                self._begin()
         if stopped:
             run_in_order(calls)
 
@@ -82,23 +85,48 @@ class CallbackThread:
         Returns at once when a callback itself calls, which would otherwise wait for its own end.
         """
         with self._lock:
-            if self._thread is None or self._stopped or self.runs_here:
+            if self._stopped or self.runs_here or not (self._begun or self._calls.qsize()):
                 return True
-            reached = threading.Event()
-            self._put([(lambda _: reached.set(), None)])
-        return reached.wait(None if timeout is None else lock_timeout(timeout))
+            self._begin()
+            reached = Latch()
+            self._put([(lambda _: reached.open(), None)])
+        return reached.wait(timeout)
 
     def stop(self, timeout: float | None) -> bool:
         """Runs what is left and ends the thread; False if that took longer than `timeout` seconds."""
         with self._lock:
-            thread, self._stopped, self.post = self._thread, True, None
-            if thread is None:
-                return True
-            self._put([])
-        if self.runs_here:
-            return True
-        thread.join(None if timeout is None else lock_timeout(timeout))
-        return not thread.is_alive()
+            self._stopped, self.post = True, None
+            if self._begun:
+                self._put([])
+        if not self._begun:
+            while self._calls.qsize():
+                run_in_order(self._calls.get())
+        elif not self.runs_here:
+            if not self._ended.wait(timeout):
+                return False
+            if self._thread is not None:
+                self._thread.join()
+        return True
+
+    def _begin(self) -> None:
+        """Starts the thread, if that was not done. Ctrl-C comes behind a call of compiled code at the earliest."""
+        if self._begun:
+            return
+        self._begun, self.post = True, self._calls.put
+        try:
+            _thread.start_new_thread(self._start, ())
+        except RuntimeError:
+            self._begun, self.post = False, None
+            raise
+
+    def _start(self) -> None:
+        """Ends once the thread proper, which has a name, runs: Ctrl-C in the midst of its start could hide it."""
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # there is no other: this one, then
+            self._thread = None
+            self._run()
 
     def _put(self, calls: list[Call]) -> None:
         self._calls.put(calls)
@@ -112,8 +140,13 @@ class CallbackThread:
         return self._calls.get()
 
     def _run(self) -> None:
-        while calls := self._next():
-            run_in_order(calls, BaseException)  # an exit, say, would end this thread, and nobody else
+        self._ident = threading.get_ident()
+        try:
+            while calls := self._next():
+                run_in_order(calls, BaseException)  # an exit, say, would end this thread, and nobody else
+        finally:
+            self._ident = 0
+            self._ended.open()
 
 
 class LoopCallbacks:

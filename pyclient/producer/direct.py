@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from pyclient.clock import Clock
+from pyclient.net.connection import Connection
 from pyclient.net.waiting import Told
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.batch import ProducerBatch
@@ -91,10 +92,16 @@ class DirectSend:
             sender.metrics.requests += 1
             make = partial(lone.request, loop.seal(batch))
             if not connection.tell_now(ProduceRequest, lone.version, make, lone.answer, told):
-                loop.loop.call_soon_threadsafe(loop.send, connection, work)
+                loop.loop.call_soon_threadsafe(self._hand_on, connection, work, told)
             accumulator.count_closed(batch)
         except BaseException as error:
             if batch.on_wire:
                 loop.loop.call_soon_threadsafe(connection.interrupted, told, error)
             raise
         return future
+
+    def _hand_on(self, connection: Connection, work: ProduceWork, told: Told) -> None:
+        """On the loop: sends what is left to it, unless Ctrl-C came first and the request was told to have failed."""
+        if not told.done():
+            told.forget()
+            self._loop.send(connection, work)

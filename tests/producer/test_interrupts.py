@@ -26,15 +26,16 @@ PLACES = (
 
 
 class Interrupt:
-    """Raises `KeyboardInterrupt` at the moment of this number, among those inside the accumulator and around it."""
+    """Raises `KeyboardInterrupt` at the moment of this number, among those inside the modules named."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, places: tuple[str, ...]) -> None:
         self.left = number
+        self.places = places
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event not in ("call", "c_return") or not code.co_filename.endswith(PLACES) or code.co_name == "__del__":
+        if event not in ("call", "c_return") or not code.co_filename.endswith(self.places) or code.co_name == "__del__":
             return
         if self.left:
             self.left -= 1
@@ -43,9 +44,9 @@ class Interrupt:
         raise KeyboardInterrupt
 
 
-def interrupted(number: int, work: Callable[[], object]) -> bool:
+def interrupted(number: int, work: Callable[[], object], places: tuple[str, ...] = PLACES) -> bool:
     """Does the work with an interrupt at its moment `number`; False if it has not so many."""
-    interrupt = Interrupt(number)
+    interrupt = Interrupt(number, places)
     sys.setprofile(interrupt)
     try:
         work()
@@ -88,6 +89,33 @@ def test_an_interrupt_at_any_moment_loses_no_memory_and_blocks_no_flush(
             producer.send(topic, b"it goes on", partition=0)
             producer.flush(60)
         assert number > 20
+
+
+def test_a_record_left_to_the_loop_is_settled_once_whenever_an_interrupt_comes(
+    cluster: Any, topic: str, log: Callable[[], dict[int, list[Any]]]
+) -> None:
+    """The thread that sends it may not write it: the connection has no timer that would find a late answer."""
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        producer.send(topic, b"first", partition=0).result(60)
+        core = producer._core
+        [connection] = core.loop.links.values()
+
+        async def lose_the_timer() -> None:
+            if connection._timer is not None:
+                connection._timer.cancel()
+                connection._timer = None
+
+        for number in count():
+            producer._engine.thread.run(lose_the_timer)
+            more = interrupted(number, lambda: WORKS["a new batch"](producer, topic))
+            producer.flush(60)
+            metrics, queue = producer.metrics(), core.topics[topic].queues[0]
+            assert (metrics["requests_in_flight"], metrics["buffer_bytes_used"]) == (0, 0), f"moment {number}"
+            assert queue.on_wire == 0 and not queue.outstanding, f"moment {number}"
+            if not more:
+                break
+        assert number > 20
+    assert 1 < len(log()[0]) <= number + 2
 
 
 def test_an_interrupted_purge_leaves_no_record_without_an_outcome(cluster: Any, topic: str) -> None:
