@@ -129,6 +129,7 @@ class AsyncProducer(RecordAppender):
         See `Producer.send`; `on_delivery(future)` is called on the loop.
         """
         check_callback(on_delivery, "on_delivery")
+        deadline: float | None = None  # one for all that is waited for
         if not self._plain:
             if self._interceptors is not None:
                 record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
@@ -136,7 +137,10 @@ class AsyncProducer(RecordAppender):
                 if on_delivery is not None:
                     future.add_done_callback(on_delivery)
                 return future
-            key, value, partition = await self._prepare(topic, key, value, partition, self._deadline())
+            key, value = (await self._started()).serialize(topic, key, value)
+            if partition is None and not self._config.partitions_by_key:
+                deadline = self._deadline()
+                partition = await self._choose(topic, key, deadline)
         if headers is not None:
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
@@ -148,7 +152,8 @@ class AsyncProducer(RecordAppender):
             if accepted is None:
                 if timestamp_ms is None:
                     timestamp_ms = self._clock.time_ms()
-                deadline = self._deadline()
+                if deadline is None:
+                    deadline = self._deadline()
                 accepted = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition, deadline)
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition, timestamp_ms) from error
@@ -164,7 +169,9 @@ class AsyncProducer(RecordAppender):
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
             time = self._clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
-            key, value, partition = await self._prepare(topic, key, value, partition, deadline)
+            key, value = (await self._started()).serialize(topic, key, value)
+            if partition is None and not self._config.partitions_by_key:
+                partition = await self._choose(topic, key, deadline)
             future = await self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
         except WRONG_RECORD as error:
             explained = explain(topic, key, value, error, partition)
@@ -233,15 +240,10 @@ class AsyncProducer(RecordAppender):
         check_topic(topic)
         return list(range((await self._learn(topic, None, self._deadline())).count))
 
-    async def _prepare(
-        self, topic: str, key: Any, value: Any, partition: int | None, deadline: float
-    ) -> tuple[Any, Any, int | None]:
+    async def _choose(self, topic: str, key: Any, deadline: float) -> int:
         core = await self._started()
-        key, value = core.serialize(topic, key, value)
-        if partition is None and not self._config.partitions_by_key:
-            check_topic(topic)
-            partition = core.choose(await self._learn(topic, None, deadline), key)
-        return key, value, partition
+        check_topic(topic)
+        return core.choose(await self._learn(topic, None, deadline), key)
 
     async def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:
         core = await self._started()

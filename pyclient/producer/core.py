@@ -286,11 +286,13 @@ class ProducerCore:
     async def learn_topic(self, topic: str, partition: int | None, timeout: float) -> TopicQueues:
         """Waits up to `timeout` seconds for the topic's partitions; a number that it does not have is an error."""
         self.check_open()
+        deadline = self.clock.monotonic() + timeout
         self.loop.learning[topic] += 1
         try:
             info = await self.cluster.topic_partitions(topic, timeout)
             if partition is not None and partition >= len(info.partitions):
-                info = await self._look_again(topic, partition, len(info.partitions), timeout)
+                left = max(0.0, deadline - self.clock.monotonic())
+                info = await self._look_again(topic, partition, len(info.partitions), left)
             with self.lock:
                 self.check_open()
                 leaders = [entry.leader for entry in info.partitions]

@@ -83,8 +83,12 @@ class Producer(RecordSender[DeliveryFuture]):
         if self._interceptors is not None:
             record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
             return self._send_intercepted(self._interceptors, record, self._deadline())
+        deadline: float | None = None  # one for all that is waited for
         if not self._plain:
-            key, value, partition = self._prepare(topic, key, value, partition, self._deadline())
+            key, value = self._core.serialize(topic, key, value)
+            if partition is None and not self._config.partitions_by_key:
+                deadline = self._deadline()
+                partition = self._choose(topic, key, deadline)
         if headers is not None:
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
@@ -99,7 +103,9 @@ class Producer(RecordSender[DeliveryFuture]):
                 self._check_process()
                 future = self._core.begin_with(topic, timestamp_ms, key, value, headers, partition)
                 if future is None:
-                    future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition, self._deadline())
+                    if deadline is None:
+                        deadline = self._deadline()
+                    future = self._send_slowly(topic, timestamp_ms, key, value, headers, partition, deadline)
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition, timestamp_ms) from error
         return future
@@ -110,7 +116,9 @@ class Producer(RecordSender[DeliveryFuture]):
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
             time = self._engine.clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
-            key, value, partition = self._prepare(topic, key, value, partition, deadline)
+            key, value = self._core.serialize(topic, key, value)
+            if partition is None and not self._config.partitions_by_key:
+                partition = self._choose(topic, key, deadline)
             future = self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
         except WRONG_RECORD as error:
             explained = explain(topic, key, value, error, partition)
@@ -188,15 +196,10 @@ class Producer(RecordSender[DeliveryFuture]):
         check_topic(topic)
         return list(range(self._learn(topic, None, self._deadline()).count))
 
-    def _prepare(
-        self, topic: str, key: Any, value: Any, partition: int | None, deadline: float
-    ) -> tuple[Any, Any, int | None]:
-        key, value = self._core.serialize(topic, key, value)
-        if partition is None and not self._config.partitions_by_key:
-            self._check_process()
-            check_topic(topic)
-            partition = self._core.choose(self._learn(topic, None, deadline), key)
-        return key, value, partition
+    def _choose(self, topic: str, key: Any, deadline: float) -> int:
+        self._check_process()
+        check_topic(topic)
+        return self._core.choose(self._learn(topic, None, deadline), key)
 
     def _deadline(self) -> float:
         return self._engine.clock.monotonic() + self._config.max_block_ms / 1000

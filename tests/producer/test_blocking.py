@@ -1,0 +1,125 @@
+"""How long `send` waits for metadata and for memory, and in which order those that wait are served."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from pyclient import Admin, NewTopic, errors
+from tests.producer.beside import beside, blocked
+from tests.producer.faces import begin
+from tests.producer.network import HOLD, METADATA, PASS
+from tests.waiting import PATIENCE, until
+
+MAX_BLOCK = 60.0  # seconds; more than the patience of a test
+WAYS = {
+    "plain": {},
+    "a partitioner": {"partitioner": lambda topic, key, count: 0},
+    "keys ignored": {"partitioner_ignore_keys": True},
+    "a serializer": {"value_serializer": bytes},
+    "an interceptor": {"interceptors": lambda record: record},
+}
+
+
+class Ahead:
+    """The system's clock, but some seconds ahead."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.seconds
+
+    def time_ms(self):
+        return time.time_ns() // 1_000_000
+
+
+def clock_of(face):
+    """A clock that can be put ahead, which the face takes its deadlines from."""
+    clock = Ahead()
+    if face.name == "sync":
+        face.producer._engine.clock = clock
+    else:
+        face.producer._clock = clock
+    return clock
+
+
+def hold_metadata(network):
+    """No answer about topics passes until `network.release()`; what is set when one is held."""
+    held = threading.Event()
+
+    def verdict(api):
+        if api != METADATA:
+            return PASS
+        held.set()
+        return HOLD
+
+    network.response = verdict
+    return held
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("late", [False, True])
+def test_metadata_and_memory_are_waited_for_until_one_deadline(make, cluster, topic, network, way, late):
+    """Metadata takes half of max_block_ms and memory comes after, or it takes all and memory is not waited for."""
+    full, other = f"{topic}-full", topic
+    network.look_like_two_brokers(cluster.bootstrap_servers, lambda name, _: name == full)  # of a connection each
+    face = make(batch_size=1024, buffer_memory=1024, linger_ms=0, max_block_ms=int(MAX_BLOCK * 1000), **WAYS[way])
+    begin(face, full)
+    clock = clock_of(face)
+    with cluster.faults.hold("Produce", topic=full, times=None) as produce:
+        accepted = face.send(full, b"x" * 800, partition=0)
+        produce.wait()
+        hold_metadata(network)
+        sending = beside(lambda: face.send(other, b"y" * 800, key=b"key"))
+        until(lambda: face.core.loop.learning[other], "nobody asks for the topic")
+        clock.seconds = MAX_BLOCK + 1 if late else MAX_BLOCK / 2
+        network.release()
+        if late:
+            with pytest.raises(errors.BufferExhausted):
+                sending.result(PATIENCE)
+        else:
+            blocked(face)
+            produce.release()
+            assert face.exception(sending.result(PATIENCE)) is None
+    assert face.exception(accepted) is None
+
+
+@pytest.mark.parametrize("call", ["send", "send_many"])
+def test_a_partition_that_is_not_known_is_looked_for_in_what_time_is_left(make, cluster, topic, network, call):
+    """What is known of the topic takes all of max_block_ms, so whether it has more partitions now is not waited for."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, partitions=3)])
+    face = make(max_block_ms=int(MAX_BLOCK * 1000))
+    begin(face, f"{topic}-other")
+    held = hold_metadata(network)
+    value = b"x" if call == "send" else [b"x"]
+    sending = beside(lambda: getattr(face, call)(topic, value, partition=3))
+    assert held.wait(PATIENCE)
+    with cluster.faults.hold("Metadata", times=None):  # what is asked next
+        clock = face.core.clock = Ahead()
+        clock.seconds = MAX_BLOCK + 1
+        network.release()
+        with pytest.raises(errors.KafkaTimeout, match=rf"'{topic}' has no partition 3 as far as is known: it had 3"):
+            sending.result(PATIENCE)
+
+
+def test_calls_that_wait_for_memory_are_served_in_the_order_they_came(make, cluster, topic, log):
+    """Every other record needs all the memory; a smaller one that would fit does not go first."""
+    face = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
+    begin(face, topic)
+    sending = []
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        accepted = [face.send(topic, b"%d" % number * 800, partition=0) for number in range(2)]
+        for number in range(2, 10):
+            size = 800 if number % 2 else 1900
+            sending.append(
+                beside(lambda number=number, size=size: face.send(topic, b"%d" % number * size, partition=0))
+            )
+            blocked(face, len(sending))
+        held.release()
+        accepted += [call.result(PATIENCE) for call in sending]
+    assert [face.exception(future) for future in accepted] == [None] * 10
+    assert [record.value[:1] for record in log()[0] if record.value != b"first"] == [b"%d" % n for n in range(10)]
