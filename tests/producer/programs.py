@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+from typing import Final
+
+PATIENCE: Final = 100.0  # seconds
+CHILDREN_LIVE = 30  # seconds
+
+START: Final = """
+import os, signal
+os.register_at_fork(after_in_child=lambda: signal.alarm(%d))  # before anything of a child may hang
+"""
+
+WARNINGS: Final = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
+"""All are errors, but that of Python 3.12 and later about forks beside threads, which are what is tested."""
 
 
-def run(code, *arguments, expected=0, said=None):
-    """Runs a program of its own; its stdout. `said`: what it, and its children, must have written to stderr."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments],
-        capture_output=True,
+def run(code: str, *arguments: str, expected: int = 0, said: str | None = None) -> str:
+    """Runs a program of its own; its stdout. `said`: what it, and its children, must have written to stderr.
+
+    Nothing of it stays: its children, made by fork, are killed after `CHILDREN_LIVE`, and all of it after `PATIENCE`.
+    """
+    with subprocess.Popen(
+        [sys.executable, *WARNINGS, "-c", START % CHILDREN_LIVE + textwrap.dedent(code), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=100,
-    )
-    assert done.returncode == expected, done.stderr
-    assert said is None or done.stderr == said, done.stderr
-    return done.stdout
+        start_new_session=True,
+    ) as program:
+        try:
+            out, err = program.communicate(timeout=PATIENCE)
+        except BaseException:
+            os.killpg(program.pid, signal.SIGKILL)
+            raise
+    assert program.returncode == expected, err
+    assert said is None or err == said, err
+    return out
