@@ -72,9 +72,8 @@ class DeliveryDesk:
         return self.pid != os.getpid()
 
     def after_fork(self, pending: Sequence[Delivery]) -> None:
-        """Called in a child made by `fork` with what is not completed; to tell of failures is the parent's affair."""
-        self.failures.speak_now = lambda: False
-        self.failures.speak_later = lambda report: None
+        """Called in a child made by `fork` with what is not completed."""
+        self.failures.after_fork()
         for delivery in pending:
             delivery.callbacks = None  # a future would add to a list that is there, and ask nobody
 

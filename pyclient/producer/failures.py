@@ -58,6 +58,12 @@ class UnobservedFailures:
         self.speak_now: Callable[[], bool] = lambda: True
         self.speak_later: Callable[[Callable[[], None]], None] = lambda report: report()
 
+    def after_fork(self) -> None:
+        """Called in a child made by `fork`, where futures die as well; to tell of failures is the parent's affair."""
+        self._lock = threading.RLock()  # the parent's may have been held by a thread that is not here
+        self.speak_now = lambda: False
+        self.speak_later = lambda report: None
+
     def add(self, failure: Failure) -> None:
         """A batch failed."""
         with self._lock:

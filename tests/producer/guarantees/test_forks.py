@@ -101,6 +101,40 @@ def test_a_child_with_a_producer_of_its_own_ends_whatever_its_parent_was_doing(c
     assert [record.value for partition in (0, 1) for record in log()[partition]] == [b"parent's", b"child's"]
 
 
+def test_failed_futures_that_die_in_a_child_wait_for_nobody_and_say_nothing(cluster, topic):
+    """A thread that is not in the child was just counting failures."""
+    run(
+        """
+        import os, signal, sys, threading
+        from pyclient import Producer
+        producer = Producer(sys.argv[1], linger_ms=20_000)
+        future = producer.send(sys.argv[2], b"x", partition=0)
+        producer.purge()
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold():
+            with producer._core.desk.failures._lock:
+                held.set()
+                go_on.wait(60)
+
+        threading.Thread(target=hold, daemon=True).start()
+        assert held.wait(60)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # else a child that hangs hangs for ever
+            del future
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        go_on.set()
+        assert future.exception(20)
+        producer.close(20)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        said="",
+    )
+
+
 def test_a_dropped_producer_that_still_delivers_leaves_a_child_alone(cluster, topic, log):
     run(
         """
