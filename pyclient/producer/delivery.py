@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -144,6 +144,14 @@ class Delivery(BatchOutcome):
         if self.state is State.SPLIT:
             return next((found for part in self.parts if (found := part.pending()) is not None), None)
         return self if self.state is State.PENDING else None
+
+    def last_parts(self) -> Iterator[Delivery]:
+        """This delivery, or after splits the parts of its parts: those that have an outcome, or will have."""
+        if self.state is State.SPLIT:
+            for part in self.parts:
+                yield from part.last_parts()
+        else:
+            yield self
 
     def when_done(self, index: int, wake: Wake) -> None:
         """Calls `wake` once the record's outcome is known, at once if it is; it must be quick and must not raise."""

@@ -48,19 +48,22 @@ class DeliveryDesk:
                 self._when_told.pop()()
 
     def wait_until_told(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
-        """Waits until none of these is `untold`; False after `timeout` seconds (None: never)."""
+        """Waits until none of these, nor of their parts, is `untold`; False after `timeout` seconds (None: never)."""
         end = None if timeout is None else self.clock.monotonic() + timeout
-        while any(each in self.untold for each in deliveries):
+        while self._any_untold(deliveries):
             if self.must_not_block():
                 raise RuntimeError("futures were waited for on the event loop that completes them")
             latch = threading.Lock()
             latch.acquire()
             self._when_told.append(latch.release)
-            if not any(each in self.untold for each in deliveries):  # by who did not see the latch
+            if not self._any_untold(deliveries):  # by who did not see the latch
                 break
             if not latch.acquire(timeout=lock_timeout(None if end is None else end - self.clock.monotonic())):
                 return False
         return True
+
+    def _any_untold(self, deliveries: Sequence[Delivery]) -> bool:
+        return any(last in self.untold for each in deliveries for last in each.last_parts())
 
     def must_not_block(self) -> bool:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""

@@ -1,0 +1,58 @@
+"""A batch that is split while `flush` waits for it goes on in parts, and `flush` waits until those are told, too."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from pyclient import Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.waiting import PATIENCE, until
+
+
+def test_a_flush_that_comes_late_waits_for_the_callbacks_of_the_last_part(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
+        producer.send(topic, b"first", partition=0)
+        producer.flush(PATIENCE)
+        core, callbacks = producer._core, producer._engine.callbacks
+        begin, submit = core.begin_flush, callbacks.submit
+        called: list[Any] = []
+        seen: list[list[Any]] = []
+        go_on = threading.Event()
+        futures = [producer.send(topic, b"x", partition=0, on_delivery=called.append) for _ in range(2)]
+
+        def all_known() -> bool:
+            return all(future.done() for future in futures)
+
+        def begin_and_sleep() -> Any:
+            """The thread that flushes is not run until every part has its outcome."""
+            deliveries = begin()
+            until(all_known)
+            return deliveries
+
+        def late(calls: Any) -> None:
+            """The loop's thread is not run between the last part's outcome and its callbacks."""
+            if all_known():
+                go_on.wait(PATIENCE)
+            submit(calls)
+
+        def flush() -> None:
+            producer.flush(PATIENCE)
+            seen.append(list(called))
+
+        monkeypatch.setattr(core, "begin_flush", begin_and_sleep)
+        monkeypatch.setattr(callbacks, "submit", late)
+        flushing = threading.Thread(target=flush)
+        with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=1):
+            flushing.start()
+            try:
+                until(lambda: core.desk._when_told or not flushing.is_alive())
+            finally:
+                go_on.set()
+                flushing.join(PATIENCE)
+        assert seen == [futures] and producer.metrics()["batches_split"] == 1
+        monkeypatch.undo()
