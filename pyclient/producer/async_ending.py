@@ -13,12 +13,19 @@ from pyclient.producer.engine import EXIT_SECONDS
 _abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
 
 
-async def all_done(deliveries: list[Delivery]) -> None:
-    """Waits until all have an outcome, and their callbacks have been called."""
-    for delivery in deliveries:
-        while (pending := delivery.pending()) is not None:
-            await await_done(pending, 0)
+async def all_done(deliveries: list[Delivery], timeout: float | None) -> bool:
+    """Waits until all have an outcome, and their callbacks have been called; False after `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            for delivery in deliveries:
+                while (pending := delivery.pending()) is not None:
+                    await await_done(pending, 0)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return False
     await asyncio.sleep(0)  # the last ones' callbacks, which may look at failures, are due in this turn of the loop
+    return True
 
 
 async def finish(core: ProducerCore, timeout: float | None) -> None:
@@ -27,12 +34,7 @@ async def finish(core: ProducerCore, timeout: float | None) -> None:
     It may run more than once at a time: whichever has no time left fails the rest for all of them.
     """
     core.stop_accepting()
-    try:
-        async with asyncio.timeout(timeout) as limit:
-            await all_done(core.begin_flush())
-    except TimeoutError:
-        if not limit.expired():
-            raise
+    await all_done(core.begin_flush(), timeout)
     if not core.ended:
         await core.shut_down()
 

@@ -279,13 +279,8 @@ class AsyncProducer(RecordAppender):
         check_seconds(timeout)
         core = await self._started()
         deliveries = core.begin_flush()
-        try:
-            async with asyncio.timeout(timeout) as limit:
-                await all_done(deliveries)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise core.not_flushed(deliveries, timeout or 0.0) from None
+        if not await all_done(deliveries, timeout):
+            raise core.not_flushed(deliveries, timeout or 0.0)
         core.raise_unobserved()
 
     async def purge(self) -> None:
