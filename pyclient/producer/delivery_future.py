@@ -21,7 +21,7 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
     """Blocks the thread until the record's outcome is known; `KafkaTimeout` after `timeout` seconds (None: never)."""
     check_seconds(timeout)
     if timeout is not None and timeout <= 0:
-        raise KafkaTimeout(f"{delivery.topic}-{delivery.partition}: the record is not confirmed yet")
+        raise _not_yet(delivery, "is not confirmed yet")
     desk.check_process()
     if desk.must_not_block():
         raise RuntimeError("a delivery future was waited for on the event loop that completes it: use `await future`")
@@ -44,8 +44,13 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
         raise
     if not reached:
         delivery.forget(wake)
-        place = f"{delivery.topic}-{delivery.partition}"
-        raise KafkaTimeout(f"{place}: the record was not confirmed within {timeout:g} s; it is still on its way")
+        raise _not_yet(delivery, f"was not confirmed within {timeout:g} s")
+
+
+def _not_yet(delivery: Delivery, text: str) -> KafkaTimeout:
+    place = f"{delivery.topic}-{delivery.partition}"
+    advice = "ask again, or see in the producer's health() what is in the way"
+    return KafkaTimeout(f"{place}: the record {text}; it is still on its way: {advice}")
 
 
 async def await_done(delivery: Delivery, index: int) -> None:
