@@ -1,0 +1,81 @@
+"""Connections that end in the midst of a Produce request's bytes, or of its answer's: all arrives once and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.lane import DEPTH
+from pyclient.producer.partition_queue import ATOMIC_APPEND
+from tests.producer.faces import SyncFace
+from tests.producer.proxy import ANSWER, REQUEST, Proxy, through_a_proxy
+from tests.producer.test_lane_in_a_producer import open_lane
+
+PLACES = (0, 1, 3, 4, 5, 13, 0.5, 0.9, -1, 1.0)
+"""Before, in and behind the length, in the header, in the midst, and one byte before the end; at last the whole."""
+
+
+class Way(NamedTuple):
+    """How records leave: so many at a time, each of about so many bytes."""
+
+    linger_ms: int
+    records: int
+    size: int
+
+
+WAYS = {"at once": Way(0, 3, 10), "in batches": Way(2, 60, 30), "large": Way(2, 3, 300_000)}
+OPTIONS = {"batch_size": 500, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+
+
+@pytest.fixture
+def proxy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    with through_a_proxy(cluster.bootstrap_servers, monkeypatch) as proxy:
+        yield proxy
+
+
+def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | float, values: list[bytes]) -> int:
+    """Sends these; how many were on the lane when the connection had not ended yet."""
+    with proxy.cutting(side, where):
+        futures = [face.send(topic, value, key=b"k", partition=0) for value in values]
+        on_lane = len(face.producer._lane.records) if face.name == "sync" and face.producer._lane else 0
+    offsets = [face.result(future).offset for future in futures]
+    assert offsets == list(range(offsets[0], offsets[0] + len(values)))
+    return on_lane
+
+
+@pytest.mark.parametrize("side", [REQUEST, ANSWER])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_what_a_connection_cuts_arrives_once_and_in_order(
+    proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], side: str, way: Way
+) -> None:
+    face = make(linger_ms=way.linger_ms, **OPTIONS)
+    sent: list[bytes] = []
+    for where in PLACES:
+        face.result(face.send(topic, b"the connection is live", partition=0))
+        values = [b"%d" % (len(sent) + number) * (way.size // 3) for number in range(way.records)]
+        send_while_cut(face, proxy, topic, side, where, values)
+        sent += values
+    assert [record.value for record in log()[0] if record.key == b"k"] == sent
+
+
+@pytest.mark.parametrize("side", [REQUEST, ANSWER])
+@pytest.mark.parametrize("count", [1, DEPTH])
+@pytest.mark.compiled
+@pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")
+def test_what_is_cut_on_the_lane_arrives_once_and_in_order(
+    cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any], side: str, count: int
+) -> None:
+    sent: list[bytes] = []
+    with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0, **OPTIONS)) as face:
+        for where in PLACES:
+            on_lane = 0
+            while on_lane < count:  # the sender may look around just then, and the record goes the usual way
+                open_lane(face.producer, topic)
+                values = [b"%d" % (len(sent) + number) for number in range(count)]
+                on_lane = send_while_cut(face, proxy, topic, side, where, values)
+                sent += values
+    assert [record.value for record in log()[0] if record.key == b"k"] == sent
