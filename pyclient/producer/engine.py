@@ -104,6 +104,14 @@ class Engine:
         if deliveries and not self.core.desk.wait_until_told(deliveries, self.left(deadline)):
             raise KafkaTimeout("all records have an outcome, but not all futures were told in time")
 
+    def callbacks_ran(self, deadline: float | None) -> bool:
+        """Waits until the callbacks that are in line have run; False if they have not at the deadline.
+
+        Whether there are any only their thread can tell, so it gets a moment for that when no time is left.
+        """
+        left = self.left(deadline)
+        return self.callbacks.wait(None if left is None else max(left, _GRACE_SECONDS))
+
     def abort(self, error: KafkaError, *, on_wire: bool = True, timeout: float | None = None) -> None:
         """Fails what is not confirmed, or with `on_wire=False` what was not sent.
 

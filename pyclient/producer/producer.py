@@ -232,7 +232,7 @@ class Producer(RecordSender[DeliveryFuture]):
             engine.wait_for(deliveries, deadline)
         except KafkaTimeout:
             raise self._core.not_flushed(deliveries, timeout or 0.0) from None
-        if not engine.callbacks.wait(engine.left(deadline)):
+        if not engine.callbacks_ran(deadline):
             raise KafkaTimeout(f"all records have an outcome, but callbacks took longer than {timeout:g} s")
         self._core.raise_unobserved()
 

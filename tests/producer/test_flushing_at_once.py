@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from pyclient import errors
+from pyclient import Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer import engine
+from tests.waiting import PATIENCE, until
 
 LATER = {"linger_ms": 60_000, "delivery_timeout_ms": 200_000}
 
@@ -19,6 +23,34 @@ def test_a_flush_without_time_returns_if_there_is_nothing_to_wait_for(make: Any,
     face.flush()
     face.flush(timeout)
     assert face.result(future).partition == 0
+
+
+def test_a_flush_without_time_returns_if_all_callbacks_have_run(
+    make: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_GRACE_SECONDS", PATIENCE)  # a busy machine may be slow to run an idle thread
+    face = make(**LATER)
+    called: list[Any] = []
+    future = face.send(topic, b"x", partition=0, on_delivery=called.append)
+    face.flush()
+    for _ in range(10):
+        face.flush(0)
+    assert called == [future]
+
+
+def test_a_flush_without_time_raises_while_a_callback_runs(cluster: EmbeddedCluster, topic: str) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        future = producer.send(topic, b"x", partition=0, on_delivery=lambda _: (entered.set(), go_on.wait(PATIENCE)))
+        try:
+            assert entered.wait(PATIENCE)
+            until(lambda: not producer._core.desk.untold)
+            with pytest.raises(errors.KafkaTimeout, match="callbacks took longer than 0 s"):
+                producer.flush(0)
+        finally:
+            go_on.set()
+        producer.flush(PATIENCE)
+        assert future.done()
 
 
 def test_a_flush_without_time_raises_if_there_is_something_and_has_it_sent(make: Any, topic: str) -> None:
