@@ -79,25 +79,34 @@ ASYNC = """
 """
 
 
-def check(cluster, topic, face, way, codec):
-    """Sends it all in a program of its own, and looks at what that needed at most."""
+def grown(cluster, topic, face, way, codec):
+    """Sends it all in a program of its own; by how much that grew at most, but for a list of what is held."""
     arguments = (cluster.bootstrap_servers, topic, way, codec, str(BUFFER), str(RECORDS))
     grown, held, delivered = json.loads(programs.run(PROGRAM + face, *arguments))
     assert delivered == RECORDS + 1
     assert held == (RECORDS if way == "held" else 0)
-    assert grown <= BUFFER + SLACK + HELD * held
+    return grown
+
+
+FACES = pytest.mark.parametrize(
+    ("face", "codec"), [(SYNC, "none"), (SYNC, "lz4"), (ASYNC, "none")], ids=["sync-none", "sync-lz4", "async-none"]
+)
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-@pytest.mark.parametrize("way", ["dropped", "held", "columns"])
-def test_memory_is_bounded_by_the_buffer_whatever_is_sent(cluster, topic, way, codec):
-    """Guarantee 7: `buffer_memory` and 32 MB, and 80 bytes for each record whose future is held."""
-    check(cluster, topic, SYNC, way, codec)
+@FACES
+def test_memory_is_bounded_by_the_buffer_and_eighty_bytes_for_each_future_that_is_held(cluster, topic, face, codec):
+    """Guarantee 7: `buffer_memory` and 32 MB, and 80 bytes for each record whose future is held.
+
+    The latter is measured against a program that holds none: within the slack, some bytes more would not be seen.
+    """
+    dropped = grown(cluster, topic, face, "dropped", codec)
+    assert dropped <= BUFFER + SLACK
+    assert grown(cluster, topic, face, "held", codec) - dropped <= HELD * RECORDS
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("way", ["dropped", "held", "columns"])
-def test_memory_is_bounded_by_the_buffer_whatever_is_awaited(cluster, topic, way):
-    """Guarantee 7, for a loop that awaits every `send`."""
-    check(cluster, topic, ASYNC, way, "none")
+@FACES
+def test_memory_is_bounded_by_the_buffer_whatever_is_sent_as_columns(cluster, topic, face, codec):
+    """Guarantee 7, for `send_many`."""
+    assert grown(cluster, topic, face, "columns", codec) <= BUFFER + SLACK
