@@ -1,0 +1,101 @@
+"""`send_many` of which only some rows find memory: the future tells which were refused, and the others arrive."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from pyclient import errors
+from pyclient.records import partition_for_key
+from tests.producer.beside import beside, blocked
+from tests.producer.faces import begin
+from tests.waiting import PATIENCE
+
+SMALL = {"batch_size": 1024, "buffer_memory": 3 * 1024, "linger_ms": 0}
+ROWS = 60  # of 100 bytes: twice the memory
+VALUES = [b"%03d" % number + b"x" * 97 for number in range(ROWS)]
+KEYS = [b"key %d" % (number % 7) for number in range(ROWS)]
+
+
+def columns(given, way):
+    """What to send, and how: rows of one partition, or those of three mixed, from lists or of Arrow."""
+    pa = pytest.importorskip("pyarrow") if given == "Arrow" else None
+    values, keys = (pa.array(VALUES), pa.array(KEYS)) if pa else (VALUES, KEYS)
+    return {"values": values, **({"partition": 1} if way == "one partition" else {"keys": keys})}
+
+
+def check(face, outcome, found, error, says):
+    """The rows that failed did so with that error, and exactly the others are in the log; how many failed."""
+    failure = face.exception(outcome)
+    refused = outcome.failures
+    assert isinstance(failure, errors.DeliveryFailed) and failure.count == len(refused) == outcome.failed
+    assert {type(one) for one in refused.values()} == {error}
+    assert all(says in str(one) for one in refused.values())
+    places = list(zip(outcome.partitions, outcome.offsets, strict=True))
+    assert {row for row, place in enumerate(places) if place[1] < 0} == set(refused)
+    arrived = [row for row in range(ROWS) if row not in refused]
+    assert outcome.delivered == len(arrived)
+    for row in arrived:
+        assert found[places[row][0]][places[row][1]].value == VALUES[row]
+        assert face.result(outcome[row]).offset == places[row][1]
+    assert all(type(face.exception(outcome[row])) is error for row in refused)
+    written = [record.value for records in found.values() for record in records if record.value != b"first"]
+    assert sorted(written) == [VALUES[row] for row in arrived], "nothing that was refused, and nothing twice"
+    return len(refused)
+
+
+@pytest.mark.parametrize("given", ["lists", "Arrow"])
+@pytest.mark.parametrize("way", ["one partition", "keys"])
+def test_rows_that_find_no_memory_in_time_are_told_and_the_others_arrive(make, cluster, topic, log, given, way):
+    face = make(max_block_ms=100, **SMALL)
+    begin(face, topic)
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        outcome = face.send_many(topic, **columns(given, way))
+        held.wait()
+        assert outcome.failed and not outcome.done(), "some were refused, others are on their way"
+        held.release()
+        face.exception(outcome)
+    failed = check(face, outcome, log(), errors.BufferExhausted, "max_block_ms=100")
+    taken = [row for row in range(ROWS) if row not in outcome.failures]
+    if way == "one partition":
+        assert taken == list(range(len(taken))), "as far as memory went"
+    else:
+        assert len({partition_for_key(KEYS[row], 3) for row in outcome.failures}) > 1
+    assert 0 < failed < ROWS and face.metrics()["records_failed"] == failed
+    face.flush()  # all was looked at
+    assert face.health()["buffer_bytes_used"] == 0
+
+
+@pytest.mark.parametrize("given", ["lists", "Arrow"])
+@pytest.mark.parametrize("way", ["one partition", "keys"])
+def test_closing_wakes_a_column_that_waits_for_memory_and_what_it_had_accepted_arrives(
+    make, cluster, topic, log, given, way
+):
+    face = make(**SMALL)
+    begin(face, topic)
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        sending = beside(lambda: face.send_many(topic, **columns(given, way)))
+        blocked(face)
+        closing = beside(lambda: face.close(PATIENCE))
+        outcome = sending.result(PATIENCE)
+        assert outcome.failed and not closing.done()
+        held.release()
+        with contextlib.suppress(errors.DeliveryFailed):  # unless the future told of the refused ones first
+            closing.result(PATIENCE)
+    check(face, outcome, log(), errors.ClosedError, "the producer is closed")
+
+
+def test_closing_wakes_a_column_of_which_nothing_was_accepted(make, cluster, topic):
+    face = make(**SMALL)
+    begin(face, topic)
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        accepted = [face.send(topic, b"x" * 800, partition=0) for _ in range(3)]
+        sending = beside(lambda: face.send_many(topic, VALUES))
+        blocked(face)
+        closing = beside(lambda: face.close(PATIENCE))
+        with pytest.raises(errors.ClosedError, match="the producer is closed"):
+            sending.result(PATIENCE)
+        held.release()
+        closing.result(PATIENCE)
+    assert [face.exception(future) for future in accepted] == [None] * 3

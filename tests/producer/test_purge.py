@@ -1,0 +1,43 @@
+"""`purge` fails what waits to be sent, and leaves alone what is on its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyclient import errors
+from tests.producer.beside import beside
+from tests.waiting import PATIENCE
+
+ONE_AT_A_TIME = {"max_in_flight_requests_per_connection": 1}
+
+
+def is_purged(error):
+    return isinstance(error, errors.ClosedError) and "purged" in str(error) and not error.maybe_persisted
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+def test_what_waits_fails_and_what_is_on_its_way_is_delivered(make, cluster, topic, log, linger_ms):
+    """One batch is on its way; others wait for its answer, or linger."""
+    face = make(linger_ms=linger_ms, batch_size=300, delivery_timeout_ms=120_000, **ONE_AT_A_TIME)
+    face.send(topic, b"first", partition=0)
+    face.flush()
+    with cluster.faults.hold("Produce", topic=topic, times=None) as held:
+        on_its_way = face.send(topic, b"on its way", partition=0)
+        flushing = beside(face.flush)
+        held.wait()
+        waiting = [face.send(topic, b"waits", partition=partition) for partition in (0, 0, 2)]
+        column = face.send_many(topic, [b"waits"] * 90, partition=1)
+        face.purge()
+        assert all(is_purged(face.exception(future)) for future in waiting)
+        assert isinstance(face.exception(column), errors.DeliveryFailed)
+        assert sorted(column.failures) == list(range(90)) and all(map(is_purged, column.failures.values()))
+        assert not on_its_way.done() and face.health()["requests_in_flight"] == 1
+        held.release()
+        flushing.result(PATIENCE)
+    assert face.result(on_its_way).offset == 1
+    after = face.send_many(topic, [b"after"] * 3, partition=0)
+    face.flush()
+    assert face.exception(after) is None and face.health()["buffer_bytes_used"] == 0
+    assert face.metrics()["records_failed"] == 93
+    found = {partition: [record.value for record in records] for partition, records in log().items()}
+    assert found == {0: [b"first", b"on its way", *[b"after"] * 3], 1: [], 2: []}
