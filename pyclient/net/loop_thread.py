@@ -178,8 +178,8 @@ class _Call(Generic[T]):
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
-        if self._cancelled and not task.cancelled():
-            task.exception()  # nobody waits for it any more
+        if self._cancelled and not task.cancelled() and task.exception() is not None:
+            log.debug("a call failed that nobody waited for any more", exc_info=task.exception())
         self._done.release()
 
     def cancel(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import ClosedError, DeliveryFailed, KafkaError, KafkaTimeout
+from pyclient.net.latch import acquire
 from pyclient.net.loop_thread import LoopThread
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackThread
@@ -19,7 +20,6 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.delivery_future import await_done, wait_until_done
-from pyclient.producer.lock import lock_timeout
 
 logger: Final = logging.getLogger("pyclient.producer")
 
@@ -152,7 +152,7 @@ class Engine:
         """Waits for the turn to close; False if another close has it and will soon be done."""
         if self.callbacks.runs_here:  # which the other close waits for
             return self._closing.acquire(blocking=False)
-        if self._closing.acquire(timeout=lock_timeout(timeout)):
+        if acquire(self._closing, timeout):
             return True
         error = self.core.closed_before()
         with suppress(ClosedError):  # by the other close, just now

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from pyclient.net.latch import Latch, acquire
+
+PATIENCE = 30.0
+
+
+def in_threads(number: int, work: Any) -> tuple[list[threading.Thread], list[Any]]:
+    returned: list[Any] = []
+    threads = [threading.Thread(target=lambda: returned.append(work()), daemon=True) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    return threads, returned
+
+
+def test_it_is_closed_until_it_is_opened_for_good() -> None:
+    latch = Latch()
+    assert not latch.opened and [latch.wait(seconds) for seconds in (0, -1, 0.001)] == [False] * 3
+    latch.open()
+    assert latch.opened and [latch.wait(seconds) for seconds in (0, -1, None)] == [True] * 3
+
+
+def test_all_who_wait_go_on() -> None:
+    latch = Latch()
+    threads, returned = in_threads(5, lambda: latch.wait(None))
+    assert returned == []
+    latch.open()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert returned == [True] * 5
+
+
+def test_one_who_was_interrupted_with_the_lock_in_hand_keeps_no_other_waiting() -> None:
+    latch = Latch()
+    threads, returned = in_threads(2, lambda: latch.wait(None))
+    latch._lock = threading.Lock()
+    latch._lock.acquire()
+    latch.opened = True
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert returned == [True] * 2
+
+
+@pytest.mark.parametrize("wait", [lambda: Latch().wait(None), lambda: acquire(taken(), None)])
+def test_ctrl_c_ends_an_endless_wait(wait: Any) -> None:
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.01, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    timer.join(PATIENCE)
+
+
+def test_a_lock_is_had_when_it_is_free_or_not_at_all() -> None:
+    lock = taken()
+    assert [acquire(lock, seconds) for seconds in (0, -1e30, 0.001)] == [False] * 3
+    threads, returned = in_threads(1, lambda: acquire(lock, float("inf")))
+    lock.release()
+    threads[0].join(PATIENCE)
+    assert returned == [True] and lock.locked()
+
+
+def taken() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
