@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from typing import Final
 
 from pyclient.broker_embedded.log.filesystem import FileSystem
@@ -13,6 +13,8 @@ from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.time_index import TimeIndex
 from pyclient.broker_embedded.log.transaction_index import TransactionIndex
 from pyclient.records.batch import BatchHeader
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 _UNWRITTEN_ENTRIES: Final = 256
 
@@ -140,8 +142,14 @@ class IndexedSegment(SegmentFile):
         if not (yield from self.load_indexes()):
             yield from self.resuming(self.size)
             self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
-            with contextlib.suppress(OSError):  # they are in memory; the next start makes them again
+            try:
                 self.write_indexes()
+            except OSError as error:
+                log.warning(
+                    "%s: its indexes cannot be written: %s; they are in memory, and the next start makes them again",
+                    self.log.path,
+                    error,
+                )
         return True
 
     def load_indexes(self, before: int | None = None) -> Steps[bool]:

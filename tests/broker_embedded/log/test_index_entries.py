@@ -104,3 +104,25 @@ def test_an_entry_in_a_large_index_that_lies_costs_no_data(bench: Any, position:
     for n in (*range(990, 1020), 0, _MANY - 1):
         assert [record.value for record in bench.records(log, n, max_bytes=1)][:1] == [b"%d" % n]
     log.close()
+
+
+def test_indexes_that_cannot_be_written_are_told_of_and_made_again_at_the_next_start(bench: Any, caplog: Any) -> None:
+    bench.configure(index_interval_bytes=0)
+    log = bench.open()
+    for number in range(20):
+        bench.append(log, b"%d" % number)
+    log.close()
+    written = {suffix: bench.path(f"{0:020}.{suffix}").read_bytes() for suffix in ("index", "timeindex")}
+    for suffix in written:
+        bench.path(f"{0:020}.{suffix}").unlink()
+    bench.fs.room = 10  # a part of an entry
+    log = bench.open()
+    assert [record.value for record in bench.records(log, 13)][:1] == [b"13"]
+    [said] = caplog.messages
+    assert said.startswith(f"{bench.path(f'{0:020}.log')}: its indexes cannot be written: ")
+    assert "No space left on device" in said and said.endswith("the next start makes them again")
+    bench.fs.room = None
+    log = bench.crash(log)
+    assert [record.value for record in bench.records(log, 13)][:1] == [b"13"]
+    log.close()
+    assert {suffix: bench.path(f"{0:020}.{suffix}").read_bytes() for suffix in written} == written
