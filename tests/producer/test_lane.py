@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pyclient.producer.batch import NO_SEQUENCE
 from pyclient.producer.partition_queue import ATOMIC_APPEND
-from pyclient.protocol.messages.produce import ProduceRequest
+from pyclient.protocol.framing import decode_response, encode_response
+from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import BatchBuilder, compiled_only, partition_for_key
 from tests.producer.lane_bench import FAR, Bench
 
@@ -73,6 +74,19 @@ def test_any_other_answer_is_left_to_the_connection(fields: dict[str, Any]) -> N
         bench.far.sendall(answer)
         bench.reader()
         assert bench.told == [answer] and not future.done()
+
+
+@pytest.mark.parametrize("version", range(ProduceRequest.versions[0], 12))
+@pytest.mark.parametrize("throttle_ms", [1, 250, 2**24, 2**31 - 1])
+def test_a_broker_that_wants_silence_is_left_to_the_connection(version: int, throttle_ms: int) -> None:
+    with Bench(version) as bench:
+        future = bench.sender.send("topic", b"v")
+        correlation_id, message = decode_response(ProduceResponse, version, bench.answer()[4:])
+        message.throttle_time_ms = throttle_ms
+        parts: Any = encode_response(message, version, correlation_id)
+        bench.far.sendall(b"".join(parts))
+        bench.reader()
+        assert bench.told == [b"".join(parts)] and not future.done() and not bench.lane.armed
         assert bench.lane.records == list(bench.connection._waiting)
 
 

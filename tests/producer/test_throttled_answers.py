@@ -1,0 +1,90 @@
+"""A broker that asks for silence in its answer to Produce: what it confirms is confirmed, and what follows waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.protocol.messages.produce import ProduceResponse
+from tests.producer.faces import SyncFace
+from tests.producer.proxy import Proxy, through_a_proxy
+from tests.producer.test_lane_in_a_producer import open_lane
+
+FOR_LONG = 1_000_000  # ms
+SHORTLY = 5
+
+
+@pytest.fixture
+def proxy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    with through_a_proxy(cluster.bootstrap_servers, monkeypatch) as proxy:
+        yield proxy
+
+
+def throttle(proxy: Proxy, milliseconds: int) -> None:
+    """From now on answers to Produce ask for so much silence."""
+
+    def change(answer: ProduceResponse) -> None:
+        answer.throttle_time_ms = milliseconds
+
+    proxy.change = change
+
+
+def check_that_the_next_one_waits(face: Any, topic: str, log: Callable[[], Any], last: Any) -> None:
+    """Behind `last`, whose answer asks for a long silence."""
+    place = face.result(last).offset
+    later = face.send(topic, b"later", partition=0)
+    with pytest.raises(errors.KafkaTimeout, match="1 batch was not confirmed"):
+        face.flush(0.1)
+    assert face.metrics()["requests"] == place + 1
+    with pytest.raises(errors.DeliveryFailed):
+        face.close(0)
+    error = face.exception(later)
+    assert isinstance(error, errors.ClosedError) and not error.maybe_persisted
+    assert len(log()[0]) == place + 1
+
+
+@pytest.mark.parametrize("linger_ms", [0, 2])
+def test_what_follows_waits(proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], linger_ms: int) -> None:
+    face = make(linger_ms=linger_ms)
+    face.result(face.send(topic, b"first", partition=0))
+    throttle(proxy, FOR_LONG)
+    check_that_the_next_one_waits(face, topic, log, face.send(topic, b"throttled", partition=0))
+
+
+@pytest.mark.compiled
+@pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")
+def test_what_follows_on_the_lane_waits_too(
+    cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any]
+) -> None:
+    with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0)) as face:
+        lane = face.producer._lane
+        while True:  # the sender may look around just then, and the record goes the usual way
+            open_lane(face.producer, topic)
+            with cluster.faults.hold("Produce", topic=topic) as held:
+                last = face.send(topic, b"throttled", partition=0)
+                if lane.records:
+                    throttle(proxy, FOR_LONG)
+                    held.release()
+                    break
+        check_that_the_next_one_waits(face, topic, log, last)
+        assert not lane.armed
+
+
+@pytest.mark.parametrize("linger_ms", [0, 2])
+def test_after_the_silence_all_goes_on_in_order(
+    proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], linger_ms: int
+) -> None:
+    face = make(linger_ms=linger_ms, batch_size=200)
+    throttle(proxy, SHORTLY)
+    futures = [face.send(topic, b"%d" % number, partition=0) for number in range(60)]
+    assert [face.result(future).offset for future in futures] == list(range(60))
+    assert [record.value for record in log()[0]] == [b"%d" % number for number in range(60)]
+    proxy.change = None
+    if linger_ms == 0 and face.name == "sync" and ATOMIC_APPEND:
+        open_lane(face.producer, topic)  # which is open again
