@@ -56,3 +56,17 @@ def test_a_flush_that_comes_late_waits_for_the_callbacks_of_the_last_part(
                 flushing.join(PATIENCE)
         assert seen == [futures] and producer.metrics()["batches_split"] == 1
         monkeypatch.undo()
+
+
+def test_when_a_flush_returns_the_callbacks_of_all_parts_have_run(
+    make: Any, cluster: EmbeddedCluster, topic: str
+) -> None:
+    face = make(linger_ms=60_000)
+    face.send(topic, b"first", partition=0)
+    face.flush()
+    called: list[Any] = []
+    futures = [face.send(topic, b"x", partition=0, on_delivery=called.append) for _ in range(8)]
+    with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=3):
+        face.flush()
+        assert called == futures
+    assert face.metrics()["batches_split"] == 3
