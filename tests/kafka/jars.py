@@ -6,10 +6,14 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Final
 
 VERSIONS: Final = ("4.3.1", "3.9.2")
+PATIENCE: Final = 300.0  # seconds
+RUN: Final = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}-{time.time_ns()}"
+"""Which run of the tests this is: what failed in it is not tried again."""
 _POM: Final = Path(__file__).with_name("pom.xml")
 
 
@@ -51,18 +55,34 @@ def _cache() -> Path:
 
 
 def _resolve(version: str, folder: Path) -> None:
-    """Have Maven copy the jars; the first of several processes does it, the others wait."""
+    """Have Maven copy the jars; the first of several processes does it, the others wait, and hear of a failure."""
     maven = shutil.which("mvn")
     if maven is None:
         raise NoKafka("Maven is not installed (Debian: maven), and Kafka's jars are not in the cache yet")
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / "complete").exists():
             return
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-        command = [maven, "-q", "-B", "-f", str(_POM), f"-Dkafka.version={version}", *goal]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NoKafka(f"Maven could not resolve Kafka {version}: {(done.stdout + done.stderr).strip()[-2000:]}")
+        lock.seek(0)
+        run, _, reason = lock.read().partition("\n")
+        if run != RUN:
+            reason = _copy(maven, version, folder)
+        if reason:
+            lock.truncate(0)
+            lock.write(f"{RUN}\n{reason}")
+            raise NoKafka(f"Maven could not resolve Kafka {version}: {reason}")
         (folder / "complete").touch()
+
+
+def _copy(maven: str, version: str, folder: Path) -> str:
+    """Why Maven could not copy the jars, and nothing if it could."""
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    command = [maven, "-q", "-B", "-f", str(_POM), f"-Dkafka.version={version}", *goal]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"it is not done after {PATIENCE:g} s"
+    if done.returncode:
+        return (done.stdout + done.stderr).strip()[-2000:] or f"it ended with {done.returncode}"
+    return ""
