@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from pyclient import Consumer, TopicPartition, errors
-from pyclient.admin import NewTopic
+from pyclient import errors
 from tests.kafka import topics
+from tests.kafka.loads import BURST, PARTITIONS, PATIENCE, create, loads, read
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import wait_until
 from tests.producer.faces import FACES
 
-PARTITIONS = 3
-BURST = 30
 SESSION = 4.0  # seconds without a heartbeat after which the controller takes a node for dead
-PATIENCE = 150.0  # seconds; how long a busy machine may take for what is awaited
 
 
 @pytest.fixture(scope="module")
@@ -41,132 +37,8 @@ def kafka() -> Iterator[RealKafka]:
         yield kafka
 
 
-def create(kafka: RealKafka, topic: str, partitions: int = PARTITIONS) -> None:
-    """A topic that all nodes serve, with three replicas."""
-    topics.create(kafka.bootstrap_servers, NewTopic(topic, partitions, 3))
-
-
 def leaders_of(kafka: RealKafka, topic: str) -> list[int]:
     return topics.leaders_of(kafka.bootstrap_servers, topic)
-
-
-def read(kafka: RealKafka, topic: str, partitions: int = PARTITIONS) -> dict[int, list[bytes]]:
-    """Partition -> the values of all its records, by their offsets."""
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        ends = consumer.end_offsets(places, timeout=PATIENCE)
-        consumer.assign(places)
-        found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
-        while any(len(found[place.partition]) < end for place, end in ends.items()):
-            records = consumer.poll(PATIENCE)
-            assert records, f"{topic}: {[*map(len, found.values())]} records came, and {[*ends.values()]} are there"
-            for record in records:
-                assert record.offset == len(found[record.partition])
-                found[record.partition].append(record.value or b"")
-    return found
-
-
-class Load:
-    """A producer that sends numbered records to a topic of its own, from a thread, until it is told to stop."""
-
-    def __init__(self, face: Any, topic: str, *, may_fail: bool = False) -> None:
-        self.face, self.topic, self.may_fail = face, topic, may_fail
-        self.sent: list[Any] = []
-        self.confirmed_at: list[float] = []
-        self.raised: list[BaseException] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        face.partitions_for(topic)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                for number in range(len(self.sent), len(self.sent) + BURST):
-                    partition = number % PARTITIONS
-                    self.sent.append(self.face.send(
-                        self.topic, b"%d" % number, partition=partition,
-                        on_delivery=lambda _: self.confirmed_at.append(time.monotonic()),
-                    ))  # fmt: skip
-                if len(self.sent) % (10 * BURST) == 0:
-                    self._flush()
-                self.face.exception(self.sent[max(0, len(self.sent) - 4 * BURST)], PATIENCE)
-                self._stop.wait(0.002)
-        except BaseException as error:
-            self.raised.append(error)
-
-    def _flush(self) -> None:
-        try:
-            self.face.flush(PATIENCE)
-        except errors.DeliveryFailed:
-            if not self.may_fail:
-                raise
-
-    def wait_for(self, more: int = 10 * BURST) -> None:
-        """Until so many records more were sent and the first of them has an outcome."""
-        goal = len(self.sent) + more
-        wait_until(lambda: len(self.sent) >= goal or bool(self.raised), f"{self.topic}: nothing is sent", PATIENCE)
-
-    def stop(self) -> None:
-        """Sends nothing more; what was sent has an outcome afterwards."""
-        self._stop.set()
-        self._thread.join(2 * PATIENCE)
-        assert not self._thread.is_alive() and not self.raised, self.raised
-        self._flush()
-
-    @property
-    def longest_stall(self) -> float:
-        """The most seconds between two confirmations."""
-        times = self.confirmed_at
-        return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
-
-    def check_all_delivered(self, kafka: RealKafka) -> None:
-        """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
-        failures = [error for future in self.sent if (error := future.exception(0)) is not None]
-        assert failures == []
-        found = read(kafka, self.topic)
-        for partition in range(PARTITIONS):
-            assert found[partition] == [b"%d" % number for number in range(partition, len(self.sent), PARTITIONS)]
-            offsets = [future.result(0).offset for future in self.sent[partition::PARTITIONS]]
-            assert offsets == list(range(len(offsets)))
-
-    def check_outcomes_are_true(self, kafka: RealKafka) -> int:
-        """Some may have failed: the log has what was confirmed and not what certainly failed, once and in order."""
-        found, failed = read(kafka, self.topic), 0
-        numbers = {partition: [int(value) for value in values] for partition, values in found.items()}
-        for partition, log in numbers.items():
-            assert len(log) == len(set(log)), f"{self.topic}-{partition}: doubled"
-            assert log == sorted(log), f"{self.topic}-{partition}: out of order"
-        for number, future in enumerate(self.sent):
-            partition, error = number % PARTITIONS, future.exception(0)
-            if error is None:
-                offset = future.result(0).offset
-                assert offset < 0 or numbers[partition][offset] == number
-                assert number in numbers[partition]
-            else:
-                failed += 1
-                assert error.maybe_persisted or number not in numbers[partition]
-        return failed
-
-
-@contextmanager
-def loads(kafka: RealKafka, topic: str, *, may_fail: bool = False, **options: Any) -> Iterator[list[Load]]:
-    """Both faces under load, each with a topic of its own; all records have an outcome at the end."""
-    given = {"linger_ms": 1, "batch_size": 512, "reconnect_backoff_ms": 20, **options}
-    with ExitStack() as stack:
-        running = []
-        for make in FACES:
-            create(kafka, f"{topic}-{make.name}")
-            face: Any = make(kafka.bootstrap_servers, **given)
-            stack.callback(face.end)
-            running.append(Load(face, f"{topic}-{make.name}", may_fail=may_fail))
-        for load in running:
-            load.wait_for()
-        try:
-            yield running
-        finally:
-            for load in running:
-                load.stop()
 
 
 @contextmanager
@@ -253,7 +125,7 @@ def test_a_rolling_restart_surfaces_no_error(
     for load in running:
         load.check_all_delivered(kafka)
         stall = f"{load.longest_stall:.2f} s among {len(load.sent)} records"
-        record_testsuite_property(f"longest stall of a producer over a rolling restart, {load.face.name}", stall)
+        record_testsuite_property(f"longest stall of a producer over a rolling restart, {load.name}", stall)
 
 
 def checked(name: str, number: int) -> bytes:

@@ -1,0 +1,219 @@
+"""Producers that send numbered records while something happens to a Kafka, and what its logs must say afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient import Consumer, TopicPartition, errors
+from pyclient.admin import NewTopic
+from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.records import partition_for_key
+from tests.kafka import topics
+from tests.kafka.topics import wait_until
+from tests.producer.faces import AsyncFace, SyncFace
+
+if TYPE_CHECKING:
+    from tests.kafka.runner import RealKafka
+
+PARTITIONS: Final = 3
+BURST: Final = 30
+PATIENCE: Final = 150.0  # seconds; how long a busy machine may take for what is awaited
+
+
+def create(kafka: RealKafka, topic: str, partitions: int = PARTITIONS) -> None:
+    """A topic that all nodes serve, with three replicas."""
+    topics.create(kafka.bootstrap_servers, NewTopic(topic, partitions, 3))
+
+
+def read(kafka: RealKafka, topic: str, partitions: int = PARTITIONS) -> dict[int, list[bytes]]:
+    """Partition -> the values of all its records, by their offsets."""
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        ends = consumer.end_offsets(places, timeout=PATIENCE)
+        consumer.assign(places)
+        found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
+        while any(len(found[place.partition]) < end for place, end in ends.items()):
+            records = consumer.poll(PATIENCE)
+            assert records, f"{topic}: {[*map(len, found.values())]} records came, and {[*ends.values()]} are there"
+            for record in records:
+                assert record.offset == len(found[record.partition])
+                found[record.partition].append(record.value or b"")
+    return found
+
+
+class Load:
+    """A producer that sends numbered records to a topic of its own, from a thread, until it is told to stop.
+
+    This one sends bursts of single records, to one partition after the other, which linger until they are batches.
+    """
+
+    run = 1
+    """So many records in a row are for one partition."""
+    options: dict[str, Any] = {}
+
+    def __init__(self, face: Any, topic: str, name: str, *, may_fail: bool = False) -> None:
+        self.face, self.topic, self.name, self.may_fail = face, topic, name, may_fail
+        self.sent: list[Any] = []
+        self.confirmed_at: list[float] = []
+        self.raised: list[BaseException] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        face.partitions_for(topic)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._send_some(range(len(self.sent), len(self.sent) + BURST))
+                if len(self.sent) % (10 * BURST) == 0:
+                    self._flush()
+                self.face.exception(self.sent[max(0, len(self.sent) - 4 * BURST)], PATIENCE)
+                self._stop.wait(0.002)
+        except BaseException as error:
+            self.raised.append(error)
+
+    def _send_some(self, numbers: range) -> None:
+        for number in numbers:
+            self._send(number)
+
+    def _send(self, number: int) -> Any:
+        value, partition = b"%d" % number, self._partition_of(number)
+        future = self.face.send(self.topic, value, partition=partition, on_delivery=self._note)
+        self.sent.append(future)
+        return future
+
+    def _partition_of(self, number: int) -> int:
+        return number // self.run % PARTITIONS
+
+    def _note(self, _: object) -> None:
+        self.confirmed_at.append(time.monotonic())
+
+    def _flush(self) -> None:
+        try:
+            self.face.flush(PATIENCE)
+        except errors.DeliveryFailed:
+            if not self.may_fail:
+                raise
+
+    def wait_for(self, more: int = 10 * BURST) -> None:
+        """Until so many records more were sent and the first of them has an outcome."""
+        goal = len(self.sent) + more
+        wait_until(lambda: len(self.sent) >= goal or bool(self.raised), f"{self.topic}: nothing is sent", PATIENCE)
+
+    def stop(self) -> None:
+        """Sends nothing more; what was sent has an outcome afterwards."""
+        self._stop.set()
+        self._thread.join(2 * PATIENCE)
+        assert not self._thread.is_alive() and not self.raised, self.raised
+        self._flush()
+
+    @property
+    def longest_stall(self) -> float:
+        """The most seconds between two confirmations."""
+        times = self.confirmed_at
+        return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
+
+    def check_all_delivered(self, kafka: RealKafka) -> None:
+        """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
+        failures = [error for future in self.sent if (error := future.exception(0)) is not None]
+        assert failures == []
+        found = read(kafka, self.topic)
+        for partition in range(PARTITIONS):
+            mine = [number for number in range(len(self.sent)) if self._partition_of(number) == partition]
+            assert found[partition] == [b"%d" % number for number in mine]
+            assert [self.sent[number].result(0).offset for number in mine] == list(range(len(mine)))
+        self._check_way()
+
+    def check_outcomes_are_true(self, kafka: RealKafka) -> int:
+        """Some may have failed: the log has what was confirmed and not what certainly failed, once and in order."""
+        found, failed = read(kafka, self.topic), 0
+        numbers = {partition: [int(value) for value in values] for partition, values in found.items()}
+        for partition, log in numbers.items():
+            assert len(log) == len(set(log)), f"{self.topic}-{partition}: doubled"
+            assert log == sorted(log), f"{self.topic}-{partition}: out of order"
+        for number, future in enumerate(self.sent):
+            partition, error = self._partition_of(number), future.exception(0)
+            if error is None:
+                offset = future.result(0).offset
+                assert offset < 0 or numbers[partition][offset] == number
+                assert number in numbers[partition]
+            else:
+                failed += 1
+                assert error.maybe_persisted or number not in numbers[partition]
+        self._check_way()
+        return failed
+
+    def _check_way(self) -> None:
+        """The records went the way that the load is for."""
+
+
+class SingleLoad(Load):
+    """One record after the other that does not linger: in the synchronous face, most take the compiled lane."""
+
+    run = 20
+    options = {"linger_ms": 0, "batch_size": 16_384}
+    on_lane = 0
+
+    def _send_some(self, numbers: range) -> None:
+        lane = self.face.producer._lane
+        for number in numbers:
+            future = self._send(number)
+            if lane is not None:  # one that was answered already is not seen, and not counted
+                self.on_lane += any(record.delivery is future.batch for record in list(lane.records))
+            if number % 7:  # else the next one is on its way together with it
+                self.face.exception(future, PATIENCE)
+            self._stop.wait(0.0005)
+
+    def _check_way(self) -> None:
+        if ATOMIC_APPEND:
+            assert self.on_lane > len(self.sent) / 2, f"{self.on_lane} of {len(self.sent)} records went on the lane"
+
+
+class ColumnLoad(Load):
+    """Columns for `send_many`, whose keys spread them over all partitions; each is more than one batch of each."""
+
+    keys = [
+        next(key for key in map(b"%d".__mod__, itertools.count()) if partition_for_key(key, PARTITIONS) == partition)
+        for partition in range(PARTITIONS)
+    ]
+
+    def _send_some(self, numbers: range) -> None:
+        column = range(numbers.start, numbers.start + 5 * len(numbers))
+        keys = [self.keys[self._partition_of(number)] for number in column]
+        outcome = self.face.send_many(self.topic, [b"%d" % number for number in column], keys)
+        outcome.add_done_callback(self._note)
+        self.sent += [outcome[position] for position in range(len(column))]
+
+
+KINDS: Final = {
+    "sync": (SyncFace, Load),
+    "async": (AsyncFace, Load),
+    "single": (SyncFace, SingleLoad),
+    "columns": (SyncFace, ColumnLoad),
+}
+"""What runs side by side, by name."""
+
+
+@contextmanager
+def loads(kafka: RealKafka, topic: str, *, may_fail: bool = False, **options: Any) -> Iterator[list[Load]]:
+    """Every kind under load at a time, each with a topic of its own; all records have an outcome at the end."""
+    given = {"linger_ms": 1, "batch_size": 512, "reconnect_backoff_ms": 20, **options}
+    with ExitStack() as stack:
+        running = []
+        for name, (make, kind) in KINDS.items():
+            create(kafka, f"{topic}-{name}")
+            face: Any = make(kafka.bootstrap_servers, **given | kind.options)
+            stack.callback(face.end)
+            running.append(kind(face, f"{topic}-{name}", name, may_fail=may_fail))
+        for load in running:
+            load.wait_for()
+        try:
+            yield running
+        finally:
+            for load in running:
+                load.stop()
