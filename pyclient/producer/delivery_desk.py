@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyclient.clock import Clock
 from pyclient.errors import ForkError
+from pyclient.net.latch import Latch
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.failures import UnobservedFailures
-from pyclient.producer.lock import lock_timeout
 
 if TYPE_CHECKING:
     from pyclient.producer.delivery import Delivery
@@ -38,7 +38,7 @@ class DeliveryDesk:
         """The producer's `SendLane`, at which a thread may wait for its record's answer itself."""
         self.untold: dict[Delivery, None] = {}
         """Those whose outcome is decided, until their futures and who runs their callbacks were told of it."""
-        self._when_told: list[Wake] = []  # no condition: Ctrl-C may leave its lock taken
+        self._when_told: list[Wake] = []
 
     def told(self, delivery: Delivery) -> None:
         """An `untold` one was told."""
@@ -53,12 +53,11 @@ class DeliveryDesk:
         while self._any_untold(deliveries):
             if self.must_not_block():
                 raise RuntimeError("futures were waited for on the event loop that completes them")
-            latch = threading.Lock()
-            latch.acquire()
-            self._when_told.append(latch.release)
+            latch = Latch()
+            self._when_told.append(latch.open)
             if not self._any_untold(deliveries):  # by who did not see the latch
                 break
-            if not latch.acquire(timeout=lock_timeout(None if end is None else end - self.clock.monotonic())):
+            if not latch.wait(None if end is None else end - self.clock.monotonic()):
                 return False
         return True
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, cast
 
 from pyclient.errors import KafkaTimeout
+from pyclient.net.latch import Latch
 from pyclient.producer.checks import check_seconds
 from pyclient.producer.delivery import Delivery, State
 from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.lock import lock_timeout
 from pyclient.records import OutcomeHandle
 from pyclient.types import RecordMetadata
 
@@ -20,9 +19,9 @@ from pyclient.types import RecordMetadata
 def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout: float | None) -> None:
     """Blocks the thread until the record's outcome is known; `KafkaTimeout` after `timeout` seconds (None: never)."""
     check_seconds(timeout)
+    desk.check_process()
     if timeout is not None and timeout <= 0:
         raise _not_yet(delivery, "is not confirmed yet")
-    desk.check_process()
     if desk.must_not_block():
         raise RuntimeError("a delivery future was waited for on the event loop that completes it: use `await future`")
     left = timeout
@@ -33,12 +32,11 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
             return
         if known is not None and timeout is not None:
             left = max(0.0, begin + timeout - desk.clock.monotonic())
-    latch = threading.Lock()
-    latch.acquire()
-    wake = latch.release
+    latch = Latch()
+    wake = latch.open
     delivery.when_done(index, wake)
     try:
-        reached = latch.acquire(timeout=lock_timeout(left))
+        reached = latch.wait(left)
     except BaseException:
         delivery.forget(wake)
         raise

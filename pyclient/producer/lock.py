@@ -1,4 +1,4 @@
-"""The one lock of a producer, which also stops the compiled lane, that works without it; and what a lock may wait."""
+"""The one lock of a producer, which also stops the compiled lane, that works without it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ class ProducerLock(Protocol):
     def locked(self) -> bool:
         """Whether somebody has it."""
         ...
-
-
-def lock_timeout(seconds: float | None) -> float:
-    """The `timeout` with which a lock waits for so many seconds: below 0 not at all, with None for ever."""
-    return -1 if seconds is None else min(max(float(seconds), 0.0), threading.TIMEOUT_MAX)
 
 
 def producer_lock() -> ProducerLock:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pyclient import Producer
-from tests.producer.lane_bench import PATIENCE, until
 from tests.producer.test_interrupts import interrupted
+from tests.waiting import PATIENCE, until
 
 PLACES = (
     "callbacks.py", "loop_thread.py", "latch.py", "engine.py", "delivery.py", "delivery_desk.py", "delivery_future.py",

@@ -168,7 +168,10 @@ from pyclient import AsyncProducer, Producer, errors
 
 def refused(*futures):
     for future in futures:
-        for use in (future.add_done_callback, lambda _, future=future: future.to_concurrent()):
+        uses = [future.add_done_callback, lambda _, future=future: future.to_concurrent()]
+        if not future.done():
+            uses += [lambda _, future=future, seconds=seconds: future.result(seconds) for seconds in (0, 0.001)]
+        for use in uses:
             try:
                 use(print)
             except errors.ForkError as error:
