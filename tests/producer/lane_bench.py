@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,9 +26,9 @@ from pyclient.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from pyclient.records import RecordSender, TopicLanes, compiled_only
+from tests.waiting import PATIENCE, until
 
 FAR = 1e18
-PATIENCE = 30.0
 
 
 class Sender(RecordSender[DeliveryFuture]):
@@ -111,18 +110,10 @@ class Bench:
         return b"".join(bytes(part) for part in frame)  # type: ignore[arg-type]
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Waits for what a thread at the socket does."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)  # between two looks
-
-
 @contextmanager
 def at_the_socket(bench: Bench, work: Callable[[], object]) -> Iterator[threading.Thread]:
     """A thread that does `work` waits at the socket in the block; it is woken and over behind it."""
-    thread = threading.Thread(target=work, name="at the socket")
+    thread = threading.Thread(target=work, name="watcher")
     thread.start()
     try:
         until(lambda: bench.lane.watch.active)

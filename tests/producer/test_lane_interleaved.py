@@ -17,9 +17,9 @@ from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
-from tests.producer.lane_bench import PATIENCE, Bench, at_the_socket
+from tests.producer.lane_bench import Bench, at_the_socket
 from tests.producer.test_lane_in_a_producer import open_lane
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
 

@@ -13,7 +13,8 @@ import pytest
 
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
-from tests.producer.lane_bench import PATIENCE, Bench, at_the_socket, until
+from tests.producer.lane_bench import Bench, at_the_socket
+from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
 
