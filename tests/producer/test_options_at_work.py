@@ -1,8 +1,7 @@
-"""Options of a producer, seen where they act: on the network, in the choice of partitions, and in the threads used."""
+"""Options of a producer, seen where they act: on the network, and in the choice of partitions."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 import threading
@@ -10,7 +9,7 @@ import time
 
 import pytest
 
-from pyclient import AsyncProducer, errors
+from pyclient import errors
 from tests.producer.faces import begin
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.waiting import until
@@ -176,30 +175,3 @@ def test_a_topic_is_asked_about_until_it_was_idle_for_so_long(make, topic, idle_
     face.core.loop.wake()
     face.result(face.send(f"{topic}-new", b""))
     assert face.core.cluster.topics == {f"{topic}-new"} | ({topic} if kept else set())
-
-
-# -- threads
-
-
-def test_an_async_producer_needs_no_thread_and_no_executor(cluster, topic):
-    """Everything runs on the caller's loop: a callback, too."""
-    called = []
-
-    async def main():
-        loop, mine = asyncio.get_running_loop(), threading.current_thread()
-        async with AsyncProducer(cluster.bootstrap_servers) as producer:
-            await (await producer.send(topic, b"connects"))
-            before = {thread.name for thread in threading.enumerate()}
-            loop.run_in_executor = lambda *_: pytest.fail("something waits for an executor")
-            for _ in range(50):
-                await producer.send(
-                    topic, b"x", on_delivery=lambda _: called.append(threading.current_thread() is mine)
-                )
-            await (await producer.send_many(topic, [b"x"] * 100))
-            await producer.flush()
-            started = {thread.name for thread in threading.enumerate()} - before
-            del loop.run_in_executor
-            return [name for name in started if not name.startswith("pyclient-log")]  # the broker's, in this process
-
-    assert asyncio.run(main()) == []
-    assert called == [True] * 50

@@ -113,3 +113,79 @@ def test_no_method_is_left_out(face):
     kind = FACES[face]
     public = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     assert public - {call for of, call in CALLS if of == face} == {"after_fork", "close"}
+
+
+def test_a_child_that_exits_as_programs_do_neither_flushes_nor_closes_its_parents_producer(cluster, topic, log):
+    """Guarantee 20: use in the child raises ForkError at once, and the exit of the child, exit handlers and garbage
+    collection included, leaves the parent's records and sockets alone."""
+    out = run(
+        """
+        import gc, os, sys
+        from pyclient import Producer, errors
+        producer = Producer(sys.argv[1], linger_ms=20_000)
+        topic = sys.argv[2]
+        producer.send(topic, b"0", partition=0)
+        producer.flush(20)
+        lingering = producer.send(topic, b"1", partition=0)
+        for _ in range(3):
+            child = os.fork()
+            if not child:
+                for use in (lambda: producer.send(topic, b"child"), producer.flush, producer.metrics):
+                    try:
+                        use()
+                        os._exit(3)
+                    except errors.ForkError:
+                        pass
+                try:
+                    lingering.result(20)
+                    os._exit(4)
+                except errors.ForkError:
+                    pass
+                del producer
+                gc.collect()
+                sys.exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert not lingering.done()
+        producer.flush(20)
+        assert lingering.result(0).offset == 1
+        assert producer.send(topic, b"2", partition=0) and producer.close(20) is None
+        print("done")
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        said="",
+    )
+    assert out == "done\n"
+    assert [record.value for record in log()[0]] == [b"0", b"1", b"2"]
+
+
+def test_an_async_producer_is_refused_in_a_child_as_well(cluster, topic, log):
+    """Guarantee 20, on an event loop."""
+    out = run(
+        """
+        import asyncio, os, sys
+        from pyclient import AsyncProducer, errors
+        async def main():
+            async with AsyncProducer(sys.argv[1]) as producer:
+                await (await producer.send(sys.argv[2], b"0", partition=0))
+                child = os.fork()
+                if not child:
+                    for use in (lambda: producer.send(sys.argv[2], b"child"), producer.flush, producer.start):
+                        try:
+                            await use()
+                            os._exit(3)
+                        except errors.ForkError:
+                            pass
+                    await producer.close()
+                    os._exit(0)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+                await (await producer.send(sys.argv[2], b"1", partition=0))
+        asyncio.run(main())
+        print("done")
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        said="",
+    )
+    assert out == "done\n"
+    assert [record.value for record in log()[0]] == [b"0", b"1"]
