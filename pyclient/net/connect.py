@@ -135,7 +135,8 @@ class TcpConnector:
 async def resolve(host: str, port: int, timeout: float) -> list[_Address]:
     """Every address of a name, IPv4 and IPv6, in the resolver's order; `ConnectionFailed` tells what DNS said.
 
-    The lookup runs in a daemon thread: a resolver that hangs holds up neither the loop nor the end of the program.
+    A name is looked up in a daemon thread of its own, `pyclient-dns-<host>`, as the system's resolver only blocks: one
+    that hangs holds up neither the loop nor the end of the program. A numeric address needs no thread.
     """
     with contextlib.suppress(OSError, UnicodeError):  # a name, not an address
         return _look_up(host, port, socket.AI_NUMERICHOST)

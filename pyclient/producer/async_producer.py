@@ -47,13 +47,14 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 
 class AsyncProducer(RecordAppender):
-    """Sends records to Kafka from asyncio: the same options, errors and guarantees as `Producer`, no thread.
+    """Sends records to Kafka from asyncio: the same options, errors and guarantees as `Producer`.
 
         async with AsyncProducer("localhost:9092") as producer:
             future = await producer.send("orders", b"...", key=b"42")   # accepted
             metadata = await future                                     # delivered
 
-    It belongs to the event loop that first uses it.
+    It belongs to the event loop that first uses it, and has no thread: but a host name, unlike a numeric address, is
+    looked up in a short-lived one, `pyclient-dns-<host>`, as the system's resolver only blocks.
     """
 
     def __init__(
@@ -126,7 +127,8 @@ class AsyncProducer(RecordAppender):
     ) -> DeliveryFuture:
         """Hands one record over for delivery and returns its future; await that for the outcome.
 
-        See `Producer.send`; `on_delivery(future)` is called on the loop.
+        See `Producer.send`; `on_delivery(future)` is called on the loop: a `SystemExit` or `KeyboardInterrupt` that it
+        raises ends `asyncio.run`, as out of any callback of a loop, and all else is logged.
         """
         check_callback(on_delivery, "on_delivery")
         deadline: float | None = None  # one for all that is waited for
