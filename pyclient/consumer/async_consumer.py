@@ -52,7 +52,8 @@ class AsyncConsumer(ConsumerFace[K, V]):
 
     Everything means what it means in `Consumer`; what waits is awaited. Callbacks of a `RebalanceListener` may be
     `async def`. Heartbeats go out from the same loop, so code that blocks it for longer than `session_timeout_ms` loses
-    its partitions.
+    its partitions. There is no thread: but a host name, unlike a numeric address, is looked up in a short-lived one,
+    `pyclient-dns-<host>`, as the system's resolver only blocks.
     """
 
     def __init__(
