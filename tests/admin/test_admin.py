@@ -20,6 +20,7 @@ from pyclient.protocol.messages.create_topics import CreatableTopicResult, Creat
 from pyclient.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.scripts import TOPIC_ID, broker, metadata, partition, run, topic
+from tests.forks import fork
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 from tests.patience import until_told
 
@@ -371,7 +372,7 @@ def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
     with Admin(served) as admin:
         assert admin.list_topics() == ["t"]
         reading, writing = os.pipe()
-        child = os.fork()
+        child = fork()
         if child == 0:
             text = "no error"
             try:

@@ -20,6 +20,7 @@ from consumer_faces import PATIENCE, Faces, partitions, read, values
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.forks import fork
 from tests.patience import until_said
 
 NewTopic = Callable[..., str]
@@ -178,7 +179,7 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
             consumer.__iter__().__next__,
             partial(consumer.subscribe, topic),
         ]
-        child = os.fork()
+        child = fork()
         if child == 0:
             status = 1
             with contextlib.suppress(BaseException):
@@ -221,7 +222,7 @@ def test_an_async_consumer_is_refused_in_a_child_as_well(
         async with AsyncConsumer(config=options) as consumer:
             consumer.assign(partitions(topic, 0))
             await consumer.poll(0.01)
-            child = os.fork()
+            child = fork()
             if child == 0:
                 refused = False
                 with contextlib.suppress(BaseException):

@@ -14,6 +14,7 @@ import pytest
 
 from pyclient import Admin, AsyncConsumer, AsyncProducer, Consumer, NewTopic, Producer, errors, serialization
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.forks import fork
 
 UNTIL_EXIT = """
 import sys
@@ -35,7 +36,7 @@ def run_script(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def in_child(action: Callable[[], None]) -> None:
     """Runs the action in a child made by fork, and expects it to succeed."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         status = 1
         try:

@@ -12,12 +12,13 @@ from pyclient.config import ClientConfig
 from pyclient.errors import ConnectionFailed
 from pyclient.net.connect import TcpConnector
 from pyclient.net.forked_sockets import keep_from_children
+from tests.forks import fork
 
 
 def in_a_child(work):
     """Runs `work` in a forked child; what it returns, as text."""
     reading, writing = os.pipe()
-    child = os.fork()
+    child = fork()
     if not child:
         try:
             os.write(writing, str(work()).encode())

@@ -10,6 +10,7 @@ import pytest
 
 from pyclient.errors import ClosedError, ForkError, KafkaTimeout
 from pyclient.net.loop_thread import LoopThread, new_event_loop
+from tests.forks import fork
 
 
 @pytest.fixture
@@ -200,7 +201,7 @@ def test_a_forgotten_loop_thread_ends():
 
 def test_a_child_process_gets_a_clear_error_and_hurts_nothing(thread):
     reading, writing = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         text = b"no error"
         try:

@@ -9,8 +9,9 @@ import sys
 import textwrap
 from typing import Final
 
+from tests.forks import CHILDREN_LIVE
+
 PATIENCE: Final = 100.0  # seconds
-CHILDREN_LIVE = 30  # seconds
 
 START: Final = """
 import os, signal

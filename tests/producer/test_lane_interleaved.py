@@ -17,6 +17,7 @@ from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
+from tests.forks import fork
 from tests.producer.lane_bench import Bench, at_the_socket
 from tests.producer.test_lane_in_a_producer import open_lane
 from tests.waiting import PATIENCE, until
@@ -166,7 +167,7 @@ def test_a_connection_that_looks_for_late_answers_finds_none_gone_meanwhile(benc
 def test_a_bell_that_a_forked_child_rang_is_heard_once(bench: Bench) -> None:
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(bench, calls) as thread:
-        child = os.fork()
+        child = fork()
         if not child:
             bench.lane.watch.wake()
             os._exit(0)

@@ -1,0 +1,21 @@
+"""Tests' forked children."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests import forks
+
+
+def test_a_child_that_hangs_is_killed_and_seen_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "CHILDREN_LIVE", 1)
+    child = forks.fork()
+    if not child:
+        try:
+            signal.pause()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGALRM
