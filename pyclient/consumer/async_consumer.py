@@ -142,7 +142,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
             try:
-                await self._core.committer.commit(step.offsets, seconds)
+                await self._core.desk.commit_now(step.offsets, seconds)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
         elif self._listener is not None:
@@ -164,7 +164,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
             self._settle()
             to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
-                await self._core.waiting.interruptible(self._core.committer.commit, to_commit, seconds)
+                await self._core.waiting.interruptible(self._core.desk.commit_now, to_commit, seconds)
             finally:
                 self._core.desk.run_callbacks()
 
@@ -261,6 +261,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
             finally:
                 self._closed = True
                 await self._core.shut_down()
+                self._core.desk.run_last_callbacks()
 
     async def _leave(self, reason: str, timeout: float, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         core = self._core
@@ -275,6 +276,9 @@ class AsyncConsumer(ConsumerFace[K, V]):
                     for step in steps:
                         await self._do(step, left())
             await core.desk.settle(left())
+        except asyncio.CancelledError:
+            deadline = core.clock.monotonic()  # who cancels does not want to wait for a goodbye, either
+            raise
         finally:
             await core.leave(reason, left())
 

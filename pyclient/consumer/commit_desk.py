@@ -1,4 +1,4 @@
-"""Commits that nobody waits for: `commit_async` and auto-commit."""
+"""The order of commits, and those that nobody waits for: `commit_async` and auto-commit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pyclient.clock import Clock
 from pyclient.consumer.commits import Committer, Offsets
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.errors import KafkaError, KafkaTimeout
+from pyclient.errors import ClosedError, KafkaError, KafkaTimeout
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
@@ -35,6 +37,10 @@ class _Asked:
 class CommitDesk:
     """Takes commits in the polling thread, has them done on the loop, and brings their callbacks back.
 
+    They are done in the order they were asked for. What nobody waits for lies in a queue until the loop comes to it, or
+    until somebody on the loop commits and waits, or closes: that begins first what lies there. Each commit is a task,
+    and tasks come to the committer's line in the order they were made.
+
     `call(function, *arguments)` runs something on the loop.
     """
 
@@ -51,6 +57,7 @@ class CommitDesk:
         self._done: deque[Callable[[], object]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[_Asked] = set()
+        self._queue: deque[Callable[[], None]] = deque()  # the polling thread adds, the loop takes
 
     @property
     def waiting(self) -> bool:
@@ -66,30 +73,56 @@ class CommitDesk:
         self._next_auto = now + self._interval
         if offsets:
             self._auto_running = True
-            self._call(self._begin_auto, offsets)
+            self._ask(partial(self._begin_auto, offsets))
 
     def commit(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commits in the background; a later poll, commit or close calls the callback."""
         asked = _Asked(offsets, callback)
         self._asked.add(asked)
         try:
-            self._call(self._begin_asked, asked)
+            self._ask(partial(self._begin_asked, asked))
         except KafkaError:  # whom it is raised to need not be called back
             self._asked.discard(asked)
             raise
 
     def run_callbacks(self) -> None:
-        """Calls the callbacks of commits that are done, in the polling thread; what one raises comes out there."""
+        """Calls the callbacks of commits that are done, in the polling thread.
+
+        All of them, whatever they raise: the first error comes out there afterwards, more are logged.
+        """
+        first: Exception | None = None
         while self._done:
             callback = self._done.popleft()
             try:
                 callback()
             except Exception as error:  # the user's own code may raise anything
+                if first is not None:
+                    log.exception("a callback of commit_async failed, as one before it did")
+                    continue
                 error.add_note("raised by a callback of commit_async; the commit itself was over before")
-                raise
+                first = error
+        if first is not None:
+            try:
+                raise first
+            finally:
+                del first  # else the error and this frame would keep each other, and the consumer, alive
+
+    def run_last_callbacks(self) -> None:
+        """`run_callbacks` of a consumer that is closed: those of commits that other callbacks asked for too late.
+
+        Who tries again from there is refused, which is nothing that `close` should raise.
+        """
+        with suppress(ClosedError):
+            self.run_callbacks()
+
+    async def commit_now(self, offsets: Offsets, timeout: float) -> None:
+        """Commits after whatever was asked for before, and waits until it is stored; see `Committer.commit`."""
+        self._begin_queued()
+        await self._begin(self._committer.commit(offsets, timeout))
 
     async def settle(self, timeout: float) -> None:
-        """Waits for the commits that are going on, no longer than `timeout` seconds."""
+        """Waits for the commits that were asked for, no longer than `timeout` seconds."""
+        self._begin_queued()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
@@ -100,7 +133,7 @@ class CommitDesk:
                 asked.task.cancel()
             failure = KafkaTimeout(
                 f"{reason} before the coordinator of group {self._group_id!r} confirmed {_described(asked.offsets)}: "
-                "whether they are committed is unknown. committed() tells; a longer close(timeout) waits longer"
+                "whether they are committed is unknown. committed() tells; commit() waits for it"
             )
             log.warning("commit_async: %s", failure)
             self._tell(asked, failure)
@@ -110,6 +143,14 @@ class CommitDesk:
         self.give_up("the consumer ended")
         for task in self._tasks:
             task.cancel()
+
+    def _ask(self, begin: Callable[[], None]) -> None:
+        self._queue.append(begin)
+        self._call(self._begin_queued)
+
+    def _begin_queued(self) -> None:
+        while self._queue:
+            self._queue.popleft()()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -108,16 +108,17 @@ class Committer:
         async def attempt() -> None:
             await self._commit_once(group, offsets, topic_ids)
 
-        left = await self._take_turn(timeout, what)
+        begun, failed = self._clock.monotonic(), True
         try:
-            begun, failed = self._clock.monotonic(), True
+            left = await self._take_turn(timeout, what)
             try:
+                begun = self._clock.monotonic()  # one that gets its turn is not blamed for the wait
                 await self._retried(attempt, left, what)
                 failed, self.last_error = False, None
             finally:
-                self._metrics.commit(self._clock.monotonic() - begun, failed=failed)
+                self._turn.release()
         finally:
-            self._turn.release()
+            self._metrics.commit(self._clock.monotonic() - begun, failed=failed)
 
     async def _take_turn(self, timeout: float, what: str) -> float:
         """Waits until earlier commits are done; how much of `timeout` is left then."""
@@ -128,7 +129,8 @@ class Committer:
         except TimeoutError:
             text = f"{what}: not done within {round(timeout, 2):g} s, for an earlier commit has no answer yet"
             failures = self._cluster.describe_failures()
-            raise KafkaTimeout(f"{text}: {failures}" if failures else text) from None
+            self.last_error = KafkaTimeout(f"{text}: {failures}" if failures else text)
+            raise self.last_error from None
         return max(0.0, timeout - (self._clock.monotonic() - begun))
 
     async def committed(

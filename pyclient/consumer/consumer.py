@@ -154,7 +154,7 @@ class Consumer(ConsumerFace[K, V]):
     def _do(self, step: Step) -> None:
         if isinstance(step, CommitNow):
             try:
-                self._thread_running().run(self._core.committer.commit, step.offsets, self._core.api_timeout)
+                self._thread_running().run(self._core.desk.commit_now, step.offsets, self._core.api_timeout)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
         elif self._listener is not None:
@@ -180,7 +180,7 @@ class Consumer(ConsumerFace[K, V]):
             self._settle()
             to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
-                self._wait(self._core.committer.commit, to_commit, seconds)
+                self._wait(self._core.desk.commit_now, to_commit, seconds)
             finally:
                 self._core.desk.run_callbacks()
 
@@ -275,6 +275,7 @@ class Consumer(ConsumerFace[K, V]):
                 self._closed = True
                 if thread is not None:
                     self._end(thread)
+                    self._core.desk.run_last_callbacks()
 
     def _close_at_exit(self) -> None:
         try:
@@ -321,7 +322,7 @@ class Consumer(ConsumerFace[K, V]):
             self._do(step)
             return
         try:
-            self._thread_running().run(self._core.committer.commit, step.offsets, seconds, timeout=seconds + _GRACE)
+            self._thread_running().run(self._core.desk.commit_now, step.offsets, seconds, timeout=seconds + _GRACE)
         except KafkaError as error:
             log.warning("the last auto-commit failed: %s", error)
 

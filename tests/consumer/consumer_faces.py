@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener
@@ -160,6 +161,21 @@ def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, secon
 def shares(consumers: Sequence[Any]) -> list[list[int]]:
     """The partition numbers that each consumer has."""
     return [sorted(partition.partition for partition in consumer.assignment()) for consumer in consumers]
+
+
+def close_in_time(consumer: Any, timeout: float) -> None:
+    """Closes it in a thread, so that one that would take ten minutes fails the test; raises what the close raises."""
+    outcome: Future[None] = Future()
+
+    def close() -> None:
+        try:
+            outcome.set_result(consumer.close(timeout))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=close, daemon=True).start()
+    outcome.result(PATIENCE)
+    assert "closed" in repr(consumer)
 
 
 def values(records: Any) -> list[bytes]:

@@ -198,3 +198,26 @@ def test_what_a_callback_of_a_commit_raises_comes_out_with_a_note(consumers: Fac
     with pytest.raises(ZeroDivisionError) as caught:
         poll_until([consumer], lambda: False)
     assert caught.value.__notes__ == ["raised by a callback of commit_async; the commit itself was over before"]
+
+
+def test_callbacks_that_raise_cost_no_other_its_call(
+    consumers: Faces, topic: str, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (partition,) = partitions(topic, 0)
+    consumer = consumers(group_id=group, enable_auto_commit=False)
+    consumer.assign([partition])
+    called: list[int] = []
+
+    def note(offsets: Any, error: Exception | None) -> None:
+        called.append(offsets[partition].offset)
+        if called[-1] != 2:
+            raise ZeroDivisionError(f"of commit {called[-1]}")
+
+    for offset in (1, 2, 3):
+        consumer.commit_async({partition: offset}, note)
+    with pytest.raises(ZeroDivisionError, match="of commit 1") as caught:
+        consumer.close()
+    assert called == [1, 2, 3]
+    assert len(caught.value.__notes__) == 1
+    assert "of commit 3" in caplog.text
+    assert consumer.raw.closed

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, read
+from consumer_faces import PATIENCE, Faces, close_in_time, read
 
-from pyclient import Admin, NewTopic, Producer, RebalanceListener, TopicPartition, errors
+from pyclient import Admin, AsyncConsumer, NewTopic, Producer, RebalanceListener, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 
 PATIENT = 600_000  # request_timeout_ms: whatever waits for that instead of its own timeout never ends here
@@ -85,7 +87,7 @@ def test_closing_beside_a_leader_that_does_not_answer_takes_no_longer_than_asked
     with frozen.faults.hold("ListOffsets", times=None):
         with pytest.raises(errors.KafkaTimeout):
             consumer.end_offsets([(topic, 0)], timeout=0.1)
-        consumer.close(timeout=0.3)
+        close_in_time(consumer, 0.3)
 
 
 def test_after_an_exception_a_with_block_does_not_wait_long_for_a_coordinator_that_is_silent(
@@ -134,7 +136,7 @@ def test_close_calls_back_for_commits_that_its_timeout_cuts_off(
         )
         consumer.commit_async({partition: 8})
         held.wait(1)
-        consumer.close(timeout=0.3)
+        close_in_time(consumer, 0.3)
     [(offset, error)] = outcomes
     assert offset == 7
     with pytest.raises(errors.KafkaTimeout, match=rf"closed before.*'g-{topic}' confirmed {topic}-0 up to 7.*unknown"):
@@ -154,7 +156,9 @@ def test_close_keeps_its_timeout_when_its_own_commit_waits_behind_another(
         with pytest.raises(errors.KafkaTimeout, match=r"within 0\.1 s, for an earlier commit has no answer yet"):
             consumer.commit(timeout=0.1)
         assert not outcomes
-        consumer.close(timeout=0.3)
+        assert "for an earlier commit has no answer yet" in consumer.health()["last_errors"]["commit"]
+        assert consumer.metrics()["commits_failed"] == 1
+        close_in_time(consumer, 0.3)
     assert [type(error) for error in outcomes] == [errors.KafkaTimeout]
     assert "auto-commit" in caplog.text
     assert f"leaving group 'g-{topic}': not confirmed within" in caplog.text
@@ -174,8 +178,28 @@ def test_close_calls_back_though_a_rebalance_listener_fails(
         consumer.commit_async(lambda offsets, error: outcomes.append(error))
         held.wait(1)
         with pytest.raises(ZeroDivisionError):
-            consumer.close(timeout=0.3)
+            close_in_time(consumer, 0.3)
     assert [type(error) for error in outcomes] == [errors.KafkaTimeout]
+
+
+def test_a_callback_that_commits_while_the_consumer_closes_is_told_that_it_was_too_late(
+    committing: Callable[..., Any], frozen: EmbeddedCluster, topic: str
+) -> None:
+    partition, outcomes = TopicPartition(topic, 0), []
+    consumer = committing()
+    consumer.assign([partition])
+    assert consumer.committed() == {partition: None}
+
+    def try_again(offsets: Any, error: Exception | None) -> None:
+        outcomes.append(error)
+        consumer.raw.commit_async(offsets, try_again)  # refused the second time, for the consumer is closed
+
+    with frozen.faults.hold("OffsetCommit", times=None) as held:
+        consumer.commit_async({partition: 7}, try_again)
+        held.wait(1)
+        close_in_time(consumer, 0.3)
+    assert [type(error) for error in outcomes] == [errors.KafkaTimeout] * 2
+    assert "the consumer ended before" in str(outcomes[1])
 
 
 def test_a_commit_that_nothing_was_waited_for_after_is_done_by_close(
@@ -187,3 +211,37 @@ def test_a_commit_that_nothing_was_waited_for_after_is_done_by_close(
     consumer.commit_async({partition: 1}, lambda offsets, error: outcomes.append(error))
     consumer.close()
     assert outcomes == [None]
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_cancelling_the_end_ends_it(end: str, auto_commit: bool, frozen: EmbeddedCluster, topic: str) -> None:
+    outcomes: list[Exception | None] = []
+
+    async def main() -> None:
+        consumer: AsyncConsumer[bytes, bytes] = AsyncConsumer(
+            topic,
+            bootstrap_servers=frozen.bootstrap_servers,
+            group_id=f"g-{topic}",
+            auto_offset_reset="earliest",
+            enable_auto_commit=auto_commit,
+            request_timeout_ms=PATIENT,
+            default_api_timeout_ms=PATIENT,
+        )
+        while not await consumer.poll(30):
+            pass
+        if not auto_commit:
+            consumer.commit_async(lambda offsets, error: outcomes.append(error))
+        with frozen.faults.hold(["OffsetCommit", "LeaveGroup"], times=None) as held:
+            ending = asyncio.create_task(consumer.close(None) if end == "close" else consumer.unsubscribe())
+            await asyncio.to_thread(held.wait, 1)
+            ending.cancel()
+            await asyncio.wait([ending], timeout=PATIENCE)
+            assert ending.cancelled()
+        assert consumer.closed == (end == "close")
+        await consumer.close()
+
+    asyncio.run(main())
+    for error in outcomes:
+        assert re.search(r"(closed|unsubscribed) before.*committed\(\) tells; commit\(\) waits for it$", str(error))
+    assert len(outcomes) == (not auto_commit)
