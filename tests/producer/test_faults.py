@@ -125,7 +125,8 @@ def test_a_full_buffer_blocks_send_and_then_says_so(make, topic, network):
     with pytest.raises(errors.BufferExhausted, match=r"buffer_memory=2048.*max_block_ms=200") as caught:
         for _ in range(100):
             accepted += [face.send(topic, b"x" * 800, partition=0)]
-    assert isinstance(caught.value, (BufferError, TimeoutError)) and len(accepted) == 2
+    assert isinstance(caught.value, BufferError) and isinstance(caught.value, errors.KafkaTimeout)
+    assert isinstance(caught.value, TimeoutError) and len(accepted) == 2
     assert time.monotonic() - started >= 0.2
     with pytest.raises(errors.BufferExhausted):  # a column of which nothing fits is refused like a record
         face.send_many(topic, [b"y" * 800] * 3, partition=0)

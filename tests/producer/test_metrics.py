@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pytest
 
-from pyclient import errors
+from pyclient import AsyncProducer, errors
 from pyclient.producer.metrics import ProducerMetrics
 from tests.producer.faces import begin
+from tests.waiting import PATIENCE, until
 
-PATIENCE = 30.0  # seconds
-
-
-def until(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)  # between two looks
+RATES = ("records_per_second", "bytes_per_second", "records_per_batch", "bytes_per_batch")
 
 
 def test_counts_rates_and_latencies_are_plain_numbers():
@@ -131,3 +124,52 @@ def test_numbers_are_json_whatever_was_counted():
         assert json.loads(text) == metrics.snapshot(1.0)
     found = metrics.snapshot(1.0)["latency_ms"]
     assert (found["p50"], found["p99"], found["max"], found["buckets"]["inf"]) == (1.0, 100_000.0, 100_000.0, 1)
+
+
+def numbers_in(found):
+    """All values of nested dictionaries."""
+    return [one for value in found.values() for one in (numbers_in(value) if isinstance(value, dict) else [value])]
+
+
+def is_json(found):
+    return json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize("way", ["one by one", "together", "columns"])
+def test_what_a_producer_tells_is_plain_numbers_that_fit_together(make, topic, way):
+    face = make(linger_ms=0 if way == "one by one" else 5)
+    assert is_json(face.metrics()) and is_json(face.health())
+    for _ in range(20):
+        if way == "columns":
+            face.result(face.send_many(topic, [b"0123456789"] * 5, partition=0))
+        else:
+            sent = [face.send(topic, b"0123456789", partition=0) for _ in range(1 if way == "one by one" else 5)]
+            assert all(face.exception(future) is None for future in sent)
+    records = 20 if way == "one by one" else 100
+    until(lambda: face.metrics()["records_delivered"] == records, "not all records are counted")
+    found = face.metrics()
+    assert {type(number) for number in numbers_in(found)} == {int, float} and is_json(found) and is_json(face.health())
+    assert all(type(found[name]) is float and found[name] > 0 for name in RATES)
+    batches, latency = found["batches_delivered"], found["latency_ms"]
+    assert 20 <= batches <= records and found["requests"] >= 20
+    assert found["records_per_batch"] == records / batches
+    assert found["bytes_per_batch"] == found["bytes_delivered"] / batches > 10 * records / batches
+    assert found["bytes_per_second"] > 10 * found["records_per_second"]
+    assert 0 < latency["p50"] <= latency["p99"] <= latency["max"]
+    counts = list(latency["buckets"].values())
+    assert all(type(count) is int for count in counts) and sum(counts) == batches
+    bounds = [float(bound) for bound in latency["buckets"]]
+    assert bounds == sorted(bounds) and bounds[-1] == float("inf")
+    longest = max(place for place, count in enumerate(counts) if count)
+    assert ([0.0, *bounds])[longest] <= latency["max"] <= bounds[longest]
+
+
+def test_what_a_producer_tells_when_it_is_new_has_failures_or_is_closed_is_json(make, cluster):
+    new = AsyncProducer(cluster.bootstrap_servers)
+    assert is_json(new.metrics()) and is_json(new.health())
+    face = make("127.0.0.1:1")
+    until(lambda: face.health()["last_failures"], "nothing is told of the broker that is not there")
+    assert is_json(face.health()) and is_json(face.metrics())
+    face.close()
+    assert is_json(face.health()) and is_json(face.metrics())
+    assert face.metrics()["records_per_batch"] == face.metrics()["latency_ms"]["p99"] == 0
