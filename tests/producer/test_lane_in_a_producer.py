@@ -44,8 +44,14 @@ def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
 
 def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
     """Sends until the next record finds everything at rest."""
-    while not (producer._lane.armed and not producer._lane.records):
+
+    def is_open() -> bool:
+        if producer._lane.armed and not producer._lane.records:
+            return True
         producer.send(topic, b"first", partition=partition).result(60)
+        return False
+
+    until(is_open, "the lane is not opened")
 
 
 def test_records_one_by_one_take_it_and_are_counted(cluster: EmbeddedCluster, topic: str, log: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyclient import Admin, NewTopic, errors
 from pyclient.records import murmur2, partition_for_key, read_header
 from tests.producer.network import CUT, DROP, PASS, PRODUCE
+from tests.waiting import until
 
 SLOW = {"delivery_timeout_ms": 30_000, "request_timeout_ms": 500, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
 
@@ -71,9 +72,13 @@ def test_sequences_and_epochs_that_run_out_go_on_with_a_new_producer_id(make, to
     face = make(linger_ms=0, batch_size=0)
     face.partitions_for(topic)
     network.wait_for(22)
-    while not face.core.sender.identity.known:
+
+    def is_known():
         face.send(f"{topic}-other", b"")
         face.flush()
+        return face.core.sender.identity.known
+
+    until(is_known)
     identity = face.core.sender.identity
     first_id = identity.producer_id
     with face.core.lock:
