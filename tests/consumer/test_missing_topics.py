@@ -128,3 +128,15 @@ def test_a_topic_that_may_not_be_read_is_raised_by_the_poll(
         with pytest.raises(errors.TopicAuthorizationFailed, match=rf"'{topic}' may not be read: grant"):
             poll_until([consumer], lambda: False)
         assert "grant" in consumer.health()["topic_errors"][topic]
+
+
+def test_a_topic_that_does_not_exist_is_waited_for(consumers: Faces, produce: Produce, admin: Admin) -> None:
+    topic = f"later-{uuid.uuid4().hex[:8]}"
+    consumer = consumers(
+        topic, group_id=f"g-{uuid.uuid4().hex[:8]}", allow_auto_create_topics=False, metadata_max_age_ms=50
+    )
+    assert len(consumer.poll(0.2)) == 0
+    assert consumer.assignment() == set()
+    admin.create_topics([NewTopic(topic, 1)])
+    produce(topic, b"x")
+    assert values(read(consumer, 1)) == [b"x"]

@@ -1,12 +1,10 @@
-"""How a consumer is used, and misused: wake-ups, threads, forks, Ctrl-C, closing, clusters that cannot be reached."""
+"""How a consumer is used, and misused: wake-ups, threads, forks, programs that end, input that cannot be."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,12 +14,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from consumer_faces import PATIENCE, Faces, partitions, read, values
+from consumer_faces import Faces, partitions, read, values
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.forks import fork
-from tests.patience import until_said
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -254,127 +251,7 @@ def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
     assert values(read(consumer, 1)) == [b"1"]  # the last poll may not have been dealt with, so it was not committed
 
 
-# ---- closing
-
-
-def test_closing_twice_is_nothing_and_a_closed_consumer_says_so(consumers: Faces, new_topic: NewTopic) -> None:
-    consumer = consumers(new_topic(), group_id="g")
-    consumer.close()
-    consumer.close()
-    assert "closed" in repr(consumer)
-    assert consumer.health()["state"] == "closed"
-    for call in (consumer.poll, consumer.commit, consumer.unsubscribe, lambda: consumer.subscribe("t")):
-        with pytest.raises(errors.ClosedError, match="closed"):
-            call()
-
-
-PATIENT: dict[str, Any] = {  # whatever waits for a broker waits longer than the test
-    "request_timeout_ms": 600_000,
-    "default_api_timeout_ms": 600_000,
-    "socket_connection_setup_timeout_ms": 600_000,
-}
-
-
-@pytest.fixture
-def silent_address() -> Iterator[str]:
-    """Where connections are taken and nothing is ever answered."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-def closes_meanwhile(consumer: Any) -> bool:
-    """Whether a close that may take ten minutes ends though no broker answers."""
-    closing = threading.Thread(target=consumer.close, args=(600,), daemon=True)
-    closing.start()
-    closing.join(PATIENCE)
-    return not closing.is_alive() and "closed" in repr(consumer)
-
-
-def test_a_consumer_that_never_did_anything_closes_at_once(consumers: Faces, silent_address: str) -> None:
-    assert closes_meanwhile(consumers(bootstrap_servers=silent_address, group_id="g", **PATIENT))
-
-
-def test_closing_waits_for_no_broker_that_never_answered(consumers: Faces, silent_address: str) -> None:
-    consumer = consumers("t", bootstrap_servers=silent_address, group_id="g", **PATIENT)
-    assert not consumer.poll(0.2)
-    assert closes_meanwhile(consumer)
-
-
-def test_closing_without_a_cluster_does_not_take_long(consumers: Faces) -> None:
-    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g", **PATIENT)
-    with pytest.raises(errors.KafkaTimeout):
-        consumer.poll(0.2)
-    assert closes_meanwhile(consumer)
-
-
-def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    for seconds in (0.0, 0.01):  # nothing is connected, or something
-        consumer: Any = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
-        consumer.poll(seconds)
-        inner = consumer._thread._thread
-        with pytest.warns(ResourceWarning, match="was not closed"):
-            del consumer
-            gc.collect()
-        inner.join(30)
-        assert not inner.is_alive()
-        gc.collect()  # its connections are closed: else their sockets would warn now
-
-    async def main() -> None:
-        consumer: Any = AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers)
-        consumer.assign(partitions(topic, 0))
-        await consumer.poll(0.01)
-        await asyncio.sleep(0)  # the event loop itself holds the poll that timed out a moment longer
-        with pytest.warns(ResourceWarning, match="was not closed"):
-            del consumer
-            gc.collect()
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(rest, timeout=30)  # its connections are closed all the same
-        assert all(task.done() for task in rest)
-
-    asyncio.run(main())
-
-
-# ---- clusters that cannot be reached, input that cannot be
-
-
-def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
-    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
-    until_said(lambda: consumer.poll(0.3), r"127\.0\.0\.1:1")
-    assert len(consumer.poll(0)) == 0  # nothing was waited for, so nothing is missed
-    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
-        consumer.end_offsets([("t", 0)], timeout=0.2)
-    with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
-        consumer.committed([("t", 0)], timeout=0.2)
-    assert "127.0.0.1:1" in consumer.health()["last_failures"]
-
-
-def test_iterating_over_a_cluster_that_cannot_be_reached_ends_with_the_reason(consumers: Faces) -> None:
-    consumer = consumers("t", bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=500)
-    until_said(lambda: next(iter(consumer)), r"127\.0\.0\.1:1")
-
-
-def test_a_port_that_speaks_http_is_told_apart(consumers: Faces) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        stop = threading.Event()
-
-        def serve() -> None:
-            server.settimeout(0.05)
-            while not stop.is_set():
-                with contextlib.suppress(TimeoutError):
-                    peer, _ = server.accept()
-                    with peer:
-                        peer.recv(1024)
-                        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            consumer = consumers("t", bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
-            until_said(lambda: consumer.poll(0.5), "HTTP")
-        finally:
-            stop.set()
-            thread.join()
+# ---- input that cannot be
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", 7])
@@ -405,19 +282,3 @@ def test_options_are_checked_at_once() -> None:
         Consumer("t", bootstrap_servers="h:1", value_deserializer="json")  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError, match="given twice"):
         Consumer("t", bootstrap_servers="h:1", group_id="g", config={"group.id": "h"})
-
-
-def test_a_topic_that_does_not_exist_is_waited_for(
-    consumers: Faces, cluster: EmbeddedCluster, produce: Produce, admin: Any
-) -> None:
-    from pyclient import NewTopic as Topic
-
-    topic = f"later-{uuid.uuid4().hex[:8]}"
-    consumer = consumers(
-        topic, group_id=f"g-{uuid.uuid4().hex[:8]}", allow_auto_create_topics=False, metadata_max_age_ms=50
-    )
-    assert len(consumer.poll(0.2)) == 0
-    assert consumer.assignment() == set()
-    admin.create_topics([Topic(topic, 1)])
-    produce(topic, b"x")
-    assert values(read(consumer, 1)) == [b"x"]
