@@ -99,6 +99,7 @@ class Proxy:
                 await self._pass_on(near, far)
             finally:
                 far[1].close()
+            await _hang_up(near)
         finally:
             near[1].close()
             self._connections.discard(task)
@@ -114,6 +115,7 @@ class Proxy:
         finally:
             for way in ways:
                 way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _requests(self, near: Pair, far: Pair, asked: deque[tuple[int, int]]) -> None:
         with suppress(asyncio.IncompleteReadError, OSError):
@@ -147,6 +149,13 @@ class Proxy:
         to[1].write(frame[: cut.within(len(frame))])
         cut.done.set()
         return True
+
+
+async def _hang_up(near: Pair) -> None:
+    """Tells the client of the end; closed with something unread, the connection would be reset instead."""
+    with suppress(OSError):
+        near[1].write_eof()
+        await near[0].read()
 
 
 async def _frame(source: Pair) -> bytes:
