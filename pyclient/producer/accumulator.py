@@ -47,6 +47,7 @@ class RecordAccumulator:
         self._rng = rng
         self._linger = linger
         self._delivery_timeout = delivery_timeout
+        self._patience = linger + delivery_timeout / 20  # a batch's age at which it takes no records any more
         self._adaptive = adaptive
         self._lingering: deque[ProducerBatch] = deque()  # by age; some are closed already
         self._aging: deque[ProducerBatch] = deque()  # ready, and still open because their broker takes nothing
@@ -202,17 +203,19 @@ class RecordAccumulator:
         """
         while self._lingering and (self._lingering[0].closed or self._lingering[0].created + self._linger <= now):
             self.make_ready(self._lingering.popleft())
-        patience = self._linger + self._delivery_timeout / 20
-        while self._aging and (self._aging[0].closed or self._aging[0].created + patience <= now):
+        while self._aging and (self._aging[0].closed or self._aging[0].created + self._patience <= now):
             batch = self._aging.popleft()
             if not batch.closed:
                 self.close_open(batch.queue)
 
     def next_change(self) -> float:
         """When `end_linger` or a deadline is due next."""
+        while self._aging and self._aging[0].closed:  # else the next look would be for nothing
+            self._aging.popleft()
         linger = self._lingering[0].created + self._linger if self._lingering else NEVER
+        closing = self._aging[0].created + self._patience if self._aging else NEVER
         deadline = next(iter(self.incomplete)).deadline if self.incomplete else NEVER
-        return min(linger, deadline)
+        return min(linger, closing, deadline)
 
     def mark_ready(self, queue: PartitionQueue) -> None:
         """The partition's first batch may be sent; behind others that became ready before it."""

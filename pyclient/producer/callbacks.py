@@ -16,6 +16,7 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 Callback = Callable[[Any], object]
 Call = tuple[Callback, Any]
+_Caught = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class CallbackRunner(Protocol):
@@ -26,7 +27,7 @@ class CallbackRunner(Protocol):
         ...
 
 
-def run_callback(callback: Callback, argument: Any, caught: type[BaseException] = Exception) -> None:
+def run_callback(callback: Callback, argument: Any, caught: _Caught = (Exception, asyncio.CancelledError)) -> None:
     """Calls a user's function; what it raises is logged and hurts nothing, as far as it is `caught`."""
     try:
         returned = callback(argument)
@@ -37,7 +38,7 @@ def run_callback(callback: Callback, argument: Any, caught: type[BaseException] 
         logger.exception("the delivery callback %r raised", callback)
 
 
-def run_in_order(calls: list[Call], caught: type[BaseException] = Exception) -> None:
+def run_in_order(calls: list[Call], caught: _Caught = (Exception, asyncio.CancelledError)) -> None:
     """Runs the callbacks and empties the list: a future must be able to die once its own has run."""
     calls.reverse()
     while calls:

@@ -122,7 +122,7 @@ class ProducerConfig(ClientConfig):
         120_000,
         doc="From `send` to the outcome, at most: after it a record's future fails, even one under way (KIP-91). "
         "Counted from the first record of its batch, as in Java: one that joins later fails that much sooner, by up to "
-        "linger_ms, or more while the broker takes nothing.",
+        "linger_ms, and another twentieth of this time while the broker takes nothing.",
         minimum=1,
         maximum=INT_MAX,
         aliases=("message_timeout_ms",),

@@ -54,7 +54,19 @@ def test_a_batch_is_ready_when_its_linger_is_over():
     bench.send(partition=0)
     assert bench.ready() == {}
     bench.now = 101.0
-    assert bench.ready() == {1: [0]} and bench.accumulator.next_change() == 160.0
+    assert bench.ready() == {1: [0]}
+
+
+def test_a_batch_that_its_broker_does_not_take_is_closed_at_a_twentieth_of_its_time_and_looked_at_then():
+    bench = Bench()
+    bench.send(partition=0)
+    bench.now = 101.0
+    assert bench.ready() == {1: [0]} and bench.accumulator.next_change() == 100 + 1 + 60 / 20
+    bench.now = 103.9
+    assert bench.ready() == {1: [0]} and not bench.topic.queues[0].waiting[0].closed
+    bench.now = 104.0
+    assert bench.ready() == {1: [0]} and bench.topic.queues[0].waiting[0].closed
+    assert bench.accumulator.next_change() == 160.0
 
 
 def test_without_linger_a_batch_is_ready_at_once_and_still_takes_records():

@@ -42,14 +42,7 @@ def test_a_record_that_cannot_be_serialized_does_not_stop_the_next(make, topic, 
 # -- on an event loop
 
 
-LEFT_TO_THE_LOOP = pytest.mark.xfail(strict=True, reason="run_callback lets it through to the loop's own handler")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [RuntimeError("wrong"), pytest.param(asyncio.CancelledError("wrong"), marks=LEFT_TO_THE_LOOP)],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [RuntimeError("wrong"), asyncio.CancelledError("wrong")], ids=repr)
 def test_a_callback_on_a_loop_may_raise_and_hurts_nothing(cluster, topic, caplog, error):
     """It is in the producer's log; neither the loop's own handler nor the records and callbacks behind it notice."""
     complaints, seen = [], []
