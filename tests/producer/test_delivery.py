@@ -19,6 +19,7 @@ from pyclient.producer.delivery import Delivery, State
 from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.types import RecordMetadata
+from tests.waiting import until
 
 
 class Immediately:
@@ -202,8 +203,7 @@ def test_who_waits_when_a_batch_is_split_goes_on_waiting_for_its_part(desk):
     future = futures(whole, 4)[3]
     thread = threading.Thread(target=lambda: results.append(future.result(20)))
     thread.start()
-    while not whole._waiters:
-        pass
+    until(lambda: whole._waiters)
     left, right = Delivery(desk, "t", 0, 2), Delivery(desk, "t", 0, 2)
     whole.split([0, 2], [left, right])
     left.deliver(2, 0)

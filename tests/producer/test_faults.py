@@ -14,6 +14,7 @@ from pyclient.config import parse_address
 from tests.producer.faces import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
+from tests.waiting import until
 
 QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
 
@@ -162,8 +163,7 @@ def test_closing_wakes_a_send_that_waits_for_memory(make, topic, network):
 
     thread = threading.Thread(target=blocked)
     thread.start()
-    while not face.health()["sends_blocked"]:
-        time.sleep(0.01)  # between two looks
+    until(lambda: face.health()["sends_blocked"])
     with pytest.raises(errors.DeliveryFailed):
         face.close(timeout=0.1)
     thread.join(30)
