@@ -68,6 +68,7 @@ class FrameStream(SendingStream):
         self._frozen = False
         self._watching = False  # the loop calls on_readable, or the reader
         self._watched_fd = self._fd
+        self._resets_hide = not isinstance(loop, asyncio.BaseEventLoop)  # but uvloop's
         self._waits_for = 1  # bytes
         self._update_reading()
 
@@ -169,7 +170,17 @@ class FrameStream(SendingStream):
             self._hand_out_backlog()
         for _ in range(_FAIR_READS):
             if self.frames.paused or not self._receive():  # closed is paused, too
-                return
+                break
+        if self._resets_hide and not self.closed and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._watch_again()
+
+    def _watch_again(self) -> None:
+        """Now that the error was taken off it, the socket is readable until its end, like one whose other side ended.
+
+        libuv stops watching a socket at a reset, after one call of the reader, which may just have got what came before.
+        """
+        self._loop.remove_reader(self._watched_fd)
+        self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
 
     def _has_ended(self) -> bool:
         """Whether the next thing to receive is the end; nothing is taken from the socket."""

@@ -1,0 +1,82 @@
+"""A connection that the other side resets: what came before is handed out, and the end is told, on every loop."""
+
+import asyncio
+import select
+import socket
+import struct
+
+import pytest
+
+from pyclient.errors import ConnectionFailed
+from tests.net.ends import End, framed, tcp_pair
+from tests.waiting import until
+
+
+def reset(near, far, data):
+    """Sends as much of the data as the kernels take, then resets; both are there before the loop looks."""
+    far.setblocking(False)
+    taken = 0
+    poll = select.poll()
+    poll.register(near, 0)  # errors only
+    while taken < len(data):
+        try:
+            taken += far.send(data[taken:])
+        except BlockingIOError:
+            break
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    far.close()
+    until(lambda: poll.poll(0))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [framed(b"one", b"two"), framed(b"one", b"two")[:-1], framed(*[b"%d" % n * 1000 for n in range(1000)])],
+    ids=["frames", "a frame cut", "more than is received at a time"],
+)
+def test_what_came_before_a_reset_is_handed_out_and_the_end_is_told(run, data):
+    async def scenario():
+        near, far = tcp_pair()
+        end = End(near)
+        await asyncio.sleep(0)
+        reset(near, far, data)
+        error = await end.ended
+        assert error is None or isinstance(error, ConnectionFailed)
+        assert end.frames and framed(*map(bytes, end.frames)) == data[: sum(4 + len(frame) for frame in end.frames)]
+
+    run(scenario())
+
+
+def test_a_reset_while_reading_is_paused_is_told_when_it_goes_on(run):
+    async def scenario():
+        near, far = tcp_pair()
+        end = End(near)
+        end.stream.pause_reading()
+        await asyncio.sleep(0)
+        reset(near, far, framed(b"one", b"two"))
+        for _ in range(5):
+            await asyncio.sleep(0.001)  # turns of the loop
+        assert end.frames == [] and not end.ended.done()
+        end.stream.resume_reading()
+        await end.ended
+        assert end.frames == [b"one", b"two"]
+
+    run(scenario())
+
+
+def test_a_reset_in_the_midst_of_a_pause_by_the_receiver_is_told_when_it_goes_on(run):
+    async def scenario():
+        near, far = tcp_pair()
+        end = End(near, on_frame=lambda frame: (end.on_frame(frame), end.stream.pause_reading()))
+        await asyncio.sleep(0)
+        reset(near, far, framed(b"one", b"two"))
+        await end.until(1)
+        for _ in range(5):
+            await asyncio.sleep(0.001)  # turns of the loop
+        assert end.frames == [b"one"] and not end.ended.done()
+        for _ in range(2):
+            end.stream.resume_reading()
+            await asyncio.sleep(0.001)
+        await end.ended
+        assert end.frames == [b"one", b"two"]
+
+    run(scenario())
