@@ -175,7 +175,7 @@ class BatchFuture:
         self._desk.callbacks.submit([(go_on, None)])
 
     def to_concurrent(self) -> concurrent.futures.Future[BatchMetadata]:
-        """A `concurrent.futures.Future` with the same outcome."""
+        """A `concurrent.futures.Future` with the same outcome; see `DeliveryFuture.to_concurrent`."""
         return to_concurrent(self, self.add_done_callback)
 
     def __await__(self) -> Generator[Any, None, BatchMetadata]:

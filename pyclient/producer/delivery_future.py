@@ -125,7 +125,10 @@ class DeliveryFuture(OutcomeHandle):
         self._delivery.add_callback(self.index, callback, self)
 
     def to_concurrent(self) -> concurrent.futures.Future[RecordMetadata]:
-        """A `concurrent.futures.Future` with the same outcome, for `concurrent.futures.wait` and executors."""
+        """A `concurrent.futures.Future` with the same outcome, for `concurrent.futures.wait` and executors.
+
+        It is completed where callbacks run, as its own callbacks are called there, and so behind slow ones.
+        """
         return to_concurrent(self, self.add_done_callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:

@@ -6,6 +6,8 @@ Clients see nothing but sockets of it, so that they use the streams of their own
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -54,6 +56,8 @@ class Proxy:
     def __init__(self, servers: str) -> None:
         self.change: Callable[[ProduceResponse], object] | None = None
         """May change an answer to Produce in place."""
+        self.resets = False
+        """Whether a client's connection ends by a reset, just behind its last bytes."""
         self._target = parse_address(servers)
         self._cut: Cut | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -99,7 +103,7 @@ class Proxy:
                 await self._pass_on(near, far)
             finally:
                 far[1].close()
-            await _hang_up(near)
+            await (_reset if self.resets else _hang_up)(near)
         finally:
             near[1].close()
             self._connections.discard(task)
@@ -156,6 +160,13 @@ async def _hang_up(near: Pair) -> None:
     with suppress(OSError):
         near[1].write_eof()
         await near[0].read()
+
+
+async def _reset(near: Pair) -> None:
+    near[1].transport.set_write_buffer_limits(0)
+    await near[1].drain()  # what was written is to come first
+    near[1].get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    near[1].transport.abort()
 
 
 async def _frame(source: Pair) -> bytes:

@@ -48,10 +48,12 @@ def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | 
 
 
 @pytest.mark.parametrize("side", [REQUEST, ANSWER])
+@pytest.mark.parametrize("resets", [False, True], ids=["ends", "resets"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_what_a_connection_cuts_arrives_once_and_in_order(
-    proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], side: str, way: Way
+    proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], side: str, way: Way, resets: bool
 ) -> None:
+    proxy.resets = resets
     face = make(linger_ms=way.linger_ms, **OPTIONS)
     sent: list[bytes] = []
     for where in PLACES:
