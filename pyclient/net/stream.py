@@ -177,7 +177,7 @@ class FrameStream(SendingStream):
     def _watch_again(self) -> None:
         """Now that the error was taken off it, the socket is readable until its end, like one whose other side ended.
 
-        libuv stops watching a socket at a reset, after one call of the reader, which may just have got what came before.
+        libuv stops watching a socket at a reset, after one call of the reader, which may have got what came before it.
         """
         self._loop.remove_reader(self._watched_fd)
         self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
