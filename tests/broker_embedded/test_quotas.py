@@ -262,7 +262,7 @@ def test_topics_and_partitions_are_made_and_deleted_within_the_quota(broker: Any
         return told([each.error_code for each in response.responses], response.throttle_time_ms)
 
     def told(codes: list[int], throttle_ms: int) -> tuple[list[int], bool]:
-        broker.advance_time(throttle_ms / 1000)  # until nothing is owed
+        broker.advance_time((throttle_ms + 1) / 1000)  # until nothing is owed; it is told in whole milliseconds
         return codes, throttle_ms > 0
 
     assert create(names[0], names[1], version=6, validate_only=True) == ([0, 0], False)

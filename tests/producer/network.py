@@ -32,8 +32,9 @@ CUT = "cut"
 class FaultyNetwork:
     """Decides about every request and response by its API key; both ask `request` and `response` for a verdict.
 
-    PASS; DROP (it never arrives); HOLD (until `release`); CUT (the connection ends instead; a request that is CUT has
-    not arrived, the request of a response that is CUT has). `rewrite` may change a response's bytes in place.
+    PASS; DROP (it never arrives); HOLD (until `release`, and what follows on its connection with it); CUT (the
+    connection ends instead; a request that is CUT has not arrived, the request of a response that is CUT has).
+    `rewrite` may change a response's bytes in place.
     `refuse` may give an error code with which the network itself answers a Produce request, for each of its partitions;
     no broker sees it. `metadata` may change what Metadata responses say, and `ports` maps the ports of brokers that do
     not exist to one that does, so that one broker looks like several.
@@ -105,6 +106,14 @@ class _Pending(NamedTuple):
     answer: bytes | None = None
 
 
+class _Passing:
+    """Something on its way, which `may` go on if all before it has."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action = action
+        self.may = False
+
+
 class Tap:
     """A stream that asks the network before anything passes."""
 
@@ -112,6 +121,7 @@ class Tap:
         self._network = network
         self._on_frame = on_frame
         self._pending: deque[_Pending] = deque()
+        self._lines: dict[str, deque[_Passing]] = {"requests": deque(), "responses": deque()}
         self.stream: Any = None
 
     def __getattr__(self, name: str) -> Any:
@@ -126,18 +136,31 @@ class Tap:
             self._pending.append(_Pending(api, header.api_version, refusal))
             self.stream._loop.call_soon(self._give_own_answers)
             return
-        verdict = self._network.request(api)
-        if verdict == PASS:
-            self._pass_on(header, parts)
-        elif verdict == HOLD:
-            self._network.hold(self.stream._loop, lambda: self._pass_on(header, parts))  # by reference, as a queue does
-        elif verdict == CUT:
+        self._treat(self._network.request(api), "requests", lambda: self._pass_on(header, parts))  # by reference
+
+    def _treat(self, verdict: str, which: str, action: Callable[[], object]) -> None:
+        """A connection keeps the order: what comes behind something that is held waits with it."""
+        if verdict == CUT:
             self.stream.close(None)
+        elif verdict != DROP:
+            passing = _Passing(action)
+            self._lines[which].append(passing)
+            if verdict == HOLD:
+                self._network.hold(self.stream._loop, lambda: self._let_pass(which, passing))
+            else:
+                self._let_pass(which, passing)
+
+    def _let_pass(self, which: str, passing: _Passing) -> None:
+        passing.may = True
+        line = self._lines[which]
+        while line and line[0].may:
+            action = line.popleft().action
+            if not self.stream.closed:
+                action()
 
     def _pass_on(self, header: RequestHeader, parts: Any) -> None:
-        if not self.stream.closed:
-            self._pending.append(_Pending(header.api_key, header.api_version))
-            self.stream.send(parts)
+        self._pending.append(_Pending(header.api_key, header.api_version))
+        self.stream.send(parts)
 
     def _refusal(self, header: RequestHeader, parts: Any) -> bytes | None:
         frame = b"".join(parts)[4:]
@@ -171,11 +194,5 @@ class Tap:
             correlation_id, metadata = decode_response(MetadataResponse, version, bytes(changed))
             self._network.metadata(metadata)
             changed[:] = b"".join(encode_response(metadata, version, correlation_id))[4:]
-        frame = memoryview(changed)
-        if verdict == PASS:
-            self._on_frame(frame)
-        elif verdict == HOLD:
-            self._network.hold(self.stream._loop, lambda: self.stream.closed or self._on_frame(frame))
-        elif verdict == CUT:
-            self.stream.close(None)
+        self._treat(verdict, "responses", lambda: self._on_frame(memoryview(changed)))
         self._give_own_answers()
