@@ -260,8 +260,10 @@ class AsyncConsumer(ConsumerFace[K, V]):
                         self._core.desk.run_callbacks()
             finally:
                 self._closed = True
-                await self._core.shut_down()
-                self._core.desk.run_last_callbacks()
+                try:
+                    await self._core.shut_down()
+                finally:
+                    self._core.desk.run_last_callbacks()
 
     async def _leave(self, reason: str, timeout: float, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         core = self._core

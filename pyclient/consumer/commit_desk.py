@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -72,7 +71,6 @@ class CommitDesk:
         """Commits in the background; a failure is logged, and tried again with whatever was polled by then."""
         self._next_auto = now + self._interval
         if offsets:
-            self._auto_running = True
             self._ask(partial(self._begin_auto, offsets))
 
     def commit(self, offsets: Offsets, callback: CommitCallback | None) -> None:
@@ -88,10 +86,11 @@ class CommitDesk:
     def run_callbacks(self) -> None:
         """Calls the callbacks of commits that are done, in the polling thread.
 
-        All of them, whatever they raise: the first error comes out there afterwards, more are logged.
+        All of them, whatever they raise: the first error comes out there afterwards, more are logged. Those of commits
+        that end meanwhile wait for the next time, else one that asks again might go on for ever.
         """
         first: Exception | None = None
-        while self._done:
+        for _ in range(len(self._done)):
             callback = self._done.popleft()
             try:
                 callback()
@@ -112,8 +111,10 @@ class CommitDesk:
 
         Who tries again from there is refused, which is nothing that `close` should raise.
         """
-        with suppress(ClosedError):
+        try:
             self.run_callbacks()
+        except ClosedError as error:
+            log.debug("a callback of commit_async asked for more than a closed consumer does: %s", error)
 
     async def commit_now(self, offsets: Offsets, timeout: float) -> None:
         """Commits after whatever was asked for before, and waits until it is stored; see `Committer.commit`."""
@@ -163,7 +164,9 @@ class CommitDesk:
             asked.task = self._begin(self._commit(asked))
 
     def _begin_auto(self, offsets: Offsets) -> None:
-        self._begin(self._auto_commit(offsets))
+        if not self._auto_running:
+            self._auto_running = True  # here, as Ctrl-C may come in the polling thread before this is asked for
+            self._begin(self._auto_commit(offsets))
 
     async def _commit(self, asked: _Asked) -> None:
         self._tell(asked, await self._try(asked.offsets, "commit_async"))

@@ -264,8 +264,10 @@ class Consumer(ConsumerFace[K, V]):
         with self._guard:
             self._closing = True  # callbacks may still commit, and call close() in vain
             self._settle()
-            thread = self._thread
             try:
+                if self._core.desk.waiting:
+                    self._thread_running()  # nothing was waited for since commit_async
+                thread = self._thread
                 if thread is not None:
                     try:
                         self._leave("the consumer was closed", timeout, positions)
@@ -273,8 +275,10 @@ class Consumer(ConsumerFace[K, V]):
                         self._core.desk.run_callbacks()
             finally:
                 self._closed = True
-                if thread is not None:
-                    self._end(thread)
+                try:
+                    if self._thread is not None:
+                        self._end(self._thread)
+                finally:
                     self._core.desk.run_last_callbacks()
 
     def _close_at_exit(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -221,3 +222,38 @@ def test_callbacks_that_raise_cost_no_other_its_call(
     assert len(caught.value.__notes__) == 1
     assert "of commit 3" in caplog.text
     assert consumer.raw.closed
+
+
+def test_a_callback_that_asks_again_does_not_keep_a_poll_or_a_close(
+    consumers: Faces, topic: str, group: str, new_topic: NewTopic
+) -> None:
+    """Its commit fails without a broker, so that it may have ended before the callback has."""
+    (elsewhere,) = partitions(new_topic(), 0)
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 1)
+    called: list[Exception | None] = []
+
+    def again(offsets: Any, error: Exception | None) -> None:
+        called.append(error)
+        consumer.raw.commit_async(offsets, again)
+        time.sleep(0.01)  # as long as the loop needs for it, and more
+
+    consumer.commit_async({elsewhere: 1}, again)
+    poll_until([consumer], lambda: bool(called))
+    assert len(called) == 1
+    consumer.poll(0)
+    assert len(called) <= 2
+    so_far = len(called)
+    consumer.close()
+    assert so_far < len(called) <= so_far + 3
+    assert all(isinstance(error, errors.KafkaError) for error in called)
+
+
+def test_a_commit_of_a_consumer_that_did_nothing_else_has_an_outcome_at_its_end(
+    consumers: Faces, topic: str, group: str
+) -> None:
+    called: list[Exception | None] = []
+    consumer = consumers(group_id=group, enable_auto_commit=False)
+    consumer.commit_async({partitions(topic, 0)[0]: 3}, lambda offsets, error: called.append(error))
+    consumer.close()
+    assert [type(error) for error in called] == [errors.CommitFailed]  # it has no partitions: commit() says so, too
