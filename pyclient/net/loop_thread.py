@@ -120,7 +120,8 @@ class LoopThread:
             self._stopping = True  # last: a stop that Ctrl-C interrupts is called again
         if threading.current_thread() is self._thread or not self._ended.wait(timeout):
             return False
-        self._thread.join()
+        if timeout != 0:  # else it may be the garbage collector that calls, wherever
+            self._thread.join(_EXIT_SECONDS)
         return True
 
     def stop_after(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:

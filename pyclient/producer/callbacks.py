@@ -14,6 +14,8 @@ from pyclient.net.latch import Latch
 
 logger: Final = logging.getLogger("pyclient.producer")
 
+_END_SECONDS: Final = 2.0  # for a thread that has nothing left to do
+
 Callback = Callable[[Any], object]
 Call = tuple[Callback, Any]
 _Caught = type[BaseException] | tuple[type[BaseException], ...]
@@ -106,7 +108,7 @@ class CallbackThread:
             if not self._ended.wait(timeout):
                 return False
             if self._thread is not None:
-                self._thread.join()
+                self._thread.join(_END_SECONDS)
         return True
 
     def _begin(self) -> None:

@@ -73,7 +73,7 @@ class Engine:
         try:
             while (result := attempt(waiter)) is waiter:
                 left = deadline - self.clock.monotonic()
-                if left <= 0 or not latch.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                if left <= 0 or not acquire(latch, left):
                     break
             return result
         finally:

@@ -49,6 +49,8 @@ class FaultyNetwork:
         self.ports: dict[int, int] = {}
         self.requests: list[int] = []
         self.arrived = threading.Condition()
+        self.generation = 0
+        self._releasing = threading.Lock()
         self._held: list[tuple[Any, Callable[[], None]]] = []
 
     def connector(self, config: Any) -> Any:
@@ -87,13 +89,20 @@ class FaultyNetwork:
         with self.arrived:
             assert self.arrived.wait_for(lambda: self.requests.count(api) >= count, 60), self.requests
 
-    def hold(self, loop: Any, action: Callable[[], None]) -> None:
-        self._held.append((loop, action))
+    def hold(self, loop: Any, action: Callable[[], None], generation: int) -> None:
+        """Until the next `release`; with a `generation` of before the last one, it came too late for that."""
+        with self._releasing:
+            if generation == self.generation:
+                self._held.append((loop, action))
+                return
+        loop.call_soon(action)
 
     def release(self) -> None:
         """Lets go of everything that is held, and of what comes."""
-        self.request = self.response = lambda api: PASS
-        held, self._held = self._held, []
+        with self._releasing:
+            self.request = self.response = lambda api: PASS
+            self.generation += 1
+            held, self._held = self._held, []
         for loop, action in held:
             loop.call_soon_threadsafe(action)
 
@@ -136,9 +145,11 @@ class Tap:
             self._pending.append(_Pending(api, header.api_version, refusal))
             self.stream._loop.call_soon(self._give_own_answers)
             return
-        self._treat(self._network.request(api), "requests", lambda: self._pass_on(header, parts))  # by reference
+        generation = self._network.generation
+        verdict = self._network.request(api)
+        self._treat(verdict, generation, "requests", lambda: self._pass_on(header, parts))  # by reference
 
-    def _treat(self, verdict: str, which: str, action: Callable[[], object]) -> None:
+    def _treat(self, verdict: str, generation: int, which: str, action: Callable[[], object]) -> None:
         """A connection keeps the order: what comes behind something that is held waits with it."""
         if verdict == CUT:
             self.stream.close(None)
@@ -146,7 +157,7 @@ class Tap:
             passing = _Passing(action)
             self._lines[which].append(passing)
             if verdict == HOLD:
-                self._network.hold(self.stream._loop, lambda: self._let_pass(which, passing))
+                self._network.hold(self.stream._loop, lambda: self._let_pass(which, passing), generation)
             else:
                 self._let_pass(which, passing)
 
@@ -187,6 +198,7 @@ class Tap:
 
     def received(self, frame: memoryview) -> None:
         api, version, _ = self._pending.popleft() if self._pending else _Pending(-1, 0)
+        generation = self._network.generation
         verdict = self._network.response(api)
         changed = bytearray(frame)
         self._network.rewrite(api, changed)
@@ -194,5 +206,5 @@ class Tap:
             correlation_id, metadata = decode_response(MetadataResponse, version, bytes(changed))
             self._network.metadata(metadata)
             changed[:] = b"".join(encode_response(metadata, version, correlation_id))[4:]
-        self._treat(verdict, "responses", lambda: self._on_frame(memoryview(changed)))
+        self._treat(verdict, generation, "responses", lambda: self._on_frame(memoryview(changed)))
         self._give_own_answers()
