@@ -219,8 +219,8 @@ class Producer(RecordSender[DeliveryFuture]):
         """Sends everything that was accepted before this call and waits for the outcome, and for callbacks.
 
         `timeout` in seconds (None: no limit, though `delivery_timeout_ms` is one), then `KafkaTimeout`. Raises
-        `DeliveryFailed` if records failed since the last flush and nobody looked at their futures, and `RuntimeError` if
-        the machine has no thread to give for callbacks that are due.
+        `DeliveryFailed` if records failed since the last flush and nobody looked at their futures, and `RuntimeError`
+        if the machine has no thread to give for callbacks that are due.
         """
         self._check_process()
         check_seconds(timeout)
