@@ -23,7 +23,8 @@ async def all_done(deliveries: list[Delivery], timeout: float | None) -> bool:
     except TimeoutError:
         if not limit.expired():
             raise
-        return False
+        if any(delivery.pending() is not None for delivery in deliveries):  # the last one may have come in that turn
+            return False
     await asyncio.sleep(0)  # the last ones' callbacks, which may look at failures, are due in this turn of the loop
     return True
 

@@ -10,6 +10,7 @@ import pytest
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer import engine
+from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
 from tests.waiting import PATIENCE, until
 
 LATER = {"linger_ms": 60_000, "delivery_timeout_ms": 200_000}
@@ -53,13 +54,17 @@ def test_a_flush_without_time_raises_while_a_callback_runs(cluster: EmbeddedClus
         assert future.done()
 
 
-def test_a_flush_without_time_raises_if_there_is_something_and_has_it_sent(make: Any, topic: str) -> None:
+def test_a_flush_without_time_raises_if_there_is_something_and_has_it_sent(
+    make: Any, topic: str, network: FaultyNetwork
+) -> None:
     face = make(**LATER)
     face.send(topic, b"first", partition=0)
     face.flush()
-    future = face.send(topic, b"x", partition=0)  # its answer needs turns of the loop
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    future = face.send(topic, b"x", partition=0)
     with pytest.raises(errors.KafkaTimeout, match="1 batch was not confirmed within 0 s"):
         face.flush(0)
+    network.release()
     assert face.result(future).offset == 1
 
 
