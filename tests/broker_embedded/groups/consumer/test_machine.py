@@ -138,7 +138,13 @@ class Members(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 10, 25, 50]))
     def wait(self, seconds):
+        end = self.node.clock.monotonic() + seconds
+        alive = self.group is not None and any(ends > end for ends in self.group.sessions.values())
         self.node.pass_time(seconds)
+        if self.group is None:  # the cleaner, once in ten minutes, deletes a group that nothing is left of: epochs too
+            assert not alive
+            assert coordinator_over(self.node.log, self.node.topics).groups.find(GROUP) is None
+            self.epochs = (0, 0)
 
     @rule(name=st.sampled_from("abc"), size=st.integers(0, 4))
     def change_topics(self, name, size):
@@ -245,13 +251,17 @@ def replayed(node: Node, *, compacted: bool) -> ConsumerGroup:
             [record for place, record in enumerate(partition) if places[record[0]] == place and record[1] is not None]
             for partition, places in zip(log, last, strict=True)
         ]
-    other = Node()
-    other.log, other.topics = log, node.topics
-    groups: GroupCoordinator = other.restart()
-    entry = groups.groups.find(GROUP)
+    entry = coordinator_over(log, node.topics).groups.find(GROUP)
     assert entry is not None
     assert entry.consumer is not None
     return entry.consumer
+
+
+def coordinator_over(log: list[list], topics: KnownTopics) -> GroupCoordinator:
+    """A coordinator that starts now and finds this log."""
+    other = Node()
+    other.log, other.topics = log, topics
+    return other.restart()
 
 
 Members.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
