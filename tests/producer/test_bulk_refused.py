@@ -10,7 +10,7 @@ from pyclient import errors
 from pyclient.records import partition_for_key
 from tests.producer.beside import beside, blocked
 from tests.producer.faces import begin
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 SMALL = {"batch_size": 1024, "buffer_memory": 3 * 1024, "linger_ms": 0}
 ROWS = 60  # of 100 bytes: twice the memory
@@ -91,6 +91,7 @@ def test_closing_wakes_a_column_of_which_nothing_was_accepted(make, cluster, top
     begin(face, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
         accepted = [face.send(topic, b"x" * 800, partition=0) for _ in range(3)]
+        until(lambda: face.metrics()["requests_in_flight"] == 3, "a batch still takes rows")
         sending = beside(lambda: face.send_many(topic, VALUES))
         blocked(face)
         closing = beside(lambda: face.close(PATIENCE))
