@@ -1,4 +1,7 @@
-"""What a socket alone can have a broker write: no client, batches that were built before, five requests under way.
+"""What sockets alone can have a broker write: no client, batches that were built before, five requests under way.
+
+Like our producer they are several where there are several partitions: Kafka handles one connection's requests one at a
+time.
 
 The batches are what the measured clients send (their size, their records), without a producer id: a broker writes
 those of an idempotent producer as quickly. One node is expected, which leads all partitions.
@@ -7,6 +10,7 @@ those of an idempotent producer as quickly. One node is expected, which leads al
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.broker_load import IN_FLIGHT, Wire, check_produced, produce_request
 from benchmarks.broker_nodes import address_of
@@ -15,34 +19,46 @@ from benchmarks.timed_work import BATCH_BYTES, Figures, values
 from pyclient import Admin
 from pyclient.records import BatchBuilder, Compression
 
-_TOGETHER = 6  # batches of different partitions in a request, where there are so many; with 12 a broker is no quicker
+_CONNECTIONS = 3
 _PATIENCE = 10.0  # seconds
 
 
 def produce_bare(servers: str, topic: str, size: int, codec: str) -> Produce:
-    """Fills the partitions in turn, as many records as are wanted and up to a request more."""
+    """Fills the partitions in turn, as many records as are wanted and up to a request more on each connection."""
     with Admin(servers) as admin:
         partitions = len(admin.describe_topics([topic])[topic].partitions)
     records, each = _batch(size, codec)
-    groups = [range(first, min(first + _TOGETHER, partitions)) for first in range(0, partitions, _TOGETHER)]
-    requests = [produce_request(topic, records, group) for group in groups]
-    wire = Wire(address_of(servers))
-    for request in requests:
-        _written(wire, request)
+    pipes = [
+        _Pipe(servers, produce_request(topic, records, numbers), each * len(numbers))
+        for first in range(min(_CONNECTIONS, partitions))
+        if (numbers := range(first, partitions, _CONNECTIONS))
+    ]
+    threads = ThreadPoolExecutor(len(pipes))
 
     def run(count: int) -> Figures:
-        done = sent = answered = 0
-        while done < count or answered < sent:
-            while done < count and sent - answered < IN_FLIGHT:
-                turn = sent % len(requests)
-                wire.socket.sendall(requests[turn])
-                done += each * len(groups[turn])
-                sent += 1
-            check_produced(wire.answer())
-            answered += 1
-        return {"count": done}
+        return {"count": sum(threads.map(lambda pipe: pipe.run(count // len(pipes)), pipes))}
 
     return run
+
+
+class _Pipe:
+    """A connection of its own for some of the partitions, and the request for them."""
+
+    def __init__(self, servers: str, request: bytes, records: int) -> None:
+        self._wire = Wire(address_of(servers))
+        self._request = request
+        self._records = records
+        _written(self._wire, request)
+
+    def run(self, count: int) -> int:
+        """Sends so many records, or the rest of a request more; how many."""
+        wire, requests = self._wire, -(-count // self._records)
+        for number in range(requests + IN_FLIGHT):
+            if number >= IN_FLIGHT:
+                check_produced(wire.answer())
+            if number < requests:
+                wire.socket.sendall(self._request)
+        return requests * self._records
 
 
 def _written(wire: Wire, request: bytes) -> None:

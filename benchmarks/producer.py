@@ -7,8 +7,8 @@ Clients take turns, each in a process of its own that has warmed up, all of a ro
 round does not count, and memory is made ready for each run, since its first use is several times slower than any later.
 For latency the processes live on and take short turns (`benchmarks/latency.py`).
 Without `--bootstrap-servers` everything runs on the embedded broker in its own process, then on a real Kafka that
-was under load before until its JVM had compiled what it does. The tables of bulk have a bare socket in them that sends
-prebuilt batches: no client is quicker than that, and "of bare" says how near each comes to it.
+was under load before until its JVM had compiled what it does. The tables of bulk have bare sockets in them that send
+prebuilt batches: no client is quicker than those, and "of bare" says how near each comes to them.
 Exits with 1 when a goal is missed.
 """
 

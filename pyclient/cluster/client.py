@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -150,6 +151,13 @@ class ClusterClient:
 
     # -- nodes and connections
 
+    async def optional_connection(self, node_id: int, purpose: str) -> Connection:
+        """One more beside the first; `ConnectionFailed` says why there is none, and nothing follows from that.
+
+        It is closed when it is idle for a while, however long others may be.
+        """
+        return await self._links.to(node_id, purpose, optional=True).connection()
+
     async def connection(self, node_id: int, *, purpose: str = "") -> Connection:
         """An open connection to a node, its own for each `purpose`; `ConnectionFailed` says why there is none.
 
@@ -277,8 +285,9 @@ class ClusterClient:
                 self._links.close()  # also when the loop ends before anybody has called close()
 
     async def _keep_tidy(self) -> None:
-        idle = self.config.connections_max_idle_ms / 1000
-        while idle >= 0:
+        limit = self.config.connections_max_idle_ms
+        idle = limit / 1000 if limit >= 0 else math.inf
+        while True:
             await asyncio.sleep(max(0.01, min(_TIDY_SECONDS, idle / 2)))
             self._links.close_idle(idle)
 

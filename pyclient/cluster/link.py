@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
@@ -14,14 +15,28 @@ from pyclient.net.connection import Connection
 
 log = logging.getLogger(__name__)
 
+OPTIONAL_IDLE: Final = 10.0
+"""Seconds: brokers limit the connections of an address, and others may need them."""
+
 
 class Link:
-    """Holds at most one connection to `node`. Attempts are at least the reconnect backoff apart, however many ask."""
+    """Holds at most one connection to `node`. Attempts are at least the reconnect backoff apart, however many ask.
+
+    One that is `optional` is beside another that would do: it is closed when it was idle for `OPTIONAL_IDLE` seconds.
+    """
 
     def __init__(
-        self, node: Node, connect: Callable[[Node], Awaitable[Connection]], backoff: Backoff, clock: Clock, rng: Rng
+        self,
+        node: Node,
+        connect: Callable[[Node], Awaitable[Connection]],
+        backoff: Backoff,
+        clock: Clock,
+        rng: Rng,
+        *,
+        optional: bool = False,
     ) -> None:
         self.node = node
+        self.optional = optional
         self.failures = 0
         self._connect = connect
         self._backoff = backoff
@@ -73,6 +88,8 @@ class Link:
         connection = self.ready
         if connection is None or connection.in_flight:
             return
+        if self.optional:
+            idle_seconds = min(idle_seconds, OPTIONAL_IDLE)
         if self._clock.monotonic() - connection.last_used >= idle_seconds:
             _put_away(connection, "it was idle")
 

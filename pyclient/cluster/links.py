@@ -51,14 +51,17 @@ class Links:
             Node(-1 - index, *parse_address(address)) for index, address in enumerate(config.bootstrap_servers)
         ]
 
-    def to(self, node_id: int, purpose: str = "") -> Link:
-        """The link to a node; `ConnectionFailed` if no such node is known."""
+    def to(self, node_id: int, purpose: str = "", *, optional: bool = False) -> Link:
+        """The link to a node; `ConnectionFailed` if no such node is known.
+
+        That an `optional` one cannot be made says nothing of the node, so it is noted nowhere.
+        """
         node = self._metadata.nodes.get(node_id) or self._learnt.get(node_id)
         if self.closed:
             raise ConnectionFailed("the client is closed")
         if node is None:
             raise ConnectionFailed(f"node {node_id} is not in the cluster, which has {sorted(self._metadata.nodes)}")
-        return self._link(node, purpose)
+        return self._link(node, purpose, optional=optional)
 
     def candidates(self) -> list[Link]:
         """Whom to ask when any node will do: open connections, the least busy first, then nodes, then bootstrap."""
@@ -96,7 +99,10 @@ class Links:
                 if node is not None and (node.node_id, purpose) not in self._links:
                     link.adopt(node)
                     self._links[node.node_id, purpose] = self._links.pop((node_id, purpose))
-            elif node_id not in metadata.nodes and node_id not in self._learnt:
+            elif node_id not in metadata.nodes:
+                if node_id not in self._learnt:
+                    self._links.pop((node_id, purpose)).close()
+            elif metadata.nodes[node_id].address != link.node.address:
                 self._links.pop((node_id, purpose)).close()
         for address in self.failures.keys() - self.addresses():
             del self.failures[address]
@@ -113,26 +119,30 @@ class Links:
             link.close()
         self._links.clear()
 
-    def _link(self, node: Node, purpose: str = "") -> Link:
+    def _link(self, node: Node, purpose: str = "", *, optional: bool = False) -> Link:
         key = (node.node_id, purpose)
         link = self._links.get(key)
         if link is not None and link.node.address != node.address:
             link.close()
             link = None
         if link is None:
-            link = self._links[key] = Link(node, self._connect, self._backoff, self._clock, self._rng)
+            connect = self._open if optional else self._connect
+            link = self._links[key] = Link(node, connect, self._backoff, self._clock, self._rng, optional=optional)
         return link
+
+    async def _open(self, node: Node) -> Connection:
+        return await Connection.open(
+            node.host,
+            node.port,
+            config=self._config,
+            clock=self._clock,
+            node_id=node.node_id,
+            connector=self._connector,
+        )
 
     async def _connect(self, node: Node) -> Connection:
         try:
-            connection = await Connection.open(
-                node.host,
-                node.port,
-                config=self._config,
-                clock=self._clock,
-                node_id=node.node_id,
-                connector=self._connector,
-            )
+            connection = await self._open(node)
         except ConnectionFailed as error:
             log.debug("%s", error)
             self.failures[node.address] = str(error)

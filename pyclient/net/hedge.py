@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from pyclient.errors import KafkaError
@@ -44,8 +45,12 @@ async def first_success(
                 last = error
         raise last
     finally:
-        for attempt in running:
+        for attempt in running:  # one may be done before it can be cancelled, and the caller cancelled once more
+            attempt.add_done_callback(partial(_discard_result, discard))
             attempt.cancel()
-        for outcome in await asyncio.gather(*running, return_exceptions=True):
-            if not isinstance(outcome, BaseException):  # it was done before it could be cancelled
-                discard(outcome)
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _discard_result(discard: Callable[[T], object], attempt: asyncio.Future[T]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        discard(attempt.result())

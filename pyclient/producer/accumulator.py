@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -51,6 +51,7 @@ class RecordAccumulator:
         self._adaptive = adaptive
         self._lingering: deque[ProducerBatch] = deque()  # by age; some are closed already
         self._aging: deque[ProducerBatch] = deque()  # ready, and still open because their broker takes nothing
+        self._led: Counter[int] = Counter()  # by leader, how many partitions it was given
         self._ready: dict[int, dict[PartitionQueue, None]] = {}  # by leader; a dict keeps the order of arrival
 
     def __repr__(self) -> str:
@@ -92,7 +93,8 @@ class RecordAccumulator:
         if queue.leader != leader:
             was_ready = queue in self._ready.get(queue.leader, ())
             self.unmark(queue)
-            queue.leader = leader
+            queue.leader, queue.turn = leader, self._led[leader]
+            self._led[leader] += 1
             if was_ready:
                 self.mark_ready(queue)
 
@@ -230,9 +232,9 @@ class RecordAccumulator:
         """Whether any partition has something to send."""
         return any(self._ready.values())
 
-    def has_ready_at(self, node: int) -> bool:
-        """Whether any partition led by `node` has something to send."""
-        return bool(self._ready.get(node))
+    def ready_at(self, node: int) -> int:
+        """How many partitions led by `node` have something to send."""
+        return len(self._ready.get(node, ()))
 
     def ready_nodes(self) -> list[int]:
         """Leaders of partitions that have something to send; -1 among them if some have no leader."""

@@ -1,4 +1,4 @@
-"""The connections that a producer sends through: one to each broker, made when something is ready for it."""
+"""The connections that a producer sends through: one to each broker, made when something is ready for it, or more."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from pyclient.producer.sender_tasks import SenderTasks
 
 logger: Final = logging.getLogger("pyclient.producer")
 
+PAUSE = 30.0
+"""Seconds between two attempts to make the same further connection: it is of use, and no need."""
+
 
 class BrokerLinks:
     """Used on the event loop; `nudge` is called when an attempt to connect has ended."""
@@ -30,9 +33,26 @@ class BrokerLinks:
         self._rng = rng
         self._nudge = nudge
         self._connecting: set[int] = set()
+        self._further: dict[tuple[int, int], Connection] = {}
+        self._opening: set[tuple[int, int]] = set()
 
-    def ready(self, node: int) -> Connection | None:
-        """A connection that is ready, or None; then one is being made."""
+    def ready(self, node: int, count: int) -> list[Connection]:
+        """Connections that are ready, up to `count`, and none without the first. Those that are missing are made."""
+        first = self._first(node)
+        if first is None:
+            return []
+        connections = [first]
+        for link in range(1, count):
+            connection = self._further.get((node, link))
+            if connection is None or connection.closed:
+                if (node, link) not in self._opening:
+                    self._opening.add((node, link))
+                    self._tasks.spawn(self._open(node, link))
+                break
+            connections.append(connection)
+        return connections
+
+    def _first(self, node: int) -> Connection | None:
         connection = self.used.get(node)
         if connection is None or connection.closed:
             connection = self._cluster.try_connection(node)
@@ -55,3 +75,15 @@ class BrokerLinks:
         finally:
             self._connecting.discard(node)
         self._nudge()
+
+    async def _open(self, node: int, link: int) -> None:
+        """Makes a further connection, which brokers may refuse or end: the next one is made no sooner than `PAUSE`."""
+        try:
+            self._further[node, link] = await self._cluster.optional_connection(node, f"produce-{link}")
+            self._nudge()
+        except KafkaError as error:
+            logger.debug("broker %d has no further connection for this producer: %s", node, error)
+        try:
+            await asyncio.sleep(PAUSE)
+        finally:
+            self._opening.discard((node, link))

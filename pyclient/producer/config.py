@@ -129,10 +129,17 @@ class ProducerConfig(ClientConfig):
     )
     max_in_flight_requests_per_connection: int = option(
         5,
-        doc="How many requests may wait for their answers at one broker; at most 5 with idempotence.",
+        doc="How many requests may wait for their answers on one connection; at most 5 with idempotence.",
         minimum=1,
         maximum=INT_MAX,
         aliases=("max_in_flight", "max_in_flight_requests"),
+    )
+    max_connections_per_broker: int = option(
+        3,
+        doc="While more is ready than may be under way, partitions are spread over up to so many connections to their "
+        "broker, which handles one connection's requests one at a time; each partition keeps to one. 1 with acks=0.",
+        minimum=1,
+        maximum=64,
     )
     partitioner: Partitioner | None = option(
         None,
@@ -247,6 +254,7 @@ class ProducerOptions(ClientOptions, total=False):
     retries: int
     delivery_timeout_ms: int
     max_in_flight_requests_per_connection: int
+    max_connections_per_broker: int
     partitioner: Partitioner | None
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool

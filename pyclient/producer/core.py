@@ -83,6 +83,7 @@ class ProducerCore:
             rng,
             idempotent=config.idempotent,
             max_in_flight=config.max_in_flight_requests_per_connection,
+            max_connections=config.max_connections_per_broker if config.acks else 1,
             max_request_size=config.max_request_size,
             retries=config.retries,
             backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),

@@ -20,8 +20,8 @@ from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.idempotence import MAX_SEQUENCE, Phase
 from pyclient.producer.partition_queue import Append, PartitionQueue
-from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_loop import SenderLoop
+from pyclient.producer.work import ProduceWork
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import HEADER_SIZE, record_size_bound
 
@@ -83,7 +83,7 @@ class DirectSend:
                 queue.outstanding = [batch]
             accumulator.incomplete[batch] = pool.unowned = None
             queue.records += 1
-            queue.wire_node = number
+            queue.wire_node, queue.wire_link = number, 0
             batch.attempts = queue.on_wire = 1
             batch.closed = batch.on_wire = True
             node.in_flight += 1

@@ -23,8 +23,8 @@ from pyclient.producer.idempotence import Phase
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.partition_queue import ATOMIC_APPEND, PartitionQueue
-from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_loop import SenderLoop
+from pyclient.producer.work import ProduceWork
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import HEADER_SIZE, compiled_only, record_size_bound
 
@@ -116,7 +116,7 @@ class LaneKeeper:
                 batch.base_sequence = record.sequence
                 queue.outstanding = outstanding
             accumulator.incomplete[batch] = pool.unowned = None
-            queue.wire_node = number
+            queue.wire_node, queue.wire_link = number, 0
             batch.attempts = 1
             queue.on_wire += 1
             batch.closed = batch.on_wire = True

@@ -38,7 +38,7 @@ class PartitionQueue:
 
     __slots__ = (
         "append", "leader", "lone", "name", "on_wire", "open", "outstanding", "partition", "records",
-        "sequence", "topic", "waiting", "wire_node",
+        "sequence", "topic", "turn", "waiting", "wire_link", "wire_node",
     )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: int) -> None:
@@ -46,12 +46,14 @@ class PartitionQueue:
         self.partition = partition
         self.name = f"{topic.name}-{partition}"
         self.leader = NO_LEADER
+        self.turn = 0  # its number among its leader's partitions, which tells the connection
         self.append: Append = refuse
         self.open: ProducerBatch | None = None
         self.waiting: deque[ProducerBatch] = deque()
         self.records = 0
         self.on_wire = 0  # batches in requests that have not ended
-        self.wire_node = NO_LEADER  # the node that those are at
+        self.wire_node = NO_LEADER  # the node that those are at, and the connection
+        self.wire_link = 0
         self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
         self.sequence = PartitionSequence()
         self.lone: LoneBatch | None = None  # made by the first batch that travels alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.outcome import NO_RECORD_ERRORS, PartitionAnswer
-from pyclient.producer.sender import ProduceWork
+from pyclient.producer.work import ProduceWork
 from pyclient.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -304,7 +304,8 @@ class Producer(RecordSender[DeliveryFuture]):
         nothing of a call that raises: it accepted nothing, and has no future;
         `records_per_second` and `bytes_per_second` over the last 30 s; `latency_ms` from `send` to the confirmation of
         a batch's first record, as `p50`, `p99`, `max` and a histogram (`buckets`, upper bound as a string -> batches);
-        and how full the buffer is. All of it goes through `json.dumps`.
+        over how many connections partitions are spread (`max_connections_per_broker`), and how full the buffer is. All
+        of it goes through `json.dumps`.
         """
         self._check_process()
         return self._core.metrics()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pyclient.backoff import Backoff
@@ -11,10 +10,10 @@ from pyclient.clock import Rng
 from pyclient.errors import KafkaError, MalformedMessage
 from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
-from pyclient.producer.delivery import Delivery
 from pyclient.producer.explanations import too_late
 from pyclient.producer.idempotence import Phase, ProducerIdentity
 from pyclient.producer.metrics import ProducerMetrics
+from pyclient.producer.node import Node
 from pyclient.producer.outcome import (
     DUPLICATE,
     FENCED,
@@ -31,55 +30,11 @@ from pyclient.producer.outcome import (
 )
 from pyclient.producer.partition_queue import PartitionQueue
 from pyclient.producer.splitting import split_batch
+from pyclient.producer.work import ProduceWork, Settlement
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; a broker that asks for more is not believed
 
 _MAY_BE_WRITTEN: Final = "a request without an answer may still arrive there, so sending it anew could write it twice"
-
-
-@dataclass(slots=True)
-class ProduceWork:
-    """The batches of one Produce request: at most one of each partition, all led by `node`."""
-
-    node: int
-    batches: list[ProducerBatch]
-    size: int
-
-    def __repr__(self) -> str:
-        return f"<ProduceWork node={self.node} {', '.join(repr(batch) for batch in self.batches)}>"
-
-
-@dataclass(slots=True)
-class Settlement:
-    """A batch's outcome, decided under the producer's lock; `tell` is called outside it."""
-
-    delivery: Delivery
-    count: int
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    error: KafkaError | None = None
-    record_errors: Mapping[int, BaseException] | None = None
-
-    def __post_init__(self) -> None:
-        self.delivery.desk.untold[self.delivery] = None
-
-    def tell(self) -> bool:
-        """Completes the batch's futures; False if they were completed before."""
-        try:
-            if self.error is not None:
-                return self.delivery.fail(self.count, self.error, self.record_errors)
-            return self.delivery.deliver(self.count, self.base_offset, self.log_append_time_ms)
-        finally:
-            self.delivery.desk.told(self.delivery)
-
-
-@dataclass(slots=True)
-class Node:
-    """A broker, as far as it takes requests."""
-
-    in_flight: int = 0
-    throttled_until: float = 0.0
-    stalled_since: float = NEVER
 
 
 class Sender:
@@ -96,6 +51,7 @@ class Sender:
         *,
         idempotent: bool,
         max_in_flight: int,
+        max_connections: int = 1,
         max_request_size: int,
         retries: int,
         backoff: Backoff,
@@ -111,6 +67,7 @@ class Sender:
         self._rng = rng
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
+        self._max_connections = max_connections
         self._max_request_size = max_request_size
         self._retries = retries
         self._backoff = backoff
@@ -129,35 +86,49 @@ class Sender:
         self.accumulator.end_linger(now)
         return self._expire(now)
 
-    def drain(self, node: int, now: float) -> ProduceWork | None:
-        """The next request for a broker, None if there is nothing (more) that it may be sent now."""
-        state = self.nodes.get(node)
+    def node(self, number: int) -> Node:
+        """What is known of a broker."""
+        state = self.nodes.get(number)
         if state is None:
-            state = self.nodes[node] = Node()
+            state = self.nodes[number] = Node(self._max_in_flight, self._max_connections)
+        return state
+
+    def drain(self, node: int, now: float, link: int = 0) -> ProduceWork | None:
+        """The next request for a broker's connection, None if there is nothing (more) that it may be sent now."""
+        state = self.node(node)
         if state.throttled_until > now:
             self._look_again = min(self._look_again, state.throttled_until)
             return None
-        if state.in_flight >= self._max_in_flight:
+        if state.is_full(link):
             self.stalled(node, now)
             return None
         batches: list[ProducerBatch] = []
         size = 0
         for queue in self.accumulator.ready_queues(node):
-            batch = self._sendable(queue, node, now)
+            if state.width > 1 and queue.turn % state.width != link:
+                continue
+            batch = self._sendable(queue, node, now, link)
             if batch is None:
                 continue
             more = batch.builder.size
             if batches and size + more > self._max_request_size:
                 break
-            self._take(batch, node)
+            self._take(batch, node, link)
             batches.append(batch)
             size += more
         if not batches:
             return None
-        state.in_flight += 1
+        state.began(link)
         self.metrics.requests += 1
         state.stalled_since = NEVER
-        return ProduceWork(node, batches, size)
+        return ProduceWork(node, batches, size, link)
+
+    def drain_all(self, node: int, now: float, link: int = 0) -> list[ProduceWork]:
+        """The requests that a broker's connection may be sent now."""
+        works = []
+        while self.accumulator.ready_at(node) and (work := self.drain(node, now, link)) is not None:
+            works.append(work)
+        return works
 
     def forget_idle(self, before: float) -> None:
         """Drops topics that nothing was sent to since `before` (monotonic seconds), and their numbers with them."""
@@ -167,7 +138,7 @@ class Sender:
 
     def stalled(self, node: int, now: float) -> None:
         """A broker has something to be sent and takes nothing."""
-        state = self.nodes.setdefault(node, Node())
+        state = self.node(node)
         state.stalled_since = min(state.stalled_since, now)
 
     def next_look(self) -> float:
@@ -184,7 +155,12 @@ class Sender:
         """How many requests wait for an answer, at all brokers."""
         return sum(node.in_flight for node in self.nodes.values())
 
-    def _sendable(self, queue: PartitionQueue, node: int, now: float) -> ProducerBatch | None:
+    @property
+    def connections(self) -> int:
+        """Over how many connections what is under way is spread."""
+        return sum(node.width for node in self.nodes.values() if node.in_flight)
+
+    def _sendable(self, queue: PartitionQueue, node: int, now: float, link: int) -> ProducerBatch | None:
         batch = queue.waiting[0] if queue.waiting else None
         if batch is None or not (batch.closed or batch.ready):
             self.accumulator.unmark(queue)
@@ -192,6 +168,8 @@ class Sender:
         if batch.retry_at > now:
             self._look_again = min(self._look_again, batch.retry_at)
             return None
+        if queue.on_wire and queue.wire_link != link and queue.wire_node == node:
+            return None  # what is under way on its other connection comes first
         if self._idempotent:
             if queue.on_wire and queue.wire_node != node:
                 return None
@@ -203,7 +181,7 @@ class Sender:
             return None
         return batch
 
-    def _take(self, batch: ProducerBatch, node: int) -> None:
+    def _take(self, batch: ProducerBatch, node: int, link: int) -> None:
         queue = batch.queue
         self.accumulator.taken(batch)
         if self._idempotent and batch.base_sequence == NO_SEQUENCE:
@@ -212,7 +190,7 @@ class Sender:
         batch.on_wire = True
         batch.attempts += 1
         queue.on_wire += 1
-        queue.wire_node = node
+        queue.wire_node, queue.wire_link = node, link
 
     def _stalled_nodes(self) -> set[int]:
         since = self._now - self._availability_timeout
@@ -226,7 +204,8 @@ class Sender:
         """A Produce request was answered."""
         self._ended(work)
         if throttle_ms > 0:
-            self.nodes[work.node].throttled_until = now + min(throttle_ms / 1000, MAX_THROTTLE)
+            node = self.nodes[work.node]
+            node.throttled_until = max(node.throttled_until, now + min(throttle_ms / 1000, MAX_THROTTLE))
         settlements = []
         for batch in work.batches:
             queue = batch.queue
@@ -256,7 +235,10 @@ class Sender:
         return [self._delivered(batch, PartitionAnswer(0), now) for batch in work.batches]
 
     def _ended(self, work: ProduceWork) -> None:
-        self.nodes[work.node].in_flight -= 1
+        node = self.nodes[work.node]
+        node.ended(work.link)
+        if not node.in_flight and not self.accumulator.ready_at(work.node):
+            node.rested()
         for batch in work.batches:
             batch.on_wire = False
             batch.queue.on_wire -= 1

@@ -26,9 +26,10 @@ from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
 from pyclient.producer.produce_messages import answers_by_partition, request_of
 from pyclient.producer.producer_id import ProducerIdSearch
-from pyclient.producer.sender import ProduceWork, Sender, Settlement
+from pyclient.producer.sender import Sender
 from pyclient.producer.sender_tasks import SenderTasks
 from pyclient.producer.unanswered import UnansweredSend
+from pyclient.producer.work import ProduceWork, Settlement
 from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import Compression
 
@@ -170,19 +171,19 @@ class SenderLoop:
         with self._lock:
             settlements = sender.begin(now)
             for node in sender.accumulator.ready_nodes():
-                connection = None if node == NO_LEADER else self._brokers.ready(node)
-                if connection is None:
-                    if node == NO_LEADER:
-                        sender.refresh_wanted = True
+                if node == NO_LEADER:
+                    sender.refresh_wanted = True
+                    continue
+                state = sender.node(node)
+                connections = self._brokers.ready(node, state.wanted)
+                if not connections:
                     sender.stalled(node, now)
                     continue
-                works = []
-                while (work := sender.drain(node, now)) is not None:
-                    works.append(work)
-                    if not sender.accumulator.has_ready_at(node):
-                        break
-                if works:
-                    requests.append((connection, works))
+                state.spread(len(connections))
+                for link, connection in enumerate(connections):
+                    if works := sender.drain_all(node, now, link):
+                        requests.append((connection, works))
+                state.looked(sender.accumulator.ready_at(node))
             next_look = sender.next_look()
         if settlements:
             self.tell_given_up(settlements)

@@ -16,6 +16,7 @@ def metrics_of(core: ProducerCore) -> dict[str, Any]:
             **core.sender.metrics.snapshot(core.clock.monotonic()),
             "records_failed": core.desk.failures.records,
             "requests_in_flight": core.sender.total_in_flight,
+            "connections_used": core.sender.connections,
             "batches_unconfirmed": len(core.accumulator.incomplete),
             "buffer_bytes_used": pool.total - pool.available,
             "buffer_bytes_total": pool.total,

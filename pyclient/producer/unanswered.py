@@ -8,8 +8,8 @@ from typing import Protocol
 
 from pyclient.errors import ConnectionFailed, KafkaError
 from pyclient.net.connection import Connection
-from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_tasks import SenderTasks
+from pyclient.producer.work import ProduceWork
 from pyclient.protocol.messages.produce import ProduceRequest
 
 

@@ -12,11 +12,12 @@ from pyclient.errors import (
     ConfigError,
     ConnectionFailed,
 )
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.clients import cluster_of, has_nodes, started
 from tests.cluster.scripts import config, run
-from tests.net.scripted import ScriptedBroker
+from tests.net.scripted import CLOSE, ScriptedBroker
 
 
 def test_an_attempt_that_fails_for_a_bug_is_told_and_the_next_one_waits_as_after_any_other(caplog):
@@ -120,6 +121,45 @@ def test_a_connection_that_nobody_uses_is_closed_and_not_missed(monkeypatch):
         assert client.health().connected == ()
         assert only.count(MetadataRequest) == 1
         assert (await client.connection(1)).closed is False
+        await client.close()
+        only.stop()
+
+    run(scenario())
+
+
+def test_connections_to_an_address_that_a_node_has_left_are_closed():
+    async def scenario():
+        one, old, new = ScriptedBroker(), ScriptedBroker(), ScriptedBroker()
+        cluster_of(one, old)
+        client = await started(one.address)
+        await client.wait_metadata(has_nodes, 30)
+        connections = [await client.connection(2), await client.optional_connection(2, "more")]
+        cluster_of(one, new)
+        await client.wait_metadata(lambda snapshot: snapshot.nodes[2].address == new.address, 30)
+        assert [connection.closed for connection in connections] == [True, True]
+        assert (await client.optional_connection(2, "more")).address == new.address
+        await client.close()
+        for broker in (one, old, new):
+            broker.stop()
+
+    run(scenario())
+
+
+def test_that_an_optional_connection_cannot_be_made_says_nothing_of_its_broker():
+    async def scenario():
+        only = ScriptedBroker()
+        cluster_of(only)
+        client = await started(only.address)
+        await client.wait_metadata(has_nodes, 30)
+        asked = only.count(MetadataRequest)
+        only.answers[ApiVersionsRequest] = CLOSE
+        with pytest.raises(ConnectionFailed):
+            await client.optional_connection(1, "more")
+        with pytest.raises(ConnectionFailed, match="node 99 is not in the cluster"):
+            await client.optional_connection(99, "more")
+        assert client.last_failures == {} and client.describe_failures() == ""
+        await client.request(MetadataRequest(topics=[]))
+        assert only.count(MetadataRequest) == asked + 1, "nobody has asked where the broker went"
         await client.close()
         only.stop()
 

@@ -54,6 +54,7 @@ class Load:
 
     run = 1
     """So many records in a row are for one partition."""
+    partitions = PARTITIONS
     options: dict[str, Any] = {}
 
     def __init__(self, face: Any, topic: str, name: str, *, may_fail: bool = False) -> None:
@@ -68,9 +69,11 @@ class Load:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            for burst in itertools.count(1):
+                if self._stop.is_set():
+                    break
                 self._send_some(range(len(self.sent), len(self.sent) + BURST))
-                if len(self.sent) % (10 * BURST) == 0:
+                if burst % 10 == 0:
                     self._flush()
                 self.face.exception(self.sent[max(0, len(self.sent) - 4 * BURST)], PATIENCE)
                 self._stop.wait(0.002)
@@ -88,7 +91,7 @@ class Load:
         return future
 
     def _partition_of(self, number: int) -> int:
-        return number // self.run % PARTITIONS
+        return number // self.run % self.partitions
 
     def _note(self, _: object) -> None:
         self.confirmed_at.append(time.monotonic())
@@ -122,8 +125,8 @@ class Load:
         """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
         failures = [error for future in self.sent if (error := future.exception(0)) is not None]
         assert failures == []
-        found = read(kafka, self.topic)
-        for partition in range(PARTITIONS):
+        found = read(kafka, self.topic, self.partitions)
+        for partition in range(self.partitions):
             mine = [number for number in range(len(self.sent)) if self._partition_of(number) == partition]
             assert found[partition] == [b"%d" % number for number in mine]
             assert [self.sent[number].result(0).offset for number in mine] == list(range(len(mine)))
@@ -131,7 +134,7 @@ class Load:
 
     def check_outcomes_are_true(self, kafka: RealKafka) -> int:
         """Some may have failed: the log has what was confirmed and not what certainly failed, once and in order."""
-        found, failed = read(kafka, self.topic), 0
+        found, failed = read(kafka, self.topic, self.partitions), 0
         numbers = {partition: [int(value) for value in values] for partition, values in found.items()}
         for partition, log in numbers.items():
             assert len(log) == len(set(log)), f"{self.topic}-{partition}: doubled"
@@ -190,11 +193,27 @@ class ColumnLoad(Load):
         self.sent += [outcome[position] for position in range(len(column))]
 
 
+class SpreadLoad(Load):
+    """More than a leader takes on one connection, to three partitions of each: they are spread over several."""
+
+    partitions = 3 * PARTITIONS
+    options = {"linger_ms": 0, "batch_size": 64, "max_in_flight_requests_per_connection": 2}
+    widest = 0
+
+    def _send_some(self, numbers: range) -> None:
+        super()._send_some(range(numbers.start, numbers.start + 20 * len(numbers)))
+        self.widest = max(self.widest, self.face.metrics()["connections_used"])
+
+    def _check_way(self) -> None:
+        assert self.widest > PARTITIONS, "one connection to each leader was enough"
+
+
 KINDS: Final = {
     "sync": (SyncFace, Load),
     "async": (AsyncFace, Load),
     "single": (SyncFace, SingleLoad),
     "columns": (SyncFace, ColumnLoad),
+    "spread": (SyncFace, SpreadLoad),
 }
 """What runs side by side, by name."""
 
@@ -206,7 +225,7 @@ def loads(kafka: RealKafka, topic: str, *, may_fail: bool = False, **options: An
     with ExitStack() as stack:
         running = []
         for name, (make, kind) in KINDS.items():
-            create(kafka, f"{topic}-{name}")
+            create(kafka, f"{topic}-{name}", kind.partitions)
             face: Any = make(kafka.bootstrap_servers, **given | kind.options)
             stack.callback(face.end)
             running.append(kind(face, f"{topic}-{name}", name, may_fail=may_fail))

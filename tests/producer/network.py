@@ -38,6 +38,7 @@ class FaultyNetwork:
     `refuse` may give an error code with which the network itself answers a Produce request, for each of its partitions;
     no broker sees it. `metadata` may change what Metadata responses say, and `ports` maps the ports of brokers that do
     not exist to one that does, so that one broker looks like several.
+    `connects` counts connections, `taps` are those that are open, and `asking` is that whose request is decided about.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,9 @@ class FaultyNetwork:
         self.refuse: Callable[[Any], int] = lambda request: 0
         self.metadata: Callable[[MetadataResponse], None] | None = None
         self.ports: dict[int, int] = {}
+        self.taps: list[Tap] = []
+        self.connects = 0
+        self.asking: Tap | None = None
         self.requests: list[int] = []
         self.arrived = threading.Condition()
         self.generation = 0
@@ -59,6 +63,8 @@ class FaultyNetwork:
 
         async def connect(host: str, port: int, on_frame: Any, on_closed: Any) -> Any:
             tap = Tap(self, on_frame)
+            self.taps = [each for each in self.taps if each.stream is None or not each.stream.closed] + [tap]
+            self.connects += 1
             tap.stream = await tcp(host, self.ports.get(port, port), tap.received, on_closed)
             return tap
 
@@ -146,6 +152,7 @@ class Tap:
             self.stream._loop.call_soon(self._give_own_answers)
             return
         generation = self._network.generation
+        self._network.asking = self
         verdict = self._network.request(api)
         self._treat(verdict, generation, "requests", lambda: self._pass_on(header, parts))  # by reference
 

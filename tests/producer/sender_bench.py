@@ -48,16 +48,25 @@ class Bench:
         self.names[batch] = name
         return futures
 
-    def drain(self, node=1, seconds=0.0):
-        """The requests that go out now."""
+    def drain(self, node=1, seconds=0.0, link=0):
+        """The requests that go out now, on one connection."""
         self.now += seconds
         for settlement in self.sender.begin(self.now):
             settlement.tell()
         sent = []
-        while (work := self.sender.drain(node, self.now)) is not None:
+        while (work := self.sender.drain(node, self.now, link)) is not None:
+            assert work.link == link
             names = [self.names.get(batch, "part") for batch in work.batches]
             self.works[names[0]] = work
             sent.append(names)
+        return sent
+
+    def drain_all(self, links, node=1):
+        """The same on so many connections, as the loop does it: a list for each."""
+        state = self.sender.node(node)
+        state.spread(links)
+        sent = [self.drain(node, link=link) for link in range(links)]
+        state.looked(self.accumulator.ready_at(node))
         return sent
 
     def answer(self, name, code=0, base_offset=0, throttle_ms=0, **more):

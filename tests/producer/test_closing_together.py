@@ -137,7 +137,7 @@ def test_interpreter_exit_waits_for_all_producers_together_and_the_stuck_do_not_
             producer = Producer(sys.argv[1], linger_ms=30_000)
             producer.partitions_for(sys.argv[2])
             if number != 2:
-                producer._core.sender.drain = lambda node, now: None
+                producer._core.sender.drain = lambda *_: None
             kept.append((producer, producer.send(sys.argv[2], b"%d" % number, partition=0)))
         atexit.register(lambda: begun.append(time.monotonic()))
         """,

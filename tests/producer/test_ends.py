@@ -48,7 +48,7 @@ def test_interpreter_exit_tells_of_records_that_could_not_be_delivered(cluster, 
                 engine.EXIT_SECONDS = 0.5
                 producer = Producer(sys.argv[1], linger_ms=30_000, request_timeout_ms=5000)
                 producer.partitions_for(sys.argv[2])
-                producer._core.sender.drain = lambda node, now: None
+                producer._core.sender.drain = lambda *_: None
                 kept = producer.send(sys.argv[2], b"x")
                 """
             ),
@@ -102,7 +102,7 @@ async def main():
         kept.append(producer)
     if sys.argv[3] == "in vain":
         async_producer.EXIT_SECONDS = 0.3
-        producer._core.sender.drain = lambda node, now: None
+        producer._core.sender.drain = lambda *_: None
 
 kept = []
 asyncio.run(main())

@@ -7,16 +7,17 @@ import random
 import pytest
 
 from pyclient import errors
-from tests.producer.test_state_machine import HastyMachine, HastyOneInFlightMachine
+from tests.producer.test_state_machine import LINKS, HastyMachine, HastyOneInFlightMachine
 
 NODE = 0
+WANDERER = 3  # a partition that is on another connection whenever there are two
 
 
-def begun(kind=HastyMachine):
+def begun(kind=HastyMachine, partition=0):
     """A machine whose first record the broker has confirmed."""
     machine = kind()
     machine.begin(0, 0)
-    machine.send_alone(0)
+    machine.send_alone(partition)
     machine.answer(NODE)
     return machine
 
@@ -86,7 +87,7 @@ def test_without_idempotence_a_record_that_was_tried_again_keeps_its_first_place
     machine.break_connection(NODE, 0)
     machine.wait(1.0)
     machine.send_alone(0)
-    assert len(machine.wire[NODE]) == 1
+    assert len(machine.wire[NODE, 0]) == 1
     machine.answer(NODE)
     machine.answer(NODE)
     machine.arrive_late(0, 1)
@@ -97,23 +98,31 @@ def test_without_idempotence_a_record_that_was_tried_again_keeps_its_first_place
 @pytest.mark.parametrize("kind", [HastyMachine, HastyOneInFlightMachine])
 @pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 400, 100)])
 def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds, kind):
-    """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance."""
+    """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance.
+
+    The number of connections to a broker changes under way, and with it the partition's own.
+    """
     for seed in seeds:
         rng = random.Random(seed)
-        machine = begun(kind)
+        machine = begun(kind, WANDERER)
         for _ in range(60):
-            what = rng.choices(("send", "break", "wait", "answer", "late", "move"), (4, 2, 3, 4, 2, 0.2))[0]
-            node = rng.choice(machine.leaders)
+            steps = {"send": 4, "break": 2, "wait": 3, "answer": 4, "late": 2, "spread": 0.5, "move": 0.2}
+            what = rng.choices([*steps], [*steps.values()])[0]
+            node = machine.leaders[WANDERER]
+            links = [link for link in range(LINKS) if machine.wire[node, link]]
             if what == "send":
-                machine.send_alone(0)
-            elif what == "break" and machine.wire[node]:
-                machine.break_connection(node, rng.choice((0, 0, len(machine.wire[node]))))
+                machine.send_alone(WANDERER)
+            elif what == "break" and links:
+                link = rng.choice(links)
+                machine.break_connection(node, rng.choice((0, 0, len(machine.wire[node, link]))), link)
             elif what == "wait":
                 machine.wait(rng.choice((0.2, 0.5, 1.0)))
-            elif what == "answer" and machine.wire[node]:
-                machine.answer(node)
+            elif what == "answer" and links:
+                machine.answer(node, rng.choice(links))
             elif what == "late" and machine.late:
                 machine.arrive_late(rng.randrange(len(machine.late)), rng.randint(1, 3))
+            elif what == "spread":
+                machine.connections_come_and_go(node, rng.randint(1, LINKS))
             elif what == "move":
-                machine.a_leader_moves(0, rng.random() < 0.5)
+                machine.a_leader_moves(WANDERER, rng.random() < 0.5)
         machine.teardown()

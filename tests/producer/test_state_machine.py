@@ -19,10 +19,12 @@ from pyclient.producer.delivery import State
 from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.outcome import PartitionAnswer
-from pyclient.producer.sender import ProduceWork, Sender, Settlement
+from pyclient.producer.sender import Sender
+from pyclient.producer.work import ProduceWork, Settlement
 from pyclient.records import Compression, check_crc, decode_batch, read_header
 
-PARTITIONS = 2
+PARTITIONS = 4
+LINKS = 3
 BATCH_SIZE = 256
 
 
@@ -84,7 +86,7 @@ class Replica:
         return 0, -1
 
 
-def make(desk, *, idempotent, timeout, max_in_flight=5, memory=4096):
+def make(desk, *, idempotent, timeout, max_in_flight=5, memory=8192):
     accumulator = RecordAccumulator(
         desk, random.Random(1), batch_size=BATCH_SIZE, buffer_memory=memory, linger=0.1, delivery_timeout=timeout
     )
@@ -93,6 +95,7 @@ def make(desk, *, idempotent, timeout, max_in_flight=5, memory=4096):
         random.Random(2),
         idempotent=idempotent,
         max_in_flight=max_in_flight,
+        max_connections=LINKS,
         max_request_size=10**6,
         retries=2**31 - 1,
         backoff=Backoff(0.1, 1.0),
@@ -102,7 +105,10 @@ def make(desk, *, idempotent, timeout, max_in_flight=5, memory=4096):
 
 
 class ProducerMachine(RuleBasedStateMachine):
-    """Sends, answers, losses and the clock in any order; two brokers share the partitions' replicas."""
+    """Sends, answers, losses and the clock in any order; two brokers share the partitions' replicas.
+
+    Each has up to three connections, whose requests it takes in any order but for those of one connection.
+    """
 
     idempotent = True
     max_in_flight = 5
@@ -118,7 +124,8 @@ class ProducerMachine(RuleBasedStateMachine):
         )
         self.total = self.accumulator.pool.available
         self.replicas = [Replica() for _ in range(PARTITIONS)]
-        self.leaders = [0, 0]
+        self.leaders = [0] * PARTITIONS
+        self.links = [1, 1]  # connections to each broker
         self.topic_id = uuid.uuid4()
         self._metadata()
         self.sender.identity.obtained(7, epoch)
@@ -126,7 +133,9 @@ class ProducerMachine(RuleBasedStateMachine):
             for queue in self.topic.queues:
                 assert queue.sequence.prepare(0, self.sender.identity, [])
                 queue.sequence.next = sequence
-        self.wire: dict[int, list[tuple[ProduceWork, dict[int, bytes]]]] = {0: [], 1: []}
+        self.wire: dict[tuple[int, int], list[tuple[ProduceWork, dict[int, bytes]]]] = {
+            (node, link): [] for node in (0, 1) for link in range(LINKS)
+        }
         self.sent: list[list[tuple[bytes, DeliveryFuture, float]]] = [[] for _ in range(PARTITIONS)]
         self.late: list[tuple[int, list[list[tuple[int, bytes]]]]] = []  # node, and its requests on one dead connection
         self.completions: dict[int, int] = {}
@@ -185,16 +194,28 @@ class ProducerMachine(RuleBasedStateMachine):
         if self.sender.identity.wanted:
             self.sender.identity.obtained(self.counter + 1000, 0)
         for node in self.accumulator.ready_nodes():
-            while (work := self.sender.drain(node, self.now)) is not None:
-                assert len(self.wire[node]) < self.max_in_flight
-                self.wire[node].append((work, {id(b): bytes(b.seal(Compression.NONE, None)) for b in work.batches}))
-                for batch in work.batches:
-                    self._check_on_wire(batch)
-
-    def _check_on_wire(self, batch):
+            self.sender.node(node).spread(self.links[node])
+            for link in range(self.links[node]):
+                self._drain(node, link)
         if self.idempotent:
-            nodes = [node for node, works in self.wire.items() for work, _ in works if batch in work.batches]
-            assert len(set(nodes)) == 1
+            for partition in range(PARTITIONS):
+                self._check_on_wire(partition)
+
+    def _drain(self, node, link):
+        wire = self.wire[node, link]
+        while (work := self.sender.drain(node, self.now, link)) is not None:
+            assert len(wire) < self.max_in_flight
+            wire.append((work, {id(b): bytes(b.seal(Compression.NONE, None)) for b in work.batches}))
+
+    def _check_on_wire(self, partition):
+        """All of a partition that is under way is so on one connection."""
+        places = {
+            place
+            for place, works in self.wire.items()
+            for work, _ in works
+            if any(batch.queue.partition == partition for batch in work.batches)
+        }
+        assert len(places) <= 1
 
     @rule()
     def step(self):
@@ -234,20 +255,27 @@ class ProducerMachine(RuleBasedStateMachine):
         how=st.sampled_from(["ok", "ok", "ok", "refused", "written, answered with an error", "left out"]),
     )
     def a_broker_answers(self, data, how):
-        node = data.draw(st.sampled_from([node for node, works in self.wire.items() if works]))
-        work, copies = self.wire[node].pop(0)
-        self._answer(node, work, copies, data, how)
+        place = data.draw(st.sampled_from([place for place, works in self.wire.items() if works]))
+        work, copies = self.wire[place].pop(0)
+        self._answer(work, copies, data, how)
 
-    def answer(self, node):
-        """A broker does what the first of its requests says, and answers."""
-        work, copies = self.wire[node].pop(0)
+    def answer(self, node, link=0):
+        """A broker does what the first request on a connection says, and answers."""
+        work, copies = self.wire[node, link].pop(0)
         self._tell(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
         self._step()
 
-    def _answer(self, node, work, copies, data, how):
+    @rule(node=st.integers(0, 1), links=st.integers(1, LINKS))
+    def connections_come_and_go(self, node, links):
+        """What is under way on one that is not used any more is answered all the same."""
+        self.links[node] = links
+        self._step()
+
+    def _answer(self, work, copies, data, how):
         before = errors.NotEnoughReplicas.code, errors.CorruptMessage.code, errors.LeaderNotAvailable.code
         after = errors.NotEnoughReplicasAfterAppend.code, errors.RequestTimedOut.code, errors.NotLeaderOrFollower.code
-        answers = self._apply(node, work, copies, data.draw(st.sampled_from(before)) if how == "refused" else None)
+        refusal = data.draw(st.sampled_from(before)) if how == "refused" else None
+        answers = self._apply(work.node, work, copies, refusal)
         if how == "written, answered with an error":
             answers = {place: PartitionAnswer(data.draw(st.sampled_from(after))) for place in answers}
         elif how == "left out":
@@ -258,12 +286,12 @@ class ProducerMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.wire.values()))
     @rule(data=st.data())
     def a_connection_breaks(self, data):
-        node = data.draw(st.sampled_from([node for node, works in self.wire.items() if works]))
-        self.break_connection(node, data.draw(st.integers(0, len(self.wire[node]))))
+        node, link = data.draw(st.sampled_from([place for place, works in self.wire.items() if works]))
+        self.break_connection(node, data.draw(st.integers(0, len(self.wire[node, link]))), link)
 
-    def break_connection(self, node, reached):
+    def break_connection(self, node, reached, link=0):
         """The broker sees so many of the requests on it now, and the others perhaps later."""
-        works, self.wire[node] = self.wire[node], []
+        works, self.wire[node, link] = self.wire[node, link], []
         for work, copies in works[:reached]:
             self._apply(node, work, copies)
         if works[reached:]:
@@ -318,9 +346,9 @@ class ProducerMachine(RuleBasedStateMachine):
         self.accumulator.make_all_ready()
         for _ in range(10_000):
             self._step()
-            for node, works in self.wire.items():
+            for (node, link), works in self.wire.items():
                 if works:
-                    self.answer(node)
+                    self.answer(node, link)
             if not self.accumulator.incomplete and not any(self.wire.values()):
                 break
             self.now += 0.01

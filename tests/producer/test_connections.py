@@ -1,0 +1,180 @@
+"""Several connections to a broker that is waited for: what comes out is what one connection would give."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.cluster import client, link
+from pyclient.producer import broker_links
+from pyclient.producer.node import PRESSED
+from tests.producer.log import read_log
+from tests.producer.network import CUT, PASS, PRODUCE, FaultyNetwork
+from tests.producer.test_node import look
+from tests.waiting import PATIENCE, until
+
+PARTITIONS = 3
+ROWS = 40  # some batches
+SMALL: dict[str, Any] = {"batch_size": 512, "buffer_memory": 65_536, "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
+
+
+class Load:
+    """Sends numbered rows to all partitions, or to some, as fast as it may, and knows what their logs must be."""
+
+    def __init__(self, face: Any, topic: str, partitions: int = PARTITIONS) -> None:
+        self.face, self.topic = face, topic
+        self.sent: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
+        self.futures: list[Any] = []
+        self.widest = 0
+        face.partitions_for(topic)
+
+    def go_on(self, enough: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not enough():
+            assert time.monotonic() < deadline, f"{self.face.metrics()}"
+            for partition, sent in self.sent.items():
+                rows = [b"%d of %d" % (len(sent) + row, partition) for row in range(ROWS)]
+                self.futures.append(self.face.send_many(self.topic, rows, partition=partition))
+                sent += rows
+            self.widest = max(self.widest, self.used)
+
+    @property
+    def used(self) -> int:
+        """Connections that partitions are spread over now."""
+        used: int = self.face.metrics()["connections_used"]
+        return used
+
+    def check(self, servers: str) -> None:
+        """All is delivered, once and in order."""
+        self.face.flush()
+        assert [error for future in self.futures if (error := self.face.exception(future)) is not None] == []
+        self.check_log(servers)
+
+    def check_log(self, servers: str) -> None:
+        log = read_log(servers, self.topic)
+        assert {number: [record.value for record in log[number]] for number in self.sent} == self.sent
+
+
+@pytest.fixture
+def slowly(cluster: EmbeddedCluster, topic: str) -> Any:
+    """The broker takes its time for this topic."""
+    with cluster.faults.delay("Produce", 0.002, topic=topic, times=None):
+        yield
+
+
+@pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"enable_idempotence": False}, {"acks": 1}], ids=str)
+def test_under_load_partitions_are_spread_and_keep_their_order(
+    make: Any, cluster: EmbeddedCluster, topic: str, slowly: None, options: dict[str, Any]
+) -> None:
+    load = Load(make(**SMALL, **options), topic)
+    load.go_on(lambda: load.used == 3)
+    load.go_on(lambda: len(load.futures) >= 100)
+    load.check(cluster.bootstrap_servers)
+    assert load.used == 0, "nothing is under way"
+    single = load.face.send(topic, b"%d of 0" % len(load.sent[0]), partition=0)
+    load.sent[0].append(b"%d of 0" % len(load.sent[0]))
+    assert load.face.result(single).offset == len(load.sent[0]) - 1
+    load.check_log(cluster.bootstrap_servers)
+
+
+def test_not_more_than_are_allowed(make: Any, cluster: EmbeddedCluster, topic: str, slowly: None) -> None:
+    load = Load(make(max_connections_per_broker=2, **SMALL), topic)
+    load.go_on(lambda: load.used == 2)
+    answered = load.face.metrics()["requests"]
+    load.go_on(lambda: load.face.metrics()["requests"] > answered + 2 * PRESSED)
+    assert load.widest == 2
+    load.check(cluster.bootstrap_servers)
+
+
+def test_none_but_the_first_for_one_partition(make: Any, cluster: EmbeddedCluster, topic: str, slowly: None) -> None:
+    load = Load(make(**SMALL), topic, partitions=1)
+    load.go_on(lambda: load.face.metrics()["requests"] > 3 * PRESSED)
+    assert load.widest == 1
+    load.check(cluster.bootstrap_servers)
+
+
+@pytest.mark.parametrize(("acks", "wanted"), [(0, 1), (1, 2)])
+def test_none_but_the_first_without_answers(make: Any, acks: int, wanted: int) -> None:
+    """With acks=0 nobody knows when a broker has seen what it was sent, so a partition could not move in order."""
+    node = make(acks=acks).core.sender.node(0)
+    for _ in range(6):
+        node.began(0)
+    for _ in range(PRESSED):
+        look(node)
+    assert node.wanted == wanted
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+def test_connections_that_break_lose_and_double_nothing(
+    make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None, side: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(broker_links, "PAUSE", 0.0)
+    load = Load(make(**SMALL), topic)
+    load.go_on(lambda: load.used == 3)
+    rng, cuts = random.Random(5), []
+
+    def verdict(api: int) -> str:
+        if api != PRODUCE or rng.random() > 0.05:
+            return PASS
+        cuts.append(load.used)
+        return CUT
+
+    setattr(network, side, verdict)
+    load.go_on(lambda: len(cuts) >= 10 and load.used > 1)
+    setattr(network, side, lambda api: PASS)
+    load.check(cluster.bootstrap_servers)
+    assert max(cuts) > 1
+
+
+def test_a_broker_that_refuses_a_further_one_gets_all_through_those_it_took(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedCluster(config={"num.partitions": PARTITIONS, "max.connections.per.ip": 2}) as cluster:
+        servers = cluster.bootstrap_servers
+        with cluster.faults.delay("Produce", 0.002, times=None):
+            load = Load(make(servers, **SMALL), "small")
+            load.go_on(lambda: "max.connections.per.ip" in caplog.text)
+            refused = caplog.text.count("max.connections.per.ip")
+            answered = load.face.metrics()["requests"]
+            load.go_on(lambda: load.face.metrics()["requests"] > answered + 3 * PRESSED)
+        assert load.widest == 2
+        assert caplog.text.count("max.connections.per.ip") == refused, "it is not asked again and again"
+        assert load.face.health()["last_failures"] == {}, "the broker can be reached"
+        load.face.flush()
+        load.face.close()
+        load.check_log(servers)
+
+
+def test_further_ones_that_break_at_once_are_not_made_again_and_again(
+    make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None
+) -> None:
+    load = Load(make(**SMALL), topic)
+    load.go_on(lambda: load.used == 2)
+    first, before = network.taps[0], network.connects
+    network.request = lambda api: CUT if api == PRODUCE and network.asking is not first else PASS
+    answered = load.face.metrics()["requests"]
+    load.go_on(lambda: load.face.metrics()["requests"] > answered + 5 * PRESSED)
+    assert network.connects <= before + 1, "one more, for there was only one further one yet"
+    load.check(cluster.bootstrap_servers)
+
+
+def test_further_ones_that_nobody_uses_are_closed_soon(
+    make: Any,
+    cluster: EmbeddedCluster,
+    network: FaultyNetwork,
+    topic: str,
+    slowly: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "OPTIONAL_IDLE", 0.02)
+    monkeypatch.setattr(client, "_TIDY_SECONDS", 0.01)
+    load = Load(make(connections_max_idle_ms=-1, **SMALL), topic)
+    load.go_on(lambda: load.used == 3)
+    load.check(cluster.bootstrap_servers)
+    until(lambda: sum(not tap.stream.closed for tap in network.taps) == 1, "they stay open")
