@@ -116,10 +116,11 @@ class Load:
         self._flush()
 
     @property
-    def longest_stall(self) -> float:
-        """The most seconds between two confirmations."""
-        times = self.confirmed_at
-        return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
+    def stalls(self) -> str:
+        """The longest and the 99th percentile of the times between two confirmations that were not told together."""
+        gaps = sorted(b - a for a, b in itertools.pairwise(self.confirmed_at) if b - a > 0.001)
+        assert gaps, "nothing was confirmed"
+        return f"longest {gaps[-1]:.2f} s, p99 {gaps[int(0.99 * len(gaps))]:.3f} s of {len(gaps)}"
 
     def check_all_delivered(self, kafka: RealKafka) -> None:
         """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""

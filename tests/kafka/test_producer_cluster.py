@@ -53,16 +53,17 @@ def frozen(kafka: RealKafka, *nodes: int) -> Iterator[None]:
             kafka.resume(node)
 
 
+@pytest.mark.parametrize(("freeze", "thaw"), [(1.5 * SESSION, 0.5 * SESSION), (45.0, 20.0)], ids=["short", "long"])
 def test_two_of_three_nodes_that_freeze_and_thaw_again_and_again_leave_no_gap_and_no_duplicate(
-    kafka: RealKafka, topic: str
+    kafka: RealKafka, topic: str, freeze: float, thaw: float
 ) -> None:
     """Guarantee 4: no duplicate and no gap while 2 of 3 nodes freeze for longer than the request timeout and the
-    session, thaw for less, and freeze again (45 s and 20 s, scaled to sessions of 4 s)."""
-    with loads(kafka, topic, request_timeout_ms=2000, delivery_timeout_ms=120_000) as running:
+    session, thaw, and freeze again."""
+    with loads(kafka, topic, request_timeout_ms=2000, delivery_timeout_ms=240_000) as running:
         for first in (1, 2, 3):
             with frozen(kafka, first, first % 3 + 1):
-                time.sleep(1.5 * SESSION)  # the length of the fault
-            time.sleep(0.5 * SESSION)  # and of the pause between two
+                time.sleep(freeze)  # the length of the fault
+            time.sleep(thaw)  # and of the pause between two
     for load in running:
         load.check_all_delivered(kafka)
 
@@ -113,7 +114,7 @@ def test_a_rolling_restart_surfaces_no_error(
     kafka: RealKafka, topic: str, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     """Guarantee 15: every node is stopped and started in turn under load; `send` and `flush` raise nothing and no
-    future fails. The longest pause between two confirmations is reported."""
+    future fails. The pauses between two confirmations are reported."""
     with loads(kafka, topic) as running:
         for node in (1, 2, 3):
             kafka.stop(node)
@@ -124,8 +125,8 @@ def test_a_rolling_restart_surfaces_no_error(
                 load.wait_for()
     for load in running:
         load.check_all_delivered(kafka)
-        stall = f"{load.longest_stall:.2f} s among {len(load.sent)} records"
-        record_testsuite_property(f"longest stall of a producer over a rolling restart, {load.name}", stall)
+        stalls = f"{load.stalls}, among {len(load.sent)} records"
+        record_testsuite_property(f"stalls of a producer over a rolling restart, {load.name}", stalls)
 
 
 def checked(name: str, number: int) -> bytes:

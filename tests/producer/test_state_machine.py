@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,7 +20,8 @@ from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.outcome import PartitionAnswer
 from pyclient.producer.sender import Sender
 from pyclient.producer.work import ProduceWork, Settlement
-from pyclient.records import Compression, check_crc, decode_batch, read_header
+from pyclient.records import Compression
+from tests.producer.replica import Replica
 
 PARTITIONS = 4
 LINKS = 3
@@ -34,56 +34,6 @@ class Immediately:
     def submit(self, calls):
         for callback, argument in calls:
             callback(argument)
-
-
-@dataclass
-class Replica:
-    """What a broker knows of one partition: its records, and for the producer its epoch and last five batches."""
-
-    log: list[bytes] = field(default_factory=list)
-    epochs: dict[int, int] = field(default_factory=dict)
-    recent: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    max_bytes: int = 10**9
-
-    def append(self, data: bytes) -> PartitionAnswer:
-        header = read_header(data)
-        check_crc(data, 0, header)
-        records = decode_batch(data, 0, header, "t", 0)
-        if any(record.value.startswith(b"bad") for record in records):
-            bad = {index: "bad" for index, record in enumerate(records) if record.value.startswith(b"bad")}
-            return PartitionAnswer(errors.InvalidRecord.code, record_errors=bad)
-        if len(data) > self.max_bytes:
-            return PartitionAnswer(errors.MessageTooLarge.code)
-        if header.producer_id >= 0:
-            code, offset = self._check(header)
-            if code or offset >= 0:
-                return PartitionAnswer(code, offset)
-        offset = len(self.log)
-        self.log += [record.value for record in records]
-        if header.producer_id >= 0:
-            last = (header.base_sequence + header.count - 1) & (2**31 - 1)
-            self.recent[header.producer_id].append((header.base_sequence, last, offset))
-            del self.recent[header.producer_id][:-5]
-        return PartitionAnswer(0, offset)
-
-    def _check(self, header) -> tuple[int, int]:
-        known = self.epochs.get(header.producer_id)
-        recent = self.recent.setdefault(header.producer_id, [])
-        if known is not None and header.producer_epoch < known:
-            return errors.InvalidProducerEpoch.code, -1
-        if known is not None and header.producer_epoch > known:
-            if header.base_sequence != 0:
-                return errors.OutOfOrderSequenceNumber.code, -1
-            recent.clear()
-        elif known is not None and recent:
-            last_sequence = (header.base_sequence + header.count - 1) & (2**31 - 1)
-            for first, last, offset in recent:
-                if (first, last) == (header.base_sequence, last_sequence):
-                    return 0, offset
-            if header.base_sequence != (recent[-1][1] + 1) & (2**31 - 1):
-                return errors.OutOfOrderSequenceNumber.code, -1
-        self.epochs[header.producer_id] = header.producer_epoch
-        return 0, -1
 
 
 def make(desk, *, idempotent, timeout, max_in_flight=5, memory=8192):

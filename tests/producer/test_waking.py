@@ -1,0 +1,52 @@
+"""`send` wakes the sender's loop for a batch, not for a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.producer.faces import SyncFace
+
+RECORDS = 1000
+
+
+@pytest.fixture
+def waking(cluster: Any, topic: str) -> Any:
+    """A producer whose batches linger, and how often its loop was woken."""
+    face = SyncFace(cluster.bootstrap_servers, linger_ms=60_000, batch_size=100_000)
+    wakes: list[None] = []
+    wake = face.core.loop.wake
+    try:
+        face.send(topic, b"first", partition=0)
+        face.flush()
+
+        def counted() -> None:
+            wakes.append(None)
+            wake()
+
+        face.core.loop.wake = counted
+        yield face, wakes
+    finally:
+        face.end()
+
+
+def test_records_that_join_a_batch_wake_nobody(waking: Any, topic: str) -> None:
+    face, wakes = waking
+    face.send(topic, b"begins a batch, whose linger the loop is to know of", partition=0)
+    begun = len(wakes)
+    assert begun <= 1
+    for _ in range(RECORDS):
+        face.send(topic, b"x" * 50, partition=0)
+    assert len(wakes) == begun
+    face.flush()
+    assert face.metrics()["records_delivered"] == RECORDS + 2
+
+
+def test_a_full_batch_wakes_the_loop_before_its_linger_is_over(waking: Any, topic: str) -> None:
+    face, wakes = waking
+    sent = [face.send(topic, b"x" * 1000, partition=0) for _ in range(150)]
+    assert 1 <= len(wakes) <= 4  # two batches begun, one of them full
+    assert face.result(sent[0]).offset == 1
+    assert not sent[-1].done()
+    face.flush()
