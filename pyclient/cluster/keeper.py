@@ -27,6 +27,7 @@ from pyclient.errors import (
     from_code,
 )
 from pyclient.net.hedge import first_success
+from pyclient.net.shared import shared
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ class MetadataKeeper:
             self.request()
             if self._updated is None or self._updated.done():
                 self._updated = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._updated)
+            await shared(self._updated)
         return self.metadata
 
     async def keep_fresh(self) -> None:

@@ -12,6 +12,7 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.metadata import Node
 from pyclient.errors import ConnectionFailed
 from pyclient.net.connection import Connection
+from pyclient.net.shared import shared
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Link:
         attempt = self._attempt
         assert attempt is not None
         try:
-            return await asyncio.shield(attempt)
+            return await shared(attempt)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if attempt.cancelled() and task is not None and not task.cancelling():  # by close()

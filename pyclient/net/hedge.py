@@ -46,8 +46,11 @@ async def first_success(
         raise last
     finally:
         for attempt in running:  # one may be done before it can be cancelled, and the caller cancelled once more
-            attempt.add_done_callback(partial(_discard_result, discard))
-            attempt.cancel()
+            if attempt.done():
+                _discard_result(discard, attempt)
+            else:
+                attempt.add_done_callback(partial(_discard_result, discard))
+                attempt.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 

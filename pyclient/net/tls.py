@@ -12,6 +12,7 @@ from typing import Final
 from pyclient.config import ClientConfig
 from pyclient.errors import ConfigError, ConnectionFailed
 from pyclient.net.file_region import FileRegion
+from pyclient.net.shared import shared
 from pyclient.net.stream import FrameStream
 
 _RECEIVE: Final = 64 * 1024
@@ -66,7 +67,7 @@ class TlsStream(FrameStream):
 
     async def handshake(self) -> None:
         """Waits until both sides agree; `ConnectionFailed` says why they do not."""
-        await asyncio.shield(self._ready)
+        await shared(self._ready)
 
     def _shake_hands(self) -> None:
         if self._ready.done():

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
+from pyclient.net.shared import shared
 from pyclient.producer.async_ending import all_done, finish, finish_in_background, until_the_loop_ends
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
@@ -103,7 +104,7 @@ class AsyncProducer(RecordAppender):
             raise RuntimeError("an AsyncProducer belongs to the event loop that first used it")
         assert self._starting is not None
         if not self._starting.done():
-            await asyncio.shield(self._starting)
+            await shared(self._starting)
         return self._core
 
     async def _start(self, core: ProducerCore) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
@@ -38,11 +39,14 @@ from pyclient.producer.explanations import (
 )
 from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
-from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
+from pyclient.producer.partition_queue import PartitionQueue, TopicQueues, choose_queue
 from pyclient.producer.sender import Sender
 from pyclient.producer.sender_loop import SenderLoop
 from pyclient.producer.state import health_of, metrics_of
-from pyclient.records import HEADER_SIZE, partition_for_key, record_size_bound
+from pyclient.records import HEADER_SIZE, record_size_bound
+
+_AGAIN: Final = object()
+_delivery_of: Final = attrgetter("delivery")
 
 
 class ProducerCore:
@@ -155,6 +159,14 @@ class ProducerCore:
         topic has to be learnt first. Raises `MessageTooLarge` for a record that never fits, `WRONG_RECORD` for one
         that is none. The caller gives up the waiter at the end.
         """
+        while (result := self._append_or_close(topic, timestamp_ms, key, value, headers, partition, waiter)) is _AGAIN:
+            continue  # no loop stands in `with` or `try`: where it jumps back Ctrl-C passes by them (Python 3.12 on)
+        return result  # type: ignore[no-any-return]
+
+    def _append_or_close(
+        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, waiter: Waiter
+    ) -> Any:
+        """What `append` says, or _AGAIN when it was a step towards that: the record's partition may have changed."""
         with self.lock:
             self.check_open()
             queues = self.topics.get(topic)
@@ -163,20 +175,20 @@ class ProducerCore:
             queue = choose_queue(queues, key, partition)
             try:
                 future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
-                while future is None:
-                    size = self.room_for(queue, record_size_bound(key, value, headers))
+                if future is not None:
+                    return future
+                size = self.room_for(queue, record_size_bound(key, value, headers))
+                if queue.open is not None:
                     self.accumulator.close_open(queue)
-                    queue = choose_queue(queues, key, partition)  # the sticky partition may have changed with that
-                    future = queue.append(timestamp_ms, key, value, headers)
-                    if future is None:
-                        buffer = self.take_buffer(size, waiter)
-                        if buffer is None:
-                            return self.wait_for_buffer(size, waiter)
-                        future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
+                    return _AGAIN
+                buffer = self.take_buffer(size, waiter)
+                if buffer is None:
+                    return self.wait_for_buffer(size, waiter)
+                future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
             except BaseException as error:
                 self.cut_short(queue, error)
                 raise
-        return future
+        return _AGAIN if future is None else future
 
     def room_for(self, queue: PartitionQueue, bound: int) -> int:
         """The size of the buffer for a record of up to `bound` bytes; `MessageTooLarge` if there is none."""
@@ -320,8 +332,7 @@ class ProducerCore:
         """Sends everything that lingers; the batches to wait for."""
         with self.lock:
             self.accumulator.make_all_ready()
-            deliveries = [batch.delivery for batch in self.accumulator.incomplete]
-            deliveries += self.desk.untold
+            deliveries = [*map(_delivery_of, self.accumulator.incomplete), *self.desk.untold]
         if deliveries:
             self.loop.wake()
         return deliveries
@@ -374,15 +385,6 @@ class ProducerCore:
     def health(self) -> dict[str, Any]:
         """See `Producer.health`."""
         return health_of(self)
-
-
-def choose_queue(queues: TopicQueues, key: Any, partition: int | None) -> PartitionQueue:
-    """The partition a record goes to; the caller holds the lock and has checked the number."""
-    if partition is not None:
-        return queues.queues[partition]
-    if key is None:
-        return queues.sticky
-    return queues.queues[partition_for_key(key, queues.count)]
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> None:

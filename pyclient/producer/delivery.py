@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -94,7 +94,8 @@ class Delivery(BatchOutcome):
         with self.desk.lock:
             if self.state is not State.PENDING:
                 return False
-            self.count, self.error, self.record_errors = count, error, record_errors or {}
+            self.record_errors = record_errors or {}  # before `error`, by which `peek` sees that it is there
+            self.count, self.error = count, error
             self.failure = Failure(self.desk.failures, self.topic, self.partition, count, error)
             self.desk.failures.add(self.failure)
             self.state = State.FAILED
@@ -145,13 +146,11 @@ class Delivery(BatchOutcome):
             return next((found for part in self.parts if (found := part.pending()) is not None), None)
         return self if self.state is State.PENDING else None
 
-    def last_parts(self) -> Iterator[Delivery]:
+    def last_parts(self) -> Sequence[Delivery]:
         """This delivery, or after splits the parts of its parts: those that have an outcome, or will have."""
         if self.state is State.SPLIT:
-            for part in self.parts:
-                yield from part.last_parts()
-        else:
-            yield self
+            return [last for part in self.parts for last in part.last_parts()]
+        return (self,)
 
     def when_done(self, index: int, wake: Wake) -> None:
         """Calls `wake` once the record's outcome is known, at once if it is; it must be quick and must not raise."""
@@ -170,7 +169,7 @@ class Delivery(BatchOutcome):
         """Takes back a `when_done`."""
         with self.desk.lock:
             if self._waiters is not None:
-                self._waiters = [waiter for waiter in self._waiters if waiter[1] is not wake]
+                self._waiters = list(filter(lambda waiter: waiter[1] is not wake, self._waiters))
         for part in self.parts:
             part.forget(wake)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import ClosedError, DeliveryFailed, KafkaError, KafkaTimeout
-from pyclient.net.latch import acquire
+from pyclient.net.latch import Acquirable, acquire
 from pyclient.net.loop_thread import LoopThread
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackThread
@@ -71,13 +71,17 @@ class Engine:
         latch.acquire()
         waiter = Waiter(latch.release)
         try:
-            while (result := attempt(waiter)) is waiter:
-                left = deadline - self.clock.monotonic()
-                if left <= 0 or not acquire(latch, left):
-                    break
-            return result
+            return self._attempts(attempt, waiter, latch, deadline)
         finally:
             self.core.give_up(waiter)
+
+    def _attempts(self, attempt: Callable[[Waiter], T], waiter: Waiter, latch: Acquirable, deadline: float) -> T:
+        """No loop stands in a `try`: where it jumps back Ctrl-C passes by the `finally` (from Python 3.12 on)."""
+        while (result := attempt(waiter)) is waiter:
+            left = deadline - self.clock.monotonic()
+            if left <= 0 or not acquire(latch, left):
+                break
+        return result
 
     def keep_pace(self) -> None:
         """Lets the sender catch up for a moment when much waits to be sent.

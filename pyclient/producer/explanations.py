@@ -44,7 +44,7 @@ def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: flo
     """The error for a flush that took too long, with what it waited for."""
     pending = {id(found) for delivery in deliveries if (found := delivery.pending()) is not None}
     with core.lock:
-        late = [batch for batch in core.accumulator.incomplete if id(batch.delivery) in pending]
+        late = list(filter(lambda batch: id(batch.delivery) in pending, core.accumulator.incomplete))
         why = why_unconfirmed(late[0]) if late else ""
     if not pending:
         return KafkaTimeout(f"all records have an outcome, but not every future was told within {timeout:g} s")

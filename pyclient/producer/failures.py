@@ -112,15 +112,18 @@ class UnobservedFailures:
     def take(self) -> tuple[int, BaseException] | None:
         """How many records failed unobserved since the last call, and the first one's error; None if none did."""
         with self._lock:
-            alive = [failure for failure in list(self._alive.values()) if failure.unobserved]
-            count = self._gone + sum(failure.unobserved for failure in alive)
-            firsts = [(failure.number, failure.error) for failure in alive]
-            if self._first_gone is not None:
-                firsts.append(self._first_gone)
-            for failure in alive:
-                failure.reported = True
-            self._alive.clear()
-            self._gone, self._first_gone = 0, None
+            return self._taken()
+
+    def _taken(self) -> tuple[int, BaseException] | None:
+        alive = [failure for failure in list(self._alive.values()) if failure.unobserved]
+        count = self._gone + sum(failure.unobserved for failure in alive)
+        firsts = [(failure.number, failure.error) for failure in alive]
+        if self._first_gone is not None:
+            firsts.append(self._first_gone)
+        for failure in alive:
+            failure.reported = True
+        self._alive.clear()
+        self._gone, self._first_gone = 0, None
         return (count, min(firsts, key=lambda first: first[0])[1]) if firsts else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,13 +11,13 @@ from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
-from pyclient.records import IMPLEMENTATION, TopicLanes
+from pyclient.records import TopicLanes, compiled_only, partition_for_key
 
 NO_LEADER = -1
 
 Append = Callable[[int, Any, Any, Any], Any]
 
-ATOMIC_APPEND: Final = IMPLEMENTATION == "cython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+ATOMIC_APPEND: Final = bool(compiled_only("ATOMIC"))
 """Whether an append cannot be interrupted by another thread's, nor by a batch being closed: then it needs no lock,
 
 which would cost as much as the append itself (measured: 220 ns).
@@ -132,3 +131,12 @@ class TopicQueues:
     def idle(self) -> bool:
         """Whether no batch of the topic waits or is on its way."""
         return not any(queue.waiting or queue.on_wire for queue in self.queues)
+
+
+def choose_queue(queues: TopicQueues, key: Any, partition: int | None) -> PartitionQueue:
+    """The partition a record goes to; the caller holds the lock and has checked the number."""
+    if partition is not None:
+        return queues.queues[partition]
+    if key is None:
+        return queues.sticky
+    return queues.queues[partition_for_key(key, queues.count)]

@@ -1,6 +1,7 @@
-# cython: language_level=3, wraparound=False, cdivision=True
+# cython: language_level=3, wraparound=False, cdivision=True, freethreading_compatible=True
 """Records in C: what `_pure` does in Python, with the same names, arguments, errors and bytes."""
 
+import sys
 import types
 from array import array as new_array
 from os import strerror
@@ -31,6 +32,7 @@ IMPLEMENTATION = "cython"
 
 cdef array.array INT32 = new_array("i")
 
+include "_speedups_free_threading.pxi"
 include "_speedups_wire.pxi"
 include "_speedups_record.pxi"
 include "_speedups_placing.pxi"

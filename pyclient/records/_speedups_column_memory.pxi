@@ -47,7 +47,7 @@ cdef struct Block:
 
 
 # A new page costs more than the records that fill it (measured: 60 ns for 100 bytes), so a few blocks are kept for the
-# next columns. The GIL guards them.
+# next columns. The GIL guards them, or a lock of their own.
 cdef enum:
     SPARE_BLOCKS = 16
     SMALLEST_BLOCK = 64
@@ -65,6 +65,7 @@ cdef int take_block(int64_t size, Block* block) noexcept with gil:
     """An empty block of at least `size` bytes: the largest spare one that is not far too large, or a new one."""
     global spare_count, spare_bytes
     cdef int at, best = -1
+    lock_spare_blocks()
     for at in range(spare_count):
         if size <= spare_blocks[at].capacity <= FAR_TOO_LARGE * size:
             if best < 0 or spare_blocks[at].capacity > spare_blocks[best].capacity:
@@ -74,7 +75,8 @@ cdef int take_block(int64_t size, Block* block) noexcept with gil:
         spare_count -= 1
         spare_blocks[best] = spare_blocks[spare_count]
         spare_bytes -= block.capacity
-    else:
+    unlock_spare_blocks()
+    if best < 0:
         block.capacity = rounded(size)
         block.data = <char*>malloc(block.capacity)
     block.used = 0
@@ -93,15 +95,19 @@ cdef inline int64_t rounded(int64_t size) noexcept nogil:
 
 cdef void give_block(Block* block) noexcept with gil:
     global spare_count, spare_bytes
-    if (
+    cdef bint kept
+    lock_spare_blocks()
+    kept = (
         block.capacity >= SMALLEST_SPARE
         and spare_count < SPARE_BLOCKS
         and spare_bytes + block.capacity <= MOST_SPARE_BYTES
-    ):
+    )
+    if kept:
         spare_blocks[spare_count] = block[0]
         spare_count += 1
         spare_bytes += block.capacity
-    else:
+    unlock_spare_blocks()
+    if not kept:
         free(block.data)
     block.data = NULL
 
@@ -109,10 +115,12 @@ cdef void give_block(Block* block) noexcept with gil:
 def release_spare_memory():
     """Give the memory back that is kept for the next columns."""
     global spare_count, spare_bytes
+    lock_spare_blocks()
     while spare_count:
         spare_count -= 1
         free(spare_blocks[spare_count].data)
     spare_bytes = 0
+    unlock_spare_blocks()
 
 
 cdef int grow(Block* block, int64_t extra) noexcept nogil:

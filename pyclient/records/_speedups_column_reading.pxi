@@ -297,22 +297,23 @@ cdef class ColumnsBuilder:
         data = memoryview(payload.data)
         cdef Columns* columns = &self._columns
         cdef Batch batch
-        self.check_alone()
-        self.check_room(len(data))
-        self.describe(payload, data, from_offset, to_offset, &batch)
-        if reserve_batches(&batch, 1, columns):
-            raise MemoryError
-        self._busy = True
-        with nogil:
-            add_batches(&batch, 1, columns)
-        self._busy = False
-        if batch.problem == OUT_OF_MEMORY:
-            raise MemoryError
-        if batch.problem:
-            raise payload.bad_record(batch.number, batch.problem)
-        if batch.at != batch.end:
-            raise payload.bytes_behind(batch.end - batch.at)
-        self.name(topic, &batch)
+        self.begin()
+        try:
+            self.check_room(len(data))
+            self.describe(payload, data, from_offset, to_offset, &batch)
+            if reserve_batches(&batch, 1, columns):
+                raise MemoryError
+            with nogil:
+                add_batches(&batch, 1, columns)
+            if batch.problem == OUT_OF_MEMORY:
+                raise MemoryError
+            if batch.problem:
+                raise payload.bad_record(batch.number, batch.problem)
+            if batch.at != batch.end:
+                raise payload.bytes_behind(batch.end - batch.at)
+            self.name(topic, &batch)
+        finally:
+            self._busy = False
         return batch.rows
 
     def add_many(self, pieces, max_size=MAX_DECOMPRESSED):
@@ -328,11 +329,11 @@ cdef class ColumnsBuilder:
         cdef Batch* batch
         cdef PlacedBatch placed
         cdef list kept = []
-        self.check_alone()
+        self.begin()
         batches = <Batch*>malloc(max(count, 1) * sizeof(Batch))
-        if batches == NULL:
-            raise MemoryError
         try:
+            if batches == NULL:
+                raise MemoryError
             for placed, from_offset, to_offset in pieces:
                 batch = batches + number
                 try:
@@ -351,14 +352,13 @@ cdef class ColumnsBuilder:
                 number += 1
             if reserve_batches(batches, number, columns):
                 raise MemoryError
-            self._busy = True
             with nogil:
                 added = add_batches(batches, number, columns)
-            self._busy = False
             for number in range(added):
                 placed = pieces[number][0]
                 self.name(placed.topic, batches + number)
         finally:
+            self._busy = False
             free(batches)
         return added
 
@@ -408,9 +408,12 @@ cdef class ColumnsBuilder:
             topic_id = self._topics.setdefault(topic, len(self._topics))
             fill_constants(&self._columns, batch.rows, topic_id, batch.partition, batch.kind)
 
-    cdef object check_alone(self):
-        if self._busy:
-            raise RuntimeError("another thread is adding to this ColumnsBuilder")
+    cdef object begin(self):
+        """The caller is alone here until it is not `_busy` any more."""
+        with cython.critical_section(self):
+            busy, self._busy = self._busy, True
+        if busy:
+            raise RuntimeError("another thread is using this ColumnsBuilder")
 
     cdef object check_room(self, int64_t extra):
         cdef Columns* columns = &self._columns
@@ -423,20 +426,23 @@ cdef class ColumnsBuilder:
     def finish(self):
         """The columns so far; the builder is empty again."""
         cdef Columns* columns = &self._columns
-        self.check_alone()
-        result = RecordColumns(
-            columns.count,
-            tuple(self._topics),
-            finish(&columns.topic_ids),
-            finish(&columns.partitions),
-            finish(&columns.offsets),
-            finish(&columns.timestamps),
-            finish(&columns.kinds),
-            finish_strings(&columns.keys),
-            finish_strings(&columns.values),
-            HeaderColumns(
-                finish(&columns.header_offsets), finish_strings(&columns.names), finish_strings(&columns.header_values)
-            ),
-        )
-        self.reset()
+        self.begin()
+        try:
+            result = RecordColumns(
+                columns.count,
+                tuple(self._topics),
+                finish(&columns.topic_ids),
+                finish(&columns.partitions),
+                finish(&columns.offsets),
+                finish(&columns.timestamps),
+                finish(&columns.kinds),
+                finish_strings(&columns.keys),
+                finish_strings(&columns.values),
+                HeaderColumns(
+                    finish(&columns.header_offsets), finish_strings(&columns.names), finish_strings(&columns.header_values)
+                ),
+            )
+            self.reset()
+        finally:
+            self._busy = False
         return result

@@ -187,7 +187,7 @@ cdef class SendLane:
             (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
         delivery.topic, delivery.partition, delivery.desk = self._topic, self._partition, self._desk
-        delivery.state = self._pending
+        delivery._state = self._pending
         delivery.base_offset = delivery.log_append_time_ms = -1
         delivery.parts = delivery.starts = NO_ARGUMENTS
         handle = <RecordHandle>(
@@ -376,7 +376,7 @@ cdef class SendLane:
         try:
             self.taken_off(record, now)
             delivery.count, delivery.base_offset, delivery.log_append_time_ms = 1, base_offset, log_append_time_ms
-            delivery.state, delivery.delivered = self._delivered, True
+            delivery._state, delivery._delivered = self._delivered, True
             callbacks, delivery.callbacks = delivery.callbacks, None
             waiters, delivery._waiters = delivery._waiters, None
             if callbacks:  # are handed over before anyone can see that it was delivered and wait for them

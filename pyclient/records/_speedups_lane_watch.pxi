@@ -146,9 +146,9 @@ cdef class LaneWatch:
             self.wait(turn, outcome, timeout, wake)
         finally:
             self.leave(turn)
-            if not outcome.delivered:
+            if not outcome._delivered:
                 outcome.forget(wake)
-        return outcome.state is not self._lane._pending
+        return outcome._state is not self._lane._pending
 
     cdef int wait(self, int64_t turn, BatchOutcome outcome, double timeout, object wake) except -1:
         """Waits and takes answers, until one was for the caller, `wake` was called, time is up or the lane stops.
@@ -168,7 +168,7 @@ cdef class LaneWatch:
                 left = SIGNAL_SECONDS
                 if timeout >= 0:
                     left = min(left, end - seconds(CLOCK_MONOTONIC))
-                if left <= 0 or outcome.state is not lane._pending:
+                if left <= 0 or outcome._state is not lane._pending:
                     break
             if not reader.leave():
                 break

@@ -47,8 +47,7 @@ cdef class PlacedBatch:
     cdef readonly int32_t leader_epoch
     cdef readonly bint dense
     cdef public bint checked
-    cdef public object kept
-    cdef object _header
+    cdef object _kept, _header
 
     def __init__(self, str topic, int32_t partition, buffer, Py_ssize_t position, header):
         self.topic = topic
@@ -64,11 +63,22 @@ cdef class PlacedBatch:
         self.dense = header.magic >= 2 and header.count == header.last_offset_delta + 1
 
     @property
+    def kept(self):
+        with cython.critical_section(self):
+            return self._kept
+
+    @kept.setter
+    def kept(self, kept):
+        with cython.critical_section(self):
+            self._kept = kept
+
+    @property
     def header(self):
         """All that the batch says about itself."""
-        if self._header is None:
-            self._header = read_header(self.buffer, self.position)
-        return self._header
+        with cython.critical_section(self):
+            if self._header is None:
+                self._header = read_header(self.buffer, self.position)
+            return self._header
 
 
 def find_batches(

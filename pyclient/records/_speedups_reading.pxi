@@ -97,11 +97,12 @@ cdef class RecordChain:
         return self
 
     def __next__(self):
-        while self._at >= len(self._records):
-            source = next(self._sources)
-            self._records = []
-            self._at = 0
-            self._records = source()
-        record = self._records[self._at]
-        self._at += 1
-        return record
+        with cython.critical_section(self):
+            while self._at >= len(self._records):
+                source = next(self._sources)
+                self._records = []
+                self._at = 0
+                self._records = source()
+            record = self._records[self._at]
+            self._at += 1
+            return record

@@ -28,7 +28,7 @@ cdef class TopicLanes:
     """The open batch of each partition of one topic, and which partition takes the records without a key.
 
     Under the interpreter's lock `append` takes effect at one moment, so it needs no other; the rest is for one thread
-    at a time.
+    at a time, and without that lock so is `append`.
     """
 
     cdef list _builders  # a BatchBuilder, or None
@@ -117,7 +117,7 @@ cdef class RecordAppender:
         cdef timespec now
         cdef int64_t time
         cdef object lanes
-        if type(topic) is not str or self._append_lock is not None or not are_plain(headers):
+        if type(topic) is not str or not are_plain(headers):
             return None
         lanes = self._lanes.get(topic)
         if lanes is None:
@@ -129,7 +129,10 @@ cdef class RecordAppender:
             time = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
         else:
             time = self._clock_ms()
-        return (<TopicLanes?>lanes).write(time, key, value, headers, partition)
+        if self._append_lock is None:
+            return (<TopicLanes?>lanes).write(time, key, value, headers, partition)
+        with self._append_lock:
+            return (<TopicLanes?>lanes).write(time, key, value, headers, partition)
 
 
 cdef class RecordSender(RecordAppender):
@@ -193,10 +196,36 @@ cdef class BatchOutcome:
     cdef public object partition
     cdef public int64_t base_offset
     cdef public int64_t log_append_time_ms
-    cdef public bint delivered
     cdef public Py_ssize_t count
-    cdef public object desk, state, error, record_errors, failure, parts, starts, _waiters
+    cdef public object desk, error, record_errors, failure, parts, starts, _waiters
     cdef public list callbacks  # for each one its record's index, itself, and its argument; None once they were taken
+    cdef object _state
+    cdef bint _delivered
+
+    cdef inline bint is_delivered(self) noexcept:
+        cdef bint delivered = self._delivered
+        loads_begin()
+        return delivered
+
+    @property
+    def delivered(self):
+        return self.is_delivered()
+
+    @delivered.setter
+    def delivered(self, bint delivered):
+        stores_done()  # who sees that it was delivered looks at the rest without a lock
+        self._delivered = delivered
+
+    @property
+    def state(self):
+        state = self._state
+        loads_begin()
+        return state
+
+    @state.setter
+    def state(self, state):
+        stores_done()
+        self._state = state
 
 
 cdef class OutcomeHandle(RecordHandle):
@@ -204,18 +233,18 @@ cdef class OutcomeHandle(RecordHandle):
 
     def done(self):
         """Whether the outcome is known."""
-        return True if (<BatchOutcome?>self.batch).delivered else self._done()
+        return True if (<BatchOutcome?>self.batch).is_delivered() else self._done()
 
     def exception(self, timeout=None):
         """Why the record was not delivered, None if it was; waits up to `timeout` seconds (None: no limit).
 
         Raises `KafkaTimeout` if the outcome is not known in time.
         """
-        return None if (<BatchOutcome?>self.batch).delivered else self._exception(timeout)
+        return None if (<BatchOutcome?>self.batch).is_delivered() else self._exception(timeout)
 
     def add_done_callback(self, callback):
         """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
-        cdef list callbacks = (<BatchOutcome?>self.batch).callbacks
+        cdef list callbacks = (<BatchOutcome?>self.batch).callbacks if atomic else None
         check_callback(callback, "callback")
         if callbacks is None:
             self._add_done_callback(callback)
@@ -232,7 +261,7 @@ cdef class OutcomeHandle(RecordHandle):
         Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
         """
         cdef BatchOutcome outcome = <BatchOutcome?>self.batch
-        if not outcome.delivered:
+        if not outcome.is_delivered():
             return self._result(timeout)
         offset = outcome.base_offset + self.index if outcome.base_offset >= 0 else -1
         time = self.timestamp_ms if outcome.log_append_time_ms < 0 else outcome.log_append_time_ms

@@ -11,6 +11,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.config import parse_address
+from tests.interpreter import FREE_THREADED
 from tests.producer.faces import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
@@ -257,11 +258,13 @@ def test_batches_that_are_given_up_together_are_logged_in_one_line(make, topic, 
             with pytest.raises(errors.KafkaTimeout):  # one is on its way
                 face.flush(0)
         deadline = time.monotonic() + 30  # the sender may have held the lock, and tells in its next turn
-        while not (lines := [line for line in caplog.messages if "and 1 other partition," in line]):
+        while sum(told := [int(line.split()[0]) for line in caplog.messages]) < 30:
             assert time.monotonic() < deadline, caplog.messages
             time.sleep(0.01)  # between two looks
-    assert 30 <= int(lines[0].split()[0]) <= 39 and "records were not delivered to" in lines[0]
-    assert len(caplog.messages) <= 3, "it, and those that something still referred to"
+    assert sum(told) <= 39 and "not delivered to" in caplog.messages[0]
+    if not FREE_THREADED:  # there an object dies when the thread that made it sees to it, so perhaps behind the line
+        assert max(told) >= 30 and any("and 1 other partition," in line for line in caplog.messages)
+        assert len(told) <= 3, "it, and those that something still referred to"
 
 
 def test_a_record_whose_broker_cannot_be_reached_says_why(make, topic, network, cluster):

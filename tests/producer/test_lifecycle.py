@@ -157,34 +157,36 @@ topic = sys.argv[2]
 rng = random.Random(7)
 ready, stop = [], []  # no events: an interrupt may leave their locks taken
 
+def interrupt_while_sending(number, frame):
+    if ready and not stop:
+        ready.clear()
+        raise KeyboardInterrupt
+
 def shoot():
-    while not ready:
-        time.sleep(0.001)
     while not stop:
         time.sleep(rng.uniform(0.0005, 0.004))
         os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, interrupt_while_sending)
 shooter = threading.Thread(target=shoot)
 futures, hits = [], 0
 shooter.start()
-try:
-    while hits < 200:
-        try:
-            ready.append(True)
-            for number in itertools.count():
-                futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0, headers=[("h", b"1")]))
-                if number % 50 == 0:
-                    producer.flush(60)
-        except KeyboardInterrupt:
-            hits += 1
-except KeyboardInterrupt:
-    pass
-while shooter.is_alive():
+
+def send():
+    ready.append(True)
+    for number in itertools.count():
+        futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0, headers=[("h", b"1")]))
+        if number % 50 == 0:
+            producer.flush(60)
+
+while not stop:
     try:
-        stop.append(True)
-        shooter.join()
+        send()  # the loop is in there: from Python 3.12 on Ctrl-C where one jumps back passes by the `try` around it
     except KeyboardInterrupt:
-        pass
+        hits += 1
+        if hits >= 200:
+            stop.append(True)
+shooter.join()
 producer.flush(60)
 offsets = [future.result(0).offset for future in futures]
 assert len(set(offsets)) == len(offsets) and sorted(offsets) == offsets

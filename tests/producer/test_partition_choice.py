@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
@@ -30,6 +31,19 @@ def test_keyless_records_stay_together_and_reach_every_partition(make, topic, lo
     assert min(map(len, records.values())) > 300
     steps = [int(b.value) - int(a.value) for part in records.values() for a, b in itertools.pairwise(part)]
     assert len(steps) == 2997 and steps.count(1) > 2700
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+def test_keyless_records_may_move_to_a_partition_whose_open_batch_has_no_room_for_them(make, topic, log, linger_ms):
+    """Others have begun it, with keys or the partition's number; it is closed, and the record begins the next one."""
+    face, rng = make(batch_size=1000, linger_ms=linger_ms), random.Random(5)
+    for number in range(400):
+        value = b"%06d" % number + bytes(rng.randrange(100, 700))
+        face.send(topic, value, **rng.choice([{}, {"key": b"%d" % number}, {"partition": rng.randrange(3)}]))
+    face.flush()
+    placed = [[record.value[:6] for record in records] for records in log().values()]
+    assert sorted(itertools.chain(*placed)) == [b"%06d" % number for number in range(400)]
+    assert all(values == sorted(values) for values in placed)
 
 
 def test_keys_may_be_ignored(make, topic, log):

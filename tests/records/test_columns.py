@@ -178,7 +178,7 @@ def test_a_builder_refuses_a_second_thread_at_once(twins: tuple[Any, Any]) -> No
     for thread in threads:
         thread.join()
     done = outcomes.count(str(size))
-    assert set(outcomes) <= {str(size), "another thread is adding to this ColumnsBuilder"}
+    assert set(outcomes) <= {str(size), "another thread is using this ColumnsBuilder"}
     assert done >= 1 and builder.count == done * size
     columns = builder.finish()
     assert integers(columns.offsets, "q") == list(range(size)) * done

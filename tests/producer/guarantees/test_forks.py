@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.interpreter import copies_loops
 from tests.producer.programs import run
 
 ASYNC = """
@@ -36,6 +37,7 @@ print(asyncio.run(main()), flush=True)
 """
 
 
+@copies_loops
 @pytest.mark.parametrize("ending", ["exits", "returns", "goes on"])
 def test_a_child_that_leaves_or_runs_a_copied_loop_sends_nothing_that_lingers(cluster, topic, log, ending):
     """asyncio winds up the copied loop in the child; without idempotence what is sent twice is there twice."""
@@ -135,6 +137,7 @@ def test_failed_futures_that_die_in_a_child_wait_for_nobody_and_say_nothing(clus
     )
 
 
+@copies_loops
 def test_a_dropped_producer_that_still_delivers_leaves_a_child_alone(cluster, topic, log):
     run(
         """

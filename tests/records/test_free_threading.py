@@ -1,0 +1,75 @@
+"""What must hold where threads run side by side (PEP 703), and holds under the interpreter's lock as well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pyclient.records import read_header
+
+THREADS = 6
+
+LOCK_STAYS = """
+import sys
+enabled = getattr(sys, "_is_gil_enabled", lambda: True)
+before = enabled()
+import pyclient, pyclient.records, pyclient.producer, pyclient.consumer, pyclient.broker_embedded
+assert enabled() is before, "an import has switched the interpreter's lock on"
+"""
+
+
+def side_by_side(work: Callable[[int], object]) -> None:
+    """Runs `work` in several threads that begin at one moment; what one of them raises is raised."""
+    ready, wrong = threading.Barrier(THREADS), []
+
+    def run(number: int) -> None:
+        try:
+            ready.wait(60)
+            work(number)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if wrong:
+        raise wrong[0]
+
+
+def test_importing_the_package_leaves_the_interpreters_lock_as_it_is() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", LOCK_STAYS], check=True, timeout=60)
+
+
+def test_columns_that_threads_make_at_once_share_no_memory(twin: Any) -> None:
+    """Blocks of finished columns are used again for the next ones, whichever thread makes them."""
+    batches = [twin.build([(0, b"%d" % number * 9, bytes([number]) * 400, ())] * 300) for number in range(THREADS)]
+
+    def work(number: int) -> None:
+        for _ in range(40):
+            columns = twin.columns(batches[number], batches[number])
+            assert bytes(columns.values.data) == bytes([number]) * 400 * 600
+            assert bytes(columns.keys.data) == b"%d" % number * 9 * 600
+            if number == 0:
+                twin.module.release_spare_memory()
+
+    side_by_side(work)
+
+
+def test_a_batch_may_be_looked_at_by_several_threads(twin: Any) -> None:
+    data = twin.build([(7, None, b"value", ())] * 3, base_offset=40)
+    for _ in range(100):
+        found: list[Any] = []
+        twin.module.find_batches(twin.module.PlacedBatch, "orders", 3, data, 0, 0, found)
+        batch = found[0]
+
+        def work(number: int, batch: Any = batch) -> None:
+            assert batch.header == read_header(data)
+            batch.kept = [number]
+            assert 0 <= batch.kept[0] < THREADS
+
+        side_by_side(work)
