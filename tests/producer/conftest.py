@@ -71,3 +71,12 @@ def bench() -> Iterator[Bench]:
     with Bench() as bench:
         assert bench.reader.fileno() != bench.near.fileno(), "the loop is not kept from the socket"
         yield bench
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads change at every opportunity."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)

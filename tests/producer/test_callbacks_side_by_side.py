@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-
-import pytest
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
@@ -15,15 +12,6 @@ from pyclient.producer.delivery_future import DeliveryFuture
 
 BATCHES = 300
 THREADS = 4
-
-
-@pytest.fixture
-def switching():
-    """Threads change at every opportunity."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
 
 
 def test_callbacks_added_while_batches_are_completed_are_each_called_once(switching):

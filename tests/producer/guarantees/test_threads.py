@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-
-import pytest
 
 from pyclient import AsyncProducer, Producer, errors
 from tests.producer.log import read_log
-
-
-@pytest.fixture
-def switching():
-    """Threads change at every opportunity."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
 
 
 def test_sixteen_threads_that_send_flush_and_close_lose_nothing(cluster, topic, switching):
