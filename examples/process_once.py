@@ -75,5 +75,6 @@ with EmbeddedCluster() as cluster:
         print(error)
     work(cluster.bootstrap_servers, ledger, crash_at=0)
     balances = dict(ledger.database.execute("SELECT account, amount FROM balance"))
+    ledger.database.close()
     print("balances:", balances)
     assert balances == {"alice": 1 + 3 + 5 + 7 + 9, "bob": 2 + 4 + 6 + 8 + 10}
