@@ -178,7 +178,7 @@ def test_a_partition_of_another_member_cannot_be_committed(consumers: Faces, top
 def test_a_commit_before_joining_is_refused(consumers: Faces, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     # by then it may have begun to join, in the background
-    with pytest.raises(errors.CommitFailed, match="poll|this one has no partitions"):
+    with pytest.raises(errors.CommitFailed, match=r"poll|this one has no partitions"):
         consumer.commit({(topic, 0): 1})
 
 
