@@ -180,6 +180,7 @@ class ProducerCore:
                 size = self.room_for(queue, record_size_bound(key, value, headers))
                 if queue.open is not None:
                     self.accumulator.close_open(queue)
+                    self.loop.wake()  # it is full, and the next one may be another partition's
                     return _AGAIN
                 buffer = self.take_buffer(size, waiter)
                 if buffer is None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.producer.faces import SyncFace
+from tests.waiting import until
 
 RECORDS = 1000
 
@@ -41,6 +42,18 @@ def test_records_that_join_a_batch_wake_nobody(waking: Any, topic: str) -> None:
     assert len(wakes) == begun
     face.flush()
     assert face.metrics()["records_delivered"] == RECORDS + 2
+
+
+def test_a_full_batch_whose_partition_keyless_records_leave_is_sent_at_once(waking: Any, topic: str) -> None:
+    face, _ = waking
+    for partition in range(3):  # the loop knows when the linger of each is over
+        face.send(topic, b"begins a batch", partition=partition)
+    sent = [face.send(topic, bytes(10_000))]
+    while sent[-1].partition == sent[0].partition:
+        until(lambda: not face.core.loop.scheduled)  # it has done what it was woken for
+        sent.append(face.send(topic, bytes(10_000)))
+    assert face.result(sent[-2], 20).offset >= 1
+    face.flush()
 
 
 def test_a_full_batch_wakes_the_loop_before_its_linger_is_over(waking: Any, topic: str) -> None:
