@@ -147,13 +147,21 @@ def test_of_a_topic_made_anew_with_fewer_partitions_the_others_are_said_to_be_go
         kept = [face.send(topic, b"kept %d" % number, partition=0) for number in range(3)]
     assert [face.result(future).offset for future in kept] == [0, 1, 2]
     until(lambda: face.partitions_for(topic) == [0])
-    with face.core.lock:  # the time of those that are left is over
-        for batch in face.core.accumulator.incomplete:
-            batch.deadline = 0.0
+
+    def time_is_over() -> bool:  # of those that are left; none of them is on its way, which would leave it in doubt
+        with face.core.lock:
+            left = list(face.core.accumulator.incomplete)
+            if any(batch.on_wire for batch in left):
+                return False
+            for batch in left:
+                batch.deadline = 0.0
+        return True
+
+    until(time_is_over)
     face.core.loop.wake()
     for partition, future in lost.items():
         error = face.exception(future)
-        assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
+        assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted, str(error)
         assert f"there is no partition {topic}-{partition}" in str(error)
     assert isinstance(face.exception(column), errors.DeliveryFailed)
     assert [type(error) for error in column.failures.values()] == [errors.DeliveryTimeout] * 3
