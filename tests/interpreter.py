@@ -13,3 +13,7 @@ FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 copies_loops: Any = pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="asyncio of Python 3.14 and later does not run on in a forked child"
 )
+
+keeps_locks: Any = pytest.mark.skipif(
+    (3, 14) <= sys.version_info < (3, 15), reason="a `with` of Python 3.14 may lose its lock to Ctrl-C (gh-148874)"
+)

@@ -143,7 +143,10 @@ class Delivery(BatchOutcome):
     def pending(self) -> Delivery | None:
         """This delivery, or the first of its parts, whose outcome is not known yet."""
         if self.state is State.SPLIT:
-            return next((found for part in self.parts if (found := part.pending()) is not None), None)
+            for part in self.parts:
+                if (found := part.pending()) is not None:
+                    return found
+            return None
         return self if self.state is State.PENDING else None
 
     def last_parts(self) -> Sequence[Delivery]:

@@ -62,7 +62,12 @@ class DeliveryDesk:
         return True
 
     def _any_untold(self, deliveries: Sequence[Delivery]) -> bool:
-        return any(last in self.untold for each in deliveries for last in each.last_parts())
+        # in loops: an interrupt that falls into the end of a generator is printed and lost
+        for each in deliveries:
+            for last in each.last_parts():
+                if last in self.untold:
+                    return True
+        return False
 
     def must_not_block(self) -> bool:
         """Whether the calling thread is the one that has to go on for a delivery to complete."""
