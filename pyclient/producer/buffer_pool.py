@@ -14,10 +14,12 @@ _PLENTY: Final = 8  # usual buffers: so much is handed out at once, less may wai
 class Waiter:
     """Somebody who may have to wait for a buffer; `wake` is called once `buffer` is there, or the producer closes."""
 
-    __slots__ = ("buffer", "size", "wake")
+    __slots__ = ("buffer", "gone", "size", "wake", "woken")
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self.wake = wake
+        self.woken = False
+        self.gone = False  # it waits no more, and takes no buffer: set before it says so, which Ctrl-C may end
         self.size = 0  # what it has asked for
         self.buffer: bytearray | None = None
 
@@ -34,7 +36,8 @@ class BufferPool:
         self.pooled_size = pooled_size
         self.available = total
         self._free: list[bytearray] = []
-        self._waiters: deque[Waiter] = deque()
+        self._waiters: deque[Waiter] = deque()  # the first ones may be gone, or woken already
+        self._granted: list[Waiter] = []  # those among them that have a buffer have not taken it yet
         self._plenty = min(total // 4, _PLENTY * pooled_size)
         self._pace_at = 0  # what has to be handed out until the next look
         self._handed_out = 0
@@ -53,7 +56,7 @@ class BufferPool:
 
     def try_acquire(self, size: int) -> bytearray | None:
         """A buffer of at least `size` bytes, or None if there is not enough memory or others wait for it already."""
-        if self._waiters or self.available < size or self.available < self.pooled_size:
+        if self.available < size or self.available < self.pooled_size or self._first() is not None:
             return None
         return self._allocate(size)
 
@@ -64,10 +67,14 @@ class BufferPool:
     def wait(self, waiter: Waiter, size: int) -> None:
         """Queues for a buffer; the waiter is woken, under the caller's lock, when it is granted."""
         waiter.size = size
+        waiter.gone = waiter.woken = False
         self._waiters.append(waiter)
+        if self._granted or self.unowned is not None:
+            self.grant()
 
     def abandon(self, waiter: Waiter) -> None:
         """The waiter waits no more; a buffer that it was granted and has not taken goes back."""
+        waiter.gone = True
         if waiter.buffer is not None:
             self.unowned, waiter.buffer = waiter.buffer, None
             self.take_back()
@@ -96,12 +103,9 @@ class BufferPool:
         A `patient` release of a little memory wakes nobody: the caller calls `grant` soon. (Measured: a thread woken
         for every single buffer costs a fifth of the CPU time of `send_many`.)
         """
-        size = len(buffer)
-        if buffer is self.unowned:
-            self.unowned = None
-        self.available += size
-        if size == self.pooled_size:
-            self._free.append(buffer)
+        self._put_back(buffer)
+        if self._granted:
+            self._recover()
         if self._behind and self.total - self.available <= AHEAD - PACE:
             behind, self._behind = self._behind, []
             for wake in behind:
@@ -112,19 +116,24 @@ class BufferPool:
     @property
     def withheld(self) -> bool:
         """Whether somebody waits although there is memory for him: `grant` hands it out."""
-        return bool(self._waiters) and self.available >= max(self._waiters[0].size, self.pooled_size)
+        first = self._first()
+        return first is not None and self.available >= max(first.size, self.pooled_size)
 
     def wake_all(self) -> None:
         """Wakes everybody without a buffer, because the producer closes."""
-        while self._waiters:
-            self._waiters.popleft().wake()
+        self._recover()
+        while (waiter := self._first()) is not None:
+            waiter.woken = True
+            waiter.wake()
 
     def grant(self) -> None:
         """Serves those who wait, as far as memory goes."""
-        while self._waiters and self.available >= max(self._waiters[0].size, self.pooled_size):
-            waiter = self._waiters.popleft()
+        self._recover()
+        while (waiter := self._first()) is not None and self.available >= max(waiter.size, self.pooled_size):
+            self._granted.append(waiter)
             waiter.buffer = self._allocate(waiter.size)
             self.unowned = None
+            waiter.woken = True  # it is in line until then, so that Ctrl-C in between takes nobody's turn
             waiter.wake()
 
     def take_back(self) -> None:
@@ -132,7 +141,35 @@ class BufferPool:
         if self.unowned is not None:
             self.release(self.unowned)
 
+    def _first(self) -> Waiter | None:
+        """Who has waited longest."""
+        waiters = self._waiters
+        while waiters and (waiters[0].gone or waiters[0].woken):
+            waiters.popleft()
+        return waiters[0] if waiters else None
+
+    def _recover(self) -> None:
+        """Takes what belongs to nobody, because Ctrl-C came again where the first one was cleaned up after."""
+        if self.unowned is not None:
+            self._put_back(self.unowned)
+        for waiter in self._granted:
+            if waiter.gone and waiter.buffer is not None:
+                charged = len(waiter.buffer)
+                waiter.buffer = None  # with the next line: nothing is called in between
+                self.available += charged
+        self._granted = [waiter for waiter in self._granted if waiter.buffer is not None]
+
+    def _put_back(self, buffer: bytearray) -> None:
+        size = len(buffer)
+        if buffer is self.unowned:
+            self.unowned = None
+        self.available += size
+        if size == self.pooled_size:
+            self._free.append(buffer)
+
     def _allocate(self, size: int) -> bytearray:
+        if self.unowned is not None:  # since an interrupt, see `_recover`
+            self._put_back(self.unowned)
         usual = self.pooled_size
         charged = size if size > usual else usual
         if charged == usual and self._free:

@@ -73,6 +73,7 @@ class Engine:
         try:
             return self._attempts(attempt, waiter, latch, deadline)
         finally:
+            waiter.gone = True  # at once: Ctrl-C may come again before it is given up
             self.core.give_up(waiter)
 
     def _attempts(self, attempt: Callable[[Waiter], T], waiter: Waiter, latch: Acquirable, deadline: float) -> T:

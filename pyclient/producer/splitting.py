@@ -38,6 +38,7 @@ def _part(
         created=batch.created,
         deadline=batch.deadline,
     )
+    pool.unowned = None  # the part has it
     for record in records:
         written = part.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         assert written is not None

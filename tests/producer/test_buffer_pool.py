@@ -9,6 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pyclient.producer.buffer_pool import AHEAD, PACE, BufferPool, Waiter
 
 
+def taken(pool, size):
+    """A buffer of a batch that is listed; None if there is none."""
+    buffer = pool.try_acquire(size)
+    pool.unowned = None
+    return buffer
+
+
 def waiting(pool, size, woken):
     waiter = Waiter(lambda: woken.append(waiter))
     pool.wait(waiter, size)
@@ -17,36 +24,36 @@ def waiting(pool, size, woken):
 
 def test_buffers_of_the_usual_size_are_used_again():
     pool = BufferPool(1000, 100)
-    first = pool.try_acquire(60)
+    first = taken(pool, 60)
     assert len(first) == 100 and pool.available == 900
     pool.release(first)
-    assert pool.try_acquire(100) is first and pool.available == 900
+    assert taken(pool, 100) is first and pool.available == 900
 
 
 def test_a_large_record_gets_its_own_buffer_and_kept_ones_make_room():
     pool = BufferPool(1000, 100)
-    for buffer in [pool.try_acquire(100) for _ in range(10)]:
+    for buffer in [taken(pool, 100) for _ in range(10)]:
         pool.release(buffer)
-    large = pool.try_acquire(750)
+    large = taken(pool, 750)
     assert len(large) == 750 and pool.available == 250 and len(pool._free) == 2
-    assert pool.try_acquire(300) is None
+    assert taken(pool, 300) is None
     pool.release(large)
     assert pool.available == 1000
 
 
 def test_who_waited_first_is_served_first_even_if_a_later_one_would_fit():
     pool, woken = BufferPool(1000, 100), []
-    held = [pool.try_acquire(500), pool.try_acquire(500)]
+    held = [taken(pool, 500), taken(pool, 500)]
     large, small = waiting(pool, 800, woken), waiting(pool, 100, woken)
     pool.release(held.pop())
-    assert woken == [] and pool.try_acquire(100) is None
+    assert woken == [] and taken(pool, 100) is None
     pool.release(held.pop())
     assert woken == [large, small] and len(large.buffer) == 800 and len(small.buffer) == 100
 
 
 def test_who_gives_up_makes_way_and_returns_what_it_was_granted():
     pool, woken = BufferPool(1000, 100), []
-    held = pool.try_acquire(600)
+    held = taken(pool, 600)
     large, small = waiting(pool, 800, woken), waiting(pool, 400, woken)
     pool.abandon(large)
     assert woken == [small]
@@ -56,9 +63,39 @@ def test_who_gives_up_makes_way_and_returns_what_it_was_granted():
     pool.abandon(Waiter(print))
 
 
+def test_what_was_granted_to_somebody_who_vanished_goes_back_with_the_next_release():
+    pool, woken = BufferPool(1000, 100), []
+    held = [taken(pool, 500), taken(pool, 500)]
+    vanished = waiting(pool, 500, woken)
+    pool.release(held.pop())
+    assert woken == [vanished] and pool.available == 0
+    vanished.gone = True  # and it does not call `abandon`
+    pool.release(held.pop())
+    assert pool.available == 1000 and vanished.buffer is None
+    pool.abandon(vanished)
+    assert pool.available == 1000
+
+
+def test_what_was_granted_to_somebody_who_vanished_goes_to_who_asks_next():
+    pool, woken = BufferPool(100, 100), []
+    held = taken(pool, 100)
+    vanished = waiting(pool, 100, woken)
+    pool.release(held)
+    vanished.gone = True
+    later = waiting(pool, 100, woken)
+    assert woken == [vanished, later] and len(later.buffer) == 100 and pool.available == 0
+
+
+def test_what_an_interrupted_clean_up_left_with_nobody_is_handed_out_again():
+    pool, woken = BufferPool(100, 100), []
+    assert pool.try_acquire(100) is pool.unowned is not None
+    later = waiting(pool, 100, woken)
+    assert woken == [later] and pool.available == 0 and pool.unowned is None
+
+
 def test_closing_wakes_everybody_without_a_buffer():
     pool, woken = BufferPool(100, 100), []
-    pool.try_acquire(100)
+    taken(pool, 100)
     waiters = [waiting(pool, 100, woken) for _ in range(3)]
     pool.wake_all()
     assert woken == waiters and all(waiter.buffer is None for waiter in waiters)
@@ -66,10 +103,11 @@ def test_closing_wakes_everybody_without_a_buffer():
 
 def test_memory_may_be_overdrawn_for_records_that_were_accepted():
     pool = BufferPool(100, 100)
-    held, forced = pool.try_acquire(100), pool.force_acquire(50)
+    held, forced = taken(pool, 100), pool.force_acquire(50)
+    pool.unowned = None
     assert pool.available == -100
     pool.release(forced)
-    assert pool.try_acquire(10) is None
+    assert taken(pool, 10) is None
     pool.release(held)
     assert pool.available == 100
 
@@ -85,7 +123,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 1000))
     def take(self, size):
-        buffer = self.pool.try_acquire(size)
+        buffer = taken(self.pool, size)
         if buffer is not None:
             assert len(buffer) >= size and all(buffer is not other for other in self.held)
             self.held.append(buffer)
@@ -108,10 +146,17 @@ class PoolMachine(RuleBasedStateMachine):
     def give_up(self, data):
         self.pool.abandon(self.waiters.pop(data.draw(st.integers(0, len(self.waiters) - 1))))
 
+    @precondition(lambda self: self.waiters)
+    @rule(data=st.data())
+    def vanish(self, data):
+        """Ctrl-C came twice: who waits is gone, and could not say so."""
+        self.waiters.pop(data.draw(st.integers(0, len(self.waiters) - 1))).gone = True
+        self.pool.grant()
+
     @invariant()
     def the_accounts_are_right(self):
         assert self.pool.available == 1000 - sum(map(len, self.held)) >= 0
-        assert self.pool.waiting == len(self.waiters)
+        assert sum(not waiter.gone for waiter in self.pool._waiters) == len(self.waiters)
         assert len(self.pool._free) * 64 <= self.pool.available
         assert not self.waiters or max(self.waiters[0].size, 64) > self.pool.available
 
@@ -122,7 +167,7 @@ TestPool.settings = settings(max_examples=40, stateful_step_count=40, deadline=N
 
 def test_a_patient_release_wakes_nobody_until_there_is_plenty_or_grant_is_called():
     pool, woken = BufferPool(4000, 100), []
-    held = [pool.try_acquire(100) for _ in range(40)]
+    held = [taken(pool, 100) for _ in range(40)]
     first, second = waiting(pool, 100, woken), waiting(pool, 100, woken)
     pool.release(held.pop(), patient=True)
     assert woken == [] and pool.withheld and pool.available == 100
@@ -137,12 +182,12 @@ def test_a_patient_release_wakes_nobody_until_there_is_plenty_or_grant_is_called
 
 def test_who_runs_far_ahead_is_told_when_little_is_in_use_again():
     pool, woken = BufferPool(16 * PACE, PACE // 8), []
-    held = [pool.try_acquire(PACE // 8) for _ in range(32)]
+    held = [taken(pool, PACE // 8) for _ in range(32)]
     assert not pool.falls_behind(lambda: woken.append("not much in use"))
-    held.append(pool.try_acquire(PACE // 8))
+    held.append(taken(pool, PACE // 8))
     assert pool.falls_behind(lambda: woken.append("first"))
     assert not pool.falls_behind(lambda: woken.append("too soon after it"))
-    held += [pool.try_acquire(PACE // 8) for _ in range(8)]
+    held += [taken(pool, PACE // 8) for _ in range(8)]
 
     def impatient():
         woken.append("impatient")

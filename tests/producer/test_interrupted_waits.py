@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -11,7 +12,11 @@ from typing import Any
 import pytest
 
 from pyclient import Producer
-from tests.producer.test_interrupts import interrupted
+from pyclient.net.latch import acquire
+from pyclient.producer import engine
+from tests.producer.beside import beside
+from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
+from tests.producer.test_interrupts import Interrupt, interrupted
 from tests.waiting import PATIENCE, until
 
 PLACES = (
@@ -99,6 +104,43 @@ def test_a_close_interrupted_at_any_moment_is_done_when_called_again(producers: 
         return more
 
     assert moments(more_moments_than) > 50
+
+
+def test_memory_granted_to_who_is_interrupted_twice_is_there_for_the_next(
+    producers: Any, topic: str, network: FaultyNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a Ctrl-C just when it was granted, and by another while the first one is cleaned up after."""
+
+    def more_moments_than(number: int) -> bool:
+        again = Interrupt(number, (*PLACES, "buffer_pool.py"))
+
+        def interrupted_acquire(lock: Any, timeout: float | None) -> bool:
+            assert acquire(lock, timeout)
+            sys.setprofile(again)
+            raise KeyboardInterrupt
+
+        network.response = lambda api: PASS
+        producer = producers(linger_ms=0, batch_size=1000, buffer_memory=1000, max_block_ms=10_000)
+        producer.send(topic, b"first", partition=0).result(PATIENCE)
+        network.response = lambda api: HOLD if api == PRODUCE else PASS
+        producer.send(topic, b"in the way", partition=0)
+        pool = producer._core.accumulator.pool
+        memory = beside(lambda: (until(lambda: pool.waiting), network.release()))
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "acquire", interrupted_acquire)
+            with pytest.raises(KeyboardInterrupt):
+                try:
+                    producer.send(topic, b"waits for memory", partition=0)
+                finally:
+                    sys.setprofile(None)
+        memory.result(PATIENCE)
+        producer.send(topic, b"it goes on", partition=0).result(PATIENCE)
+        producer.flush(PATIENCE)
+        assert (pool.available, pool.unowned, pool.waiting) == (1000, None, 0), f"moment {number}"
+        producer.close()
+        return again.raised
+
+    assert moments(more_moments_than) > 5
 
 
 def moments(more_than: Callable[[int], bool]) -> int:

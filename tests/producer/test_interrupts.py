@@ -37,16 +37,24 @@ class Interrupt:
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        code = frame.f_code
-        if event not in ("call", "c_return") or not code.co_filename.endswith(self.places) or code.co_name == "__del__":
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.endswith(self.places):
             return
         if event == "c_return" and argument.__name__ == "__enter__":
+            return
+        if within(frame, "__del__"):  # where Python prints it and goes on
             return
         if self.left:
             self.left -= 1
             return
         self.raised = True
         raise KeyboardInterrupt
+
+
+def within(frame: FrameType | None, name: str) -> bool:
+    """Whether the frame is that of a function of this name, or of what it called."""
+    while frame is not None and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame is not None
 
 
 def interrupted(number: int, work: Callable[[], object], places: tuple[str, ...] = PLACES) -> bool:

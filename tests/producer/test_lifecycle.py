@@ -157,11 +157,12 @@ import itertools, random
 producer = Producer(sys.argv[1], batch_size=300, buffer_memory=3000, linger_ms=0)
 topic = sys.argv[2]
 rng = random.Random(7)
-ready, stop = [], []  # no events: an interrupt may leave their locks taken
+stop = []  # no event: an interrupt may leave its lock taken
 
 def interrupt_while_sending(number, frame):
-    if ready and not stop:
-        ready.clear()
+    while frame is not None and frame.f_code is not send.__code__:
+        frame = frame.f_back
+    if frame is not None and not stop:
         raise KeyboardInterrupt
 
 def shoot():
@@ -170,17 +171,16 @@ def shoot():
         os.kill(os.getpid(), signal.SIGINT)
 
 signal.signal(signal.SIGINT, interrupt_while_sending)
-shooter = threading.Thread(target=shoot)
+shooter = threading.Thread(target=shoot, daemon=True)
 futures, hits = [], 0
-shooter.start()
 
 def send():
-    ready.append(True)
     for number in itertools.count():
         futures.append(producer.send(topic, b"x" * rng.randrange(200), partition=0, headers=[("h", b"1")]))
         if number % 50 == 0:
             producer.flush(60)
 
+shooter.start()
 while not stop:
     try:
         send()  # the loop is in there: from Python 3.12 on Ctrl-C where one jumps back passes by the `try` around it

@@ -29,6 +29,23 @@ def test_a_batch_that_is_too_large_goes_on_in_halves_with_the_same_numbers():
     assert bench.drain(seconds=1.0) == [["b"]] and bench.numbers("b") == (0, 6)
 
 
+def test_the_memory_of_halves_is_theirs_when_a_send_fails_just_then():
+    bench = Bench()
+    bench.warm()
+    futures = bench.batch("a", *(b"%d" % number for number in range(4)))
+    bench.drain()
+    bench.answer("a", errors.MessageTooLarge.code)
+    pool = bench.accumulator.pool
+    available = pool.available
+    pool.take_back()  # what a `send` does whose record is none, or that Ctrl-C ends
+    assert pool.available == available
+    for _ in range(2):
+        ((name,),) = bench.drain()
+        bench.answer(name)
+    assert all(future.exception(0) is None for future in futures)
+    assert pool.available == 100_000
+
+
 def test_a_single_record_that_is_too_large_fails():
     bench = Bench()
     futures = bench.batch("a", b"1", b"2")
