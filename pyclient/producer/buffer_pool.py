@@ -37,7 +37,7 @@ class BufferPool:
         self.available = total
         self._free: list[bytearray] = []
         self._waiters: deque[Waiter] = deque()  # the first ones may be gone, or woken already
-        self._granted: list[Waiter] = []  # those among them that have a buffer have not taken it yet
+        self._granted: list[Waiter] = []  # and have not taken it, or given it back
         self._plenty = min(total // 4, _PLENTY * pooled_size)
         self._pace_at = 0  # what has to be handed out until the next look
         self._handed_out = 0
@@ -56,7 +56,7 @@ class BufferPool:
 
     def try_acquire(self, size: int) -> bytearray | None:
         """A buffer of at least `size` bytes, or None if there is not enough memory or others wait for it already."""
-        if self.available < size or self.available < self.pooled_size or self._first() is not None:
+        if self.available < size or self.available < self.pooled_size or (self._waiters and self._first() is not None):
             return None
         return self._allocate(size)
 
@@ -71,6 +71,14 @@ class BufferPool:
         self._waiters.append(waiter)
         if self._granted or self.unowned is not None:
             self.grant()
+
+    def take(self, waiter: Waiter) -> bytearray | None:
+        """What the waiter was granted, once; None if it has not been granted anything."""
+        buffer = waiter.buffer
+        if buffer is not None:
+            self.unowned, waiter.buffer = buffer, None
+            self._granted.remove(waiter)
+        return buffer
 
     def abandon(self, waiter: Waiter) -> None:
         """The waiter waits no more; a buffer that it was granted and has not taken goes back."""
@@ -103,7 +111,12 @@ class BufferPool:
         A `patient` release of a little memory wakes nobody: the caller calls `grant` soon. (Measured: a thread woken
         for every single buffer costs a fifth of the CPU time of `send_many`.)
         """
-        self._put_back(buffer)
+        size = len(buffer)
+        if buffer is self.unowned:
+            self.unowned = None
+        self.available += size
+        if size == self.pooled_size:
+            self._free.append(buffer)
         if self._granted:
             self._recover()
         if self._behind and self.total - self.available <= AHEAD - PACE:
@@ -116,7 +129,7 @@ class BufferPool:
     @property
     def withheld(self) -> bool:
         """Whether somebody waits although there is memory for him: `grant` hands it out."""
-        first = self._first()
+        first = self._first() if self._waiters else None
         return first is not None and self.available >= max(first.size, self.pooled_size)
 
     def wake_all(self) -> None:
@@ -150,8 +163,7 @@ class BufferPool:
 
     def _recover(self) -> None:
         """Takes what belongs to nobody, because Ctrl-C came again where the first one was cleaned up after."""
-        if self.unowned is not None:
-            self._put_back(self.unowned)
+        self._recover_unowned()
         for waiter in self._granted:
             if waiter.gone and waiter.buffer is not None:
                 charged = len(waiter.buffer)
@@ -159,17 +171,15 @@ class BufferPool:
                 self.available += charged
         self._granted = [waiter for waiter in self._granted if waiter.buffer is not None]
 
-    def _put_back(self, buffer: bytearray) -> None:
-        size = len(buffer)
-        if buffer is self.unowned:
+    def _recover_unowned(self) -> None:
+        if self.unowned is not None:
+            charged = len(self.unowned)
             self.unowned = None
-        self.available += size
-        if size == self.pooled_size:
-            self._free.append(buffer)
+            self.available += charged
 
     def _allocate(self, size: int) -> bytearray:
-        if self.unowned is not None:  # since an interrupt, see `_recover`
-            self._put_back(self.unowned)
+        if self.unowned is not None:  # since an interrupt
+            self._recover_unowned()
         usual = self.pooled_size
         charged = size if size > usual else usual
         if charged == usual and self._free:

@@ -208,9 +208,7 @@ class ProducerCore:
         pool = self.accumulator.pool
         if waiter.size:  # it has waited before
             if waiter.buffer is not None and len(waiter.buffer) >= size:
-                buffer = pool.unowned = waiter.buffer
-                waiter.buffer = None
-                return buffer
+                return pool.take(waiter)
             pool.abandon(waiter)
         return pool.try_acquire(size)
 
