@@ -4,20 +4,31 @@ FREE_THREADED ?= python3.14t
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+FUZZ_SECONDS ?= 60
 EXTRAS ?= arrow,spark,fast,cli,test,dev
 PYTEST := $(BIN)/pytest
+SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py tests/records tests/net tests/admin \
+	tests/producer/test_sending.py tests/producer/test_interrupts.py tests/producer/test_flushing.py \
+	tests/consumer/test_reading.py tests/consumer/test_groups.py tests/e2e/test_public_surface.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-slow test-kafka lint bench clean
+.PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka
+.PHONY: test-campaigns
+.PHONY: fuzz torture lint docs bench clean
 
 help:
 	@echo "make demo        run the main job: real input through producer, broker, consumer group and Spark"
 	@echo "make test        the tests (under 10 minutes on 2 cores)"
 	@echo "make test-pure   the codec and client tests without the compiled codec"
 	@echo "make test-free-threaded  the client's tests without the interpreter's lock (FREE_THREADED=python3.14t)"
+	@echo "make test-python PYTHON=/path/to/python3.13  builds for another Python and runs the tests that depend on it most"
 	@echo "make test-slow   the tests that take longer"
+	@echo "make test-campaigns  15 minutes of random inputs to a broker and to clients, and of faults of its storage"
 	@echo "make test-kafka  the tests against a real Apache Kafka and its classes (needs a JDK and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
+	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
+	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
 	@echo "make lint        ruff, mypy --strict, import-linter"
+	@echo "make docs        write docs/options.md from the table of options"
 	@echo "make bench       pyclient beside confluent-kafka, kafka-python and aiokafka"
 
 $(STAMP): pyproject.toml setup.py $(wildcard pyclient/records/*.pyx pyclient/records/*.pxi)
@@ -45,11 +56,28 @@ test-free-threaded:
 test-without-gil: $(STAMP)
 	PYTHON_GIL=0 $(PYTEST) -n 2 -m "not kafka and not slow and not spark" tests/records tests/protocol tests/net tests/cluster tests/producer tests/consumer tests/e2e
 
+# That the codec builds and the clients work on another release of Python: what depends on it most.
+test-python:
+	$(MAKE) test-subset PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON)) EXTRAS=arrow,fast,cli,test
+
+test-subset: $(STAMP)
+	$(BIN)/python -W error -c 'from pyclient import *; import sys, pyclient.records as r; print(sys.version, r.IMPLEMENTATION); assert r.IMPLEMENTATION == "cython"'
+	$(PYTEST) -n 2 -m "not kafka and not slow and not spark" $(SUBSET)
+
 test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not kafka"
+	$(PYTEST) -m "slow and not kafka and not campaign"
+
+test-campaigns: $(STAMP)
+	$(PYTEST) -m campaign
 
 test-kafka: $(STAMP)
 	$(PYTEST) -m kafka
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
+torture: $(STAMP)
+	$(BIN)/python -m tests.torture $(TORTURE_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -57,8 +85,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(STAMP)
+	$(BIN)/pyclient options --markdown > docs/options.md
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-free-threaded build dist *.egg-info pyclient/records/_speedups.c pyclient/records/*.so
+	rm -rf $(VENV) .venv-free-threaded .venv-python3.* build dist *.egg-info pyclient/records/_speedups.c pyclient/records/*.so

@@ -1,10 +1,26 @@
 """Builds the optional compiled codec: without a C compiler, or with PYCLIENT_PURE=1, the install is pure Python."""
 
 import os
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 SOURCE = "pyclient/records/_speedups.pyx"
+
+
+class Wheel(bdist_wheel):
+    """A wheel whose tag says what is in it: `py3-none-any` if the codec could not be compiled."""
+
+    def run(self) -> None:
+        """Build the extension first, as setuptools chooses the tag before it knows what came of it."""
+        if self.distribution.ext_modules:
+            self.run_command("build_ext")
+            build = self.get_finalized_command("build_ext")
+            if not any(Path(output).exists() for output in build.get_outputs()):
+                self.distribution.ext_modules = []
+                self.root_is_pure = True
+        super().run()
 
 
 def extensions() -> list[Extension]:
@@ -21,4 +37,4 @@ def extensions() -> list[Extension]:
     return built
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), cmdclass={"bdist_wheel": Wheel})

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import broker_cases as cases
+from benchmarks import broker_large
 from benchmarks.broker_cases import Case, Figure, Options
 from benchmarks.broker_nodes import Node, both
+from benchmarks.large_requests import REQUESTS
 
 BESIDE: Mapping[str, Case] = {
     "idle": cases.idle,
@@ -28,7 +30,7 @@ BESIDE: Mapping[str, Case] = {
     "confluent": cases.confluent,
     "perf-tools": cases.perf_tools,
 }
-ALONE = ("growth", "start", "partitions")
+ALONE = ("growth", "start", "partitions", "large-requests")
 
 
 def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, Figure]]:
@@ -71,6 +73,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300_000, help="records of 100 B for client libraries")
     parser.add_argument("--gigabytes", type=float, default=2.0, help="the large log of the case growth")
     parser.add_argument("--partitions", type=int, default=10_000, help="of the case partitions")
+    parser.add_argument("--items", type=int, default=10_000, help="of each request of the case large-requests")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which no further case is begun")
     parser.add_argument("--no-kafka", action="store_true", help="ours only")
     given = parser.parse_args()
@@ -85,6 +88,8 @@ def main() -> None:
                     show(name, [node.name for node in nodes], compared(name, nodes, options))
             if "growth" in wanted and time.monotonic() < end:
                 show("growth", ["pyclient"], [cases.growth(nodes[0], given.gigabytes)])
+    if "large-requests" in wanted and time.monotonic() < end:
+        broker_large.run(list(REQUESTS), items=given.items, limit=60.0, kafka=not given.no_kafka)
     if "start" in wanted and time.monotonic() < end:
         show("start", ["pyclient"], [cases.start(options)])
     if "partitions" in wanted and time.monotonic() < end:

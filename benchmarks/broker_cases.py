@@ -51,7 +51,7 @@ Case = Callable[[Node, Options], dict[str, Figure]]
 def produce(node: Node, options: Options) -> dict[str, Figure]:
     """acks=-1, five requests in flight."""
     found = {}
-    for size in (16 * KIB, 128 * KIB, MIB):
+    for size in (16 * KIB, 128 * KIB, 900 * KIB, MIB):
         with node.topic(f"produce-{size}") as topic:
             load.produce(node, topic, size, 0.3)
             done = load.produce(node, topic, size, options.seconds)

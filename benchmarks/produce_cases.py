@@ -13,6 +13,7 @@ WORK = "benchmarks.produce_work"
 BULK_WORK = "benchmarks.bulk_work"
 LATENCY_WORK = "benchmarks.latency_work"
 MEMORY_WORK = "benchmarks.memory_work"
+TOPICS_WORK = "benchmarks.topics_work"
 
 CONFLUENT = "confluent-kafka"
 BARE = "bare socket"
@@ -94,8 +95,8 @@ class Found:
 
 
 def warm_up(entry: Entry, count: int) -> int:
-    """How many records go before time is taken: a third; where memory is measured, none."""
-    return 0 if entry.module == MEMORY_WORK else count // 3 // 10_000 * 10_000 or max(count // 3, 1)
+    """How many records go before time is taken: a third; where memory or new topics are measured, none."""
+    return 0 if entry.module in (MEMORY_WORK, TOPICS_WORK) else count // 3 // 10_000 * 10_000 or max(count // 3, 1)
 
 
 def _send(goal: float) -> tuple[Entry, ...]:
@@ -152,6 +153,16 @@ PURE = tuple(
         share=0.25,
     )
     for partitions in (1, 12)
+)
+
+TOPICS = tuple(
+    Case(
+        f"the first record to each of {count:,} topics, sent from one thread",
+        (Entry("pyclient send", TOPICS_WORK, "pyclient", CONFLUENT, 1), Entry(CONFLUENT, TOPICS_WORK, CONFLUENT)),
+        share=count / 300_000,
+        runs=2,
+    )
+    for count in (1_000, 10_000)
 )
 
 _THREAD = "confluent, polling thread"

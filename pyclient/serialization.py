@@ -15,11 +15,28 @@ from __future__ import annotations
 import json as _json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pyclient.errors import SerializationError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Serializer(Protocol):
+    """An object that `key_serializer=` and `value_serializer=` take, as they take a function."""
+
+    def serialize(self, value: Any, /) -> bytes:
+        """Return the bytes of a key or value; it is not called with None."""
+        ...
+
+
+class Deserializer(Protocol[T_co]):
+    """An object that `key_deserializer=` and `value_deserializer=` take, as they take a function."""
+
+    def deserialize(self, data: bytes, /) -> T_co:
+        """Return what the bytes of a key or value mean; it is not called with None."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

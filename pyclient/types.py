@@ -38,7 +38,11 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a delivered record is. `offset` is -1 with acks=0; `timestamp_ms` is what the log holds."""
+    """Where a delivered record is; `timestamp_ms` is what the log holds.
+
+    `offset` is -1 if it is not known: with acks=0, and for a record whose answer was lost and whose replicas all
+    restarted since.
+    """
 
     topic: str
     partition: int

@@ -1,3 +1,4 @@
+import pickle
 import random
 import re
 import typing
@@ -8,6 +9,7 @@ import pytest
 from pyclient.admin.config import AdminConfig
 from pyclient.backoff import Backoff
 from pyclient.config import ClientConfig, ClientOptions, foreign, option, options_of, parse_address, resolve
+from pyclient.config.equivalents import EQUIVALENT
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.errors import ConfigError
 from pyclient.producer.config import ProducerConfig
@@ -279,3 +281,131 @@ def test_a_first_wait_above_the_longest_is_taken_as_kafka_does_and_told(caplog):
 def test_a_config_that_is_no_dictionary_is_refused():
     with pytest.raises(ConfigError, match=r"config='linger.ms=5' is not possible: it takes a dictionary"):
         resolve(SampleConfig, {"bootstrap_servers": "a:1"}, "linger.ms=5")
+
+
+KINDS = {"producer": ProducerConfig, "consumer": ConsumerConfig, "admin": AdminConfig}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "given"),
+    [
+        (KINDS, {"socket.keepalive.enable": True}),
+        (KINDS, {"socket.nagle.disable": "true"}),
+        (KINDS, {"client.dns.lookup": "use_all_dns_ips"}),
+        (KINDS, {"enable.metrics.push": False}),
+        (KINDS, {"ssl.endpoint.identification.algorithm": "https"}),
+        (KINDS, {"ssl.enabled.protocols": ["TLSv1.2", "TLSv1.3"]}),
+        (KINDS, {"metadata.recovery.strategy": "rebootstrap"}),
+        (KINDS, {"interceptor.classes": ""}),
+        (KINDS, {"metric.reporters": []}),
+        (KINDS, {"api.version.request": "true"}),
+        (["producer"], {"partitioner": "murmur2_random"}),
+        (["producer"], {"enable.gapless.guarantee": "false"}),
+        (["producer"], {"transactional.id": None}),
+        (["producer"], {"value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer"}),
+        (["consumer"], {"value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer"}),
+        (["consumer"], {"enable.partition.eof": False}),
+    ],
+)
+def test_value_that_describes_what_is_done_anyway_is_accepted(kinds, given, caplog):
+    for kind in kinds:
+        assert resolve(KINDS[kind], BASE, given) == resolve(KINDS[kind], BASE)
+    assert caplog.messages == []
+
+
+def test_other_values_of_accepted_options_are_refused():
+    for kind, names in EQUIVALENT.items():
+        for name in names:
+            with pytest.raises(ConfigError, match=f"option {name} is (not supported|another client's): "):
+                resolve(KINDS[kind], BASE, {name: "something else"})
+
+
+@pytest.mark.parametrize(("value", "checked"), [("https", True), ("HTTPS", True), ("", False), ("none", False)])
+def test_endpoint_identification_algorithm_sets_ssl_check_hostname(value, checked):
+    config = resolve(AdminConfig, BASE, {"ssl.endpoint.identification.algorithm": value})
+    assert config.ssl_check_hostname is checked
+    with pytest.raises(ConfigError, match="ssl_check_hostname is given twice"):
+        resolve(AdminConfig, {**BASE, "ssl_check_hostname": True}, {"ssl.endpoint.identification.algorithm": value})
+
+
+def test_every_problem_of_a_dictionary_is_reported_at_once():
+    config = {
+        "bootstrap.servers": "localhost",
+        "linger.sm": 5,
+        "batch.size": -1,
+        "acks": "some",
+        "sasl.mechanism": "PLAIN",
+        "queue.buffering.max.kbytes": 100,
+        "compression.type": "rar",
+        "delivery.timeout.ms": 10,
+        "retries": 0,
+        "enable.idempotence": True,
+        "ssl.cafile": "ca.pem",
+        3: 4,
+        "batch_size": 7,
+    }
+    with pytest.raises(ConfigError) as caught:
+        resolve(ProducerConfig, {}, config)
+    begins = [
+        "config has the key 3",
+        "bootstrap_servers='localhost' is not possible",
+        "unknown option linger.sm; did you mean linger_ms?",
+        "batch_size=-1 is not possible",
+        "acks='some' is not possible",
+        "option sasl.mechanism is not supported",
+        "option queue.buffering.max.kbytes is another client's",
+        "compression_type='rar' is not possible",
+        "batch_size is given twice",
+        "ssl_cafile is given, but security_protocol is PLAINTEXT",
+        "enable_idempotence=True is not possible with retries=0",
+        "delivery_timeout_ms=10 is not possible",
+    ]
+    for begin in begins:
+        assert sum(problem.startswith(begin) for problem in caught.value.problems) == 1, begin
+    assert len(caught.value.problems) == len(begins)
+    assert str(caught.value) == "\n- ".join([f"{len(begins)} options are wrong:", *caught.value.problems])
+    assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
+
+
+def test_conflict_with_an_impossible_option_is_not_reported():
+    with pytest.raises(ConfigError) as caught:
+        resolve(ProducerConfig, BASE, {"request.timeout.ms": "5 s", "delivery.timeout.ms": 6_000})
+    assert [problem.split("=")[0] for problem in caught.value.problems] == ["request_timeout_ms"]
+
+
+def test_dictionary_shared_by_several_kinds_of_clients_warns_of_unused_options(caplog):
+    shared = {
+        "bootstrap.servers": "a:1",
+        "linger.ms": 7,
+        "enable.idempotence": "false",
+        "dr_cb": print,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "queued.min.messages": 10,
+    }
+    with pytest.raises(ConfigError, match=r"^option dr_cb is another client's"):
+        resolve(ProducerConfig, {}, shared)
+    del shared["dr_cb"], shared["queued.min.messages"]
+    assert resolve(ProducerConfig, {}, shared).linger_ms == 7
+    assert resolve(ConsumerConfig, {}, shared).group_id == "g"
+    assert resolve(AdminConfig, {}, shared).bootstrap_servers == ("a:1",)
+    assert caplog.messages == [
+        "config has options that no producer uses: group.id (consumers), auto.offset.reset (consumers)",
+        "config has options that no consumer uses: linger.ms (producers), enable.idempotence (producers)",
+        "config has options that no admin uses: linger.ms (producers), enable.idempotence (producers), "
+        "group.id (consumers), auto.offset.reset (consumers)",
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_keyword_of_another_kind_of_client_is_refused():
+    with pytest.raises(ConfigError, match="unknown option group_id"):
+        resolve(ProducerConfig, {**BASE, "group_id": "g"})
+
+
+def test_table_of_each_kinds_own_options_is_complete():
+    common = {*options_of(ClientConfig), *ClientConfig.not_supported}
+    for kind, cls in KINDS.items():
+        names = {name for spec in options_of(cls).values() for name in (spec.name, *spec.rule.aliases)}
+        shared = {alias for name in options_of(ClientConfig) for alias in options_of(cls)[name].rule.aliases}
+        assert foreign.OWN[kind] == {*names, *cls.not_supported} - common - shared

@@ -15,6 +15,7 @@ from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.topics import NewTopic, TopicDescription
 from pyclient.cluster.client import ClusterHealth
 from pyclient.config import resolve
+from pyclient.config.reference import document
 from pyclient.errors import ClosedError
 from pyclient.net.loop_thread import LoopThread
 from pyclient.types import OffsetAndMetadata, TopicPartition
@@ -176,3 +177,6 @@ class Admin:
         if self._pid != os.getpid():
             state = "of another process"
         return f"<Admin {','.join(self._config.bootstrap_servers)} {state}>"
+
+
+document(Admin, AdminConfig)

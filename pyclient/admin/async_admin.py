@@ -11,6 +11,7 @@ from typing import Any, Self, Unpack
 from pyclient.admin.config import AdminConfig, AdminOptions
 from pyclient.admin.core import AdminCore
 from pyclient.config import resolve
+from pyclient.config.reference import document
 
 
 class AsyncAdmin(AdminCore):
@@ -53,3 +54,6 @@ class AsyncAdmin(AdminCore):
         if self._pid != os.getpid():
             state = "of another process"
         return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {state}>"
+
+
+document(AsyncAdmin, AdminConfig)

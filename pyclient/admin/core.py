@@ -62,7 +62,9 @@ class AdminCore:
             config, clock=clock, rng=rng, connector=connector, allow_auto_topic_creation=False
         )
         self._retrying = RetryPolicy(
-            Backoff(min(_LOOK_AGAIN, config.retry_backoff_ms / 1000), config.retry_backoff_max_ms / 1000), rng
+            Backoff(min(_LOOK_AGAIN, config.retry_backoff_ms / 1000), config.retry_backoff_max_ms / 1000),
+            rng,
+            before_retry=self._cluster.check_reachable,
         )
         self._groups = GroupCalls(self._cluster, self._retrying)
         self._pid = os.getpid()
@@ -82,7 +84,9 @@ class AdminCore:
         request = create_request(topics, timeout_ms=left.milliseconds, validate_only=validate_only)
         response = await self._cluster.request_controller(request, timeout=left.seconds)
         raise_refusals(
-            "creating", [Refusal(topic.name, topic.error_code, topic.error_message) for topic in response.topics]
+            "creating",
+            [Refusal(topic.name, topic.error_code, topic.error_message) for topic in response.topics],
+            asked=[topic.name for topic in topics],
         )
         if validate_only:
             return {}
@@ -102,6 +106,7 @@ class AdminCore:
         raise_refusals(
             "deleting",
             [Refusal(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses],
+            asked=names,
         )
         await self._until({name: _is_gone(before.get(name)) for name in names}, "deleted", left)
 
@@ -121,7 +126,9 @@ class AdminCore:
         request = grow_request(totals, assignments or {}, timeout_ms=left.milliseconds)
         response = await self._cluster.request_controller(request, timeout=left.seconds)
         raise_refusals(
-            "growing", [Refusal(topic.name, topic.error_code, topic.error_message) for topic in response.results]
+            "growing",
+            [Refusal(topic.name, topic.error_code, topic.error_message) for topic in response.results],
+            asked=totals,
         )
         found = await self._until({name: _has_leaders_for(total) for name, total in totals.items()}, "grown", left)
         return {name: description(info) for name, info in found.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pyclient.admin import groups
 from pyclient.admin.groups import GroupDescription, GroupListing
-from pyclient.admin.topics import Refusal, raise_refusals
+from pyclient.admin.topics import Refusal, check_answered, raise_refusals
 from pyclient.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -92,7 +92,7 @@ class GroupCalls:
                 group_id,
                 "describing",
                 lambda _version: request,
-                lambda answer, _version: answer.groups[0].error_code,
+                lambda answer, _version: _error_of(answer.groups, group_id, "describing"),
                 left,
             )
             return groups.consumer_description(response.groups[0], node_id)
@@ -100,7 +100,11 @@ class GroupCalls:
             pass  # a classic group, or a broker before Kafka 3.7
         classic = DescribeGroupsRequest(groups=[group_id])
         node_id, response, _version = await self._asked(
-            group_id, "describing", lambda _version: classic, lambda answer, _version: answer.groups[0].error_code, left
+            group_id,
+            "describing",
+            lambda _version: classic,
+            lambda answer, _version: _error_of(answer.groups, group_id, "describing"),
+            left,
         )
         return groups.classic_description(response.groups[0], node_id)
 
@@ -112,7 +116,11 @@ class GroupCalls:
     async def _delete(self, group_id: str, left: Left) -> int:
         request = DeleteGroupsRequest(groups_names=[group_id])
         _node, response, _version = await self._asked(
-            group_id, "deleting", lambda _version: request, _moved_result, left
+            group_id,
+            "deleting",
+            lambda _version: request,
+            lambda answer, _version: _only_moved(_error_of(answer.results, group_id, "deleting")),
+            left,
         )
         code: int = response.results[0].error_code
         return code
@@ -126,11 +134,14 @@ class GroupCalls:
             group_id,
             "reading the offsets of",
             lambda version: groups.offsets_request(group_id, wanted, version),
-            groups.offsets_error,
+            lambda answer, version: groups.offsets_error(answer, version, group_id),
             left,
             cls=OffsetFetchRequest,
         )
         found, failed = groups.committed(response, version)
+        if wanted is not None:
+            names = [str(at) for at in (*found, *failed) if at not in wanted]
+            check_answered(f"reading the offsets of group {group_id!r}", names, (), what="partition")
         raise_refusals(
             f"reading the offsets of group {group_id!r}:",
             [Refusal(str(at), code, None) for at, code in failed.items()],
@@ -160,6 +171,7 @@ class GroupCalls:
                 for partition in topic.partitions
             ],
             what="partition",
+            asked=[str(at) for at in offsets],
         )
 
     async def _asked(
@@ -196,9 +208,15 @@ class GroupCalls:
         )
 
 
-def _moved_result(response: Any, _version: int) -> int:
-    """Of a DeleteGroups answer only what another attempt may mend."""
-    code: int = response.results[0].error_code
+def _error_of(answers: Sequence[Any], group_id: str, doing: str) -> int:
+    """The error code in an answer about one group; `MalformedMessage` if the answer is about another, or about none."""
+    check_answered(doing, [each.group_id for each in answers], [group_id], what="group")
+    code: int = answers[0].error_code
+    return code
+
+
+def _only_moved(code: int) -> int:
+    """An error code if another attempt may succeed, else 0."""
     return code if code in _MOVED else 0
 
 

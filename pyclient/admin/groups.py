@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyclient.admin.topics import check_answered
 from pyclient.errors import GroupIdNotFound, KafkaError
 from pyclient.protocol.codec import decode_versioned
 from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -137,9 +138,12 @@ def offsets_request(group_id: str, partitions: Iterable[TopicPartition] | None, 
     return OffsetFetchRequest(group_id=group_id, topics=older)
 
 
-def offsets_error(response: OffsetFetchResponse, version: int) -> int:
-    """The error code for the group as a whole."""
-    return response.groups[0].error_code if version >= _GROUPS_SINCE else response.error_code
+def offsets_error(response: OffsetFetchResponse, version: int, group_id: str) -> int:
+    """The error code for the group as a whole; `MalformedMessage` if the answer is about another group."""
+    if version < _GROUPS_SINCE:
+        return response.error_code
+    check_answered("reading offsets", [group.group_id for group in response.groups], [group_id], what="group")
+    return response.groups[0].error_code
 
 
 def committed(

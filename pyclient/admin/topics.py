@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyclient.cluster.metadata import PartitionInfo, TopicInfo
-from pyclient.errors import BrokerError, for_code, from_code
+from pyclient.errors import BrokerError, MalformedMessage, for_code, from_code
 from pyclient.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -64,11 +64,17 @@ class Refusal(NamedTuple):
     message: str | None
 
 
-def raise_refusals(doing: str, answers: Iterable[Refusal], *, what: str = "topic") -> None:
+def raise_refusals(
+    doing: str, answers: Iterable[Refusal], *, what: str = "topic", asked: Iterable[str] | None = None
+) -> None:
     """Raises the first topic's error; its text names the others that failed and those that succeeded.
 
-    `results` of the error has every topic's own error, or None where it succeeded.
+    `results` of the error has every topic's own error, or None where it succeeded. With `asked`, the names in the
+    request, `MalformedMessage` is raised if the answers are about other names.
     """
+    answers = list(answers)
+    if asked is not None:
+        check_answered(doing, (answer.topic for answer in answers), asked, what=what)
     results: dict[str, BrokerError | None] = {}
     for answer in answers:
         results[answer.topic] = None
@@ -87,6 +93,16 @@ def raise_refusals(doing: str, answers: Iterable[Refusal], *, what: str = "topic
     first.args = (text,)
     first.results = results
     raise first
+
+
+def check_answered(doing: str, answered: Iterable[str], asked: Iterable[str], *, what: str) -> None:
+    """Raise `MalformedMessage` unless an answer has exactly the names that were asked for."""
+    differ = sorted(set(answered) ^ set(asked))
+    if differ:
+        raise MalformedMessage(
+            f"{doing}: the broker's answer and the request do not name the same {what}s; they differ in "
+            f"{', '.join(f'{name:.100}' for name in differ[:5])}"
+        )
 
 
 def description(info: TopicInfo) -> TopicDescription:

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedCluster"]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "EmbeddedCluster":  # imported on first use: a broker's process does without it
-        raise AttributeError(f"module 'pyclient.broker_embedded' has no attribute {name!r}")
-    from pyclient.broker_embedded.cluster import EmbeddedCluster
+if not TYPE_CHECKING:  # to a type checker, a module with this function has every name
 
-    return EmbeddedCluster
+    def __getattr__(name: str) -> Any:
+        if name != "EmbeddedCluster":  # imported on first use: a broker's process does without it
+            raise AttributeError(f"module 'pyclient.broker_embedded' has no attribute {name!r}")
+        from pyclient.broker_embedded.cluster import EmbeddedCluster
+
+        return EmbeddedCluster

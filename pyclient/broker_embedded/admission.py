@@ -74,7 +74,10 @@ class Admission:
         self._try()
 
     def connection_ended(self) -> None:
-        """There may be room for who is held."""
+        """There may be room for who is held, and there is one file descriptor more."""
+        self._node.descriptors.connections_are(len(self._node.connections))
+        if self.listener is not None:
+            self.listener.retry()
         if self._held is not None and self._turn is None:
             self._turn = self._node.schedule(0.0, self._try)
 
@@ -107,13 +110,17 @@ class Admission:
         node = self._node
         sock, due = self._held
         wait = due - node.clock.monotonic()
-        is_full = len(node.connections) >= node.config.integer("max.connections")
+        most = min(node.config.integer("max.connections"), node.descriptors.most_connections)
+        is_full = len(node.connections) >= most
         if wait > _NOW or is_full:
             if wait > _NOW:
                 self._turn = node.schedule(wait, self._try)
             else:
                 log.warning(
-                    "nobody is accepted for now: there are %d connections (max.connections)", len(node.connections)
+                    "accepting no connections: there are %d, max.connections is %d, file descriptors allow %d",
+                    len(node.connections),
+                    node.config.integer("max.connections"),
+                    node.descriptors.most_connections,
                 )
             if self.listener is not None:
                 self.listener.hold()
@@ -141,11 +148,13 @@ class Admission:
         node = self._node
         self._numbers += 1
         try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer whose machine is gone is noticed
             for option, name in _BUFFER_OPTIONS:
                 if (size := node.config.integer(name)) > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
             node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers)
             node.addresses[address] += 1
+            node.descriptors.connections_are(len(node.connections))
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()

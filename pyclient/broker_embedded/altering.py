@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pyclient import errors
 from pyclient.broker_embedded import loggers
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.config_changes import Changes
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.settings import SettingType
 
 R = TypeVar("R")
+_NODE_ID: Final = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Resource(NamedTuple):
@@ -44,18 +48,18 @@ def alter(
     answer: Callable[..., R],
     *,
     validate_only: bool,
-) -> list[R]:
+) -> Steps[list[R]]:
     """Change the resources (type, name, what is to change), each by itself; one that comes twice is an error.
 
     `answer` is the class of a resource's part in the response.
     """
     wanted = list(asked)
-    keys = [(kind, name) for kind, name, _plan in wanted]
+    times = Counter((kind, name) for kind, name, _plan in wanted)
     answers = []
     for kind, name, plan in wanted:
         code, text = 0, None
         try:
-            if keys.count((kind, name)) > 1:
+            if times[kind, name] > 1:
                 raise errors.InvalidRequest("a resource may be in a request once")
             resource = _find(node, kind, name)
             changes = plan(resource)
@@ -69,6 +73,7 @@ def alter(
         except Exception as error:  # whatever it is, it becomes this answer
             code, text = code_of(error, f"changing options of {name!r}"), message_of(error)
         answers.append(answer(error_code=code, error_message=text, resource_type=kind, resource_name=name))
+        yield None
     return answers
 
 
@@ -83,8 +88,7 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
         effective = {entry.name: entry.value for entry in node.configs.of_topic(current)}
         return Resource(kind, name, current, config_changes.topic_type, effective.get)
     if kind == BROKER_RESOURCE:
-        if name not in (CLUSTER, str(node.node_id)):
-            raise errors.InvalidRequest(f"this is broker {node.node_id}, options of broker {name!r} are not here")
+        _check_node(node, name)
         effective = {entry.name: entry.value for entry in node.configs.of_broker()}
         return Resource(kind, name, current, config_changes.broker_type, effective.get)
     if kind == GROUP_RESOURCE:
@@ -94,7 +98,7 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
         return Resource(kind, name, current, config_changes.group_type, effective.get)
     if kind == METRICS_RESOURCE:
         if not name:
-            raise errors.InvalidRequest("client metrics are changed under their name: this one is empty")
+            raise errors.InvalidRequest("Subscription name can't be empty")
         effective = {entry.name: entry.value for entry in node.configs.of_metrics(current)}
         return Resource(kind, name, current, config_changes.metrics_type, effective.get)
     if kind == LOGGER_RESOURCE:
@@ -103,12 +107,21 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
     raise errors.InvalidRequest(f"this broker has no configuration of resources of type {kind}")
 
 
+def _check_node(node: BrokerNode, name: str) -> None:
+    if name in (CLUSTER, str(node.node_id)):
+        return
+    if not _NODE_ID.fullmatch(name):
+        raise errors.InvalidRequest(f"Node id must be an integer, but it is: {name}")
+    raise errors.InvalidRequest(f"Unexpected broker id, expected {node.node_id}, but received {name}")
+
+
 def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
     if resource.kind == LOGGER_RESOURCE:
         loggers.check(changes)
         return
     if resource.kind == BROKER_RESOURCE:
-        config_changes.check_broker(changes)
+        config_changes.check_broker(changes, node.config.cordoned_dirs, of_all=resource.name == CLUSTER)
+        config_changes.check_limits_of_connections(changes, node.config_with(resource.name, changes).values)
         return
     if resource.kind == TOPIC_RESOURCE:
         config_changes.check_topic(changes, resource.current, node.partitions.defaults)

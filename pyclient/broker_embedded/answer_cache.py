@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 4 << 20
 _LARGEST: Final = 1 << 20
+_ENTRY: Final = 200  # bytes that an entry of a dictionary takes, with the heads of its key and its value
 
 _RESPONSE: Final = Struct(">i4s")  # length of the frame, correlation id
 METADATA: Final = 3
@@ -23,7 +24,7 @@ _NO_CLIENT_ID: Final = 0xFFFF
 
 
 class AnswerCache:
-    """Bodies of answers by what was asked, in what version, by whomever; at most 4 MiB of them."""
+    """Bodies of answers by what was asked, in what version, by whomever; at most 4 MiB of both."""
 
     __slots__ = ("_answers", "_image", "_size", "_version")
 
@@ -56,13 +57,17 @@ class AnswerCache:
             return
         if self._version != self._image.version:
             self._clear()
-        body = b"".join(parts)[_RESPONSE.size :]  # type: ignore[arg-type]  # there are no records in it
-        if len(body) > _LARGEST:
+        size = len(frame) + sum(map(len, parts))
+        if size > _LARGEST:
             return
-        if self._size + len(body) > _MOST_BYTES:
+        body = b"".join(parts)[_RESPONSE.size :]  # type: ignore[arg-type]  # there are no records in it
+        question = question_in(frame)
+        if question in self._answers:
+            return
+        if self._size + size > _MOST_BYTES:
             self._clear()
-        self._answers[question_in(frame)] = body
-        self._size += len(body)
+        self._answers[question] = body
+        self._size += size + _ENTRY
 
     def _clear(self) -> None:
         self._answers.clear()

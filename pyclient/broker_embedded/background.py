@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.errors import KafkaError
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
@@ -65,6 +67,9 @@ class Background:
                 step = steps.send(None)
         except StopIteration:
             del self._running[name]
+        except (OSError, KafkaError) as error:  # what may happen to a disk
+            del self._running[name]
+            log.error("%s failed, and is tried again later: %s", name, error)
         except Exception:  # whatever it is, others go on
             del self._running[name]
             log.exception("%s failed; it is tried again later", name)

@@ -15,24 +15,27 @@ from pyclient.broker_embedded.admission import Admission
 from pyclient.broker_embedded.answer_cache import AnswerCache
 from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE, REQUESTS
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
-from pyclient.broker_embedded.controller.controller import Controller
+from pyclient.broker_embedded.controller.controller import Controller, MetadataCallbacks
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.descriptors import Descriptors
 from pyclient.broker_embedded.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
+from pyclient.broker_embedded.log.relocation import Relocation
 from pyclient.broker_embedded.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
 from pyclient.broker_embedded.quotas import ByteQuotas
+from pyclient.broker_embedded.request_slices import RequestSlices
 from pyclient.broker_embedded.server import Listener
 from pyclient.broker_embedded.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.upkeep import Upkeep
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from uuid import UUID
 
     from pyclient.broker_embedded.config import BrokerConfig
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
+    from pyclient.broker_embedded.log.partition_log import PartitionLog
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.broker_embedded.timers import Timer
@@ -80,7 +84,9 @@ class BrokerNode:
         self.configs = Configs(config, self.image)
         # where a client is told the address that it came to, answers are not the same for all
         self.answer_cache = None if self.host in _WILDCARDS else AnswerCache(self.image)
-        self.purgatory = FetchPurgatory(loop, self.schedule)
+        self.request_slices = RequestSlices(loop)
+        self.descriptors = Descriptors(self.fs, self.request_slices)
+        self.purgatory = FetchPurgatory(loop, self.schedule, self.request_slices)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         windows = {
             "windows": config.integer("quota.window.num"),
@@ -136,6 +142,10 @@ class BrokerNode:
         """The Raft epoch that this node leads the metadata log in, -1 before it has started."""
         return -1 if self._metadata is None else self._metadata.epoch
 
+    def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
+        """The metadata log and the offset in it that a topic's partitions are lost without, until that is synced."""
+        return None if self._metadata is None else self._metadata.unsynced_partitions(topic)
+
     @property
     def metadata_offset(self) -> int:
         """The offset of the last metadata record."""
@@ -144,19 +154,27 @@ class BrokerNode:
     async def start(self) -> None:
         """Listen, replay the logs and serve.
 
-        Raises `ConfigError` for an address that cannot be listened on or a data directory that is not this node's.
+        Raises `ConfigError` for an address that cannot be listened on or a data directory that is not this node's,
+        `DamagedMetadataLog` (a `CorruptRecord`) and `KafkaStorageError`.
         """
         if self._socket is None:
             self._socket = _listen(self.config)
         self.port = self._socket.getsockname()[1]
         try:
             self._open_logs()
-        except BaseException:
+        except BaseException as error:
             self._socket.close()
-            self._close_logs(clean=False)
+            if self._logs is not None and isinstance(error, OSError | errors.KafkaStorageError):
+                self._logs.failed = True  # so that no end is noted as clean: the metadata log may not be on the disk
+            self._close_logs(clean=self._logs is not None and self._logs.was_clean)
+            if isinstance(error, OSError):
+                raise errors.KafkaStorageError(f"the broker cannot start on {self.config.data_dir}: {error}") from error
             raise
-        self._listener = self._admission.listener = Listener(self.loop, self._socket, self._admission.take)
+        self._listener = self._admission.listener = Listener(
+            self.loop, self._socket, self._admission.take, self.descriptors.run_out
+        )
         self._upkeep = Upkeep(self)
+        self.descriptors.refill()
 
     async def stop(self, clean: bool = True) -> None:
         """Answer who waits, close connections and logs. With `clean=False` as if the process had been killed."""
@@ -165,6 +183,7 @@ class BrokerNode:
         self._listener.close()
         self._listener = None
         self._admission.close()
+        self.descriptors.close()
         if self._upkeep is not None:
             self._upkeep.close()
         if self.interceptor is not None:
@@ -218,7 +237,7 @@ class BrokerNode:
                 yield broker.node_id, host, port, broker.rack
 
     def ensure_internal_topic(self, name: str) -> TopicImage:
-        """The internal topic, made and taken over by its coordinator when it is not there yet."""
+        """Return the internal topic. Create it with the broker's own options if it does not exist."""
         topic = self.image.topics.get(name)
         if topic is not None:
             return topic
@@ -230,8 +249,22 @@ class BrokerNode:
         partitions = self.config.integer("offsets.topic.num.partitions")
         factor = self.config.integer("offsets.topic.replication.factor")
         self.controller.create_topic(TopicPlan(name, partitions, factor, configs=configs))
-        self._load_groups()
         return self.image.topics[name]
+
+    def config_with(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:
+        """The node's configuration as it would be with other dynamic options of a broker resource."""
+        layers = {each: dict(self.image.configs.get((BROKER_RESOURCE, each), {})) for each in self._layers}
+        for name, value in changes.items():
+            if value is None:
+                layers[resource].pop(name, None)
+            else:
+                layers[resource][name] = value
+        return self._static_config.with_dynamic(*layers.values())
+
+    @property
+    def _layers(self) -> tuple[str, str]:
+        """The broker resources whose options hold for this node, the stronger one last."""
+        return CLUSTER, str(self.node_id)
 
     def forget_connection(self, connection: BrokerConnection) -> None:
         """The connection is closed."""
@@ -240,6 +273,7 @@ class BrokerNode:
             if not self.addresses[connection.address]:
                 del self.addresses[connection.address]
             self._admission.connection_ended()
+            self.fetch_sessions.connection_ended(connection.number)
         if self.interceptor is not None:
             self.interceptor.forget(connection)
 
@@ -253,44 +287,63 @@ class BrokerNode:
             cluster_id=None,
             defaults=config.log_defaults(),
             rng=self.rng,
+            other_dirs=config.other_dirs,
         )
         self._logs.open()
         self._metadata = MetadataLog.open(
-            config.data_dir, self.image, fs=self.fs, clock=self.clock, node_id=self.node_id, clean=self.logs.was_clean
+            config.data_dir,
+            self.image,
+            fs=self.fs,
+            clock=self.clock,
+            node_id=self.node_id,
+            clean=self.logs.was_clean,
+            before_changes=self.logs.take_into_use,
         )
         self.controller = Controller(
             config,
             self.image,
             self._metadata,
             self.rng,
-            self.logs.directory_id,
+            self._directories,
             None if self.release is None else self.release.features,
-            on_topic_removed=self._remove_topic,
-            on_configs_changed=self._configs_changed,
+            MetadataCallbacks(self._topic_created, self._remove_topic, self._configs_changed),
         )
         self.controller.register(self.host, self.port)
         self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
         self._configs_changed(BROKER_RESOURCE, CLUSTER)
-        if not self.logs.was_clean:
-            self.partitions.remove_strays()
+        self.partitions.reconcile_directories(self._metadata.removed_topics)
+        self._metadata.removed_topics.clear()
         self.controller.elect(after_crash=not self.logs.was_clean)
         self._metadata.sync_beside(self.logs.sync_beside)
+        self.relocation = Relocation(self.logs, self.rng)
+        self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self._load_groups()
+
+    def _directories(self) -> list[tuple[UUID, bool]]:
+        """The ids of the log directories that are online, and whether they are cordoned."""
+        logs = self.logs
+        return [(directory.directory_id, directory.path in logs.cordoned) for directory in logs.directories]
 
     def _configs_changed(self, resource_type: int, name: str) -> None:
         """Options were set at run time: what depends on them is told."""
         if resource_type == TOPIC_RESOURCE:
             self.partitions.reconfigure(name)
         elif resource_type == BROKER_RESOURCE:
-            layers = (self.image.configs.get((BROKER_RESOURCE, each), {}) for each in (CLUSTER, str(self.node_id)))
+            layers = (self.image.configs.get((BROKER_RESOURCE, each), {}) for each in self._layers)
             self.config = self._static_config.with_dynamic(*layers)
             self.partitions.defaults = self.config.log_defaults()
+            self.logs.producer_expiration_ms = self.config.integer("producer.id.expiration.ms")
             self.partitions.reconfigure()
             self._admission.limits_changed()
+            self.logs.cordoned = self.config.cordoned_dirs()
 
     def _close_logs(self, *, clean: bool) -> None:
         if self._metadata is not None:
-            self._metadata.close(clean=clean)
+            try:
+                self._metadata.close(clean=clean)
+            except errors.KafkaStorageError as error:
+                log.error("%s", error)
+                self.logs.failed = True  # so that no end is noted as clean
         if self._logs is not None:
             self._logs.close(clean=clean)
 
@@ -298,14 +351,22 @@ class BrokerNode:
         topic = self.image.topics.get(OFFSETS_TOPIC)
         for partition in topic.partitions.values() if topic is not None else ():
             if partition.leader == self.node_id:
-                self.groups.load(partition.partition)
+                try:
+                    self.groups.load(partition.partition)
+                except (errors.KafkaError, OSError) as error:
+                    where = f"{OFFSETS_TOPIC}-{partition.partition}"
+                    log.error("%s cannot be read, its groups are not coordinated: %s", where, error)
+
+    def _topic_created(self, topic: TopicImage) -> None:
+        if topic.name == OFFSETS_TOPIC:
+            self._load_groups()
 
     def _remove_topic(self, topic: TopicImage) -> None:
         self.purgatory.forget_topic(topic.name)
         if topic.name == OFFSETS_TOPIC:
             for index in topic.partitions:
                 self.groups.unload(index)
-        self.logs.delete_topic(topic.name)
+        self.logs.delete_topic(topic.name, topic.topic_id)
         if self._groups is not None:
             self._groups.offsets.topics_deleted([topic.name])
         if self._upkeep is not None:

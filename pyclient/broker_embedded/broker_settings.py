@@ -36,6 +36,7 @@ _OWN: Final = (
     Setting("connections.max.idle.ms", LONG, 600_000, "silent connections are closed after this time"),
     Setting("controller.quota.window.num", INT, 11, "windows of time that a rate of mutations is taken over", 1),
     Setting("controller.quota.window.size.seconds", INT, 1, "the length of each of those windows", 1),
+    _dynamic("cordoned.log.dirs", LIST, "", "directories of log.dirs that get no new partitions; * stands for all"),
     Setting("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
     Setting("delete.topic.enable", BOOLEAN, True, "whether topics may be deleted"),
     Setting("fetch.max.bytes", INT, 55 << 20, "the largest answer to a Fetch", 1024),

@@ -39,7 +39,8 @@ class EmbeddedCluster:
     `as_version="3.9"` makes it look like that release to clients: it offers no newer versions of APIs.
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
     broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and
-    the next cluster on it has the same topics and records.
+    the next cluster on it has the same topics and records. `config={"log.dirs": "/a,/b"}` keeps it in several
+    directories, of which the first one has the metadata.
     What a test may do to it: `cluster.faults` for requests, `cluster.brokers[0]` to kill, stop, pause and start it,
     `advance_time`, `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` tells what clients asked. With
     `control_port` (0: any free one) all that is there by HTTP, too: `control_url`.
@@ -66,7 +67,6 @@ class EmbeddedCluster:
         self._processes = processes
         self._pid = os.getpid()
         self._closed = False
-        self._temporary = data_dir is None
         self._advanced = 0.0
         checked = BrokerConfig.build(
             config,
@@ -76,6 +76,7 @@ class EmbeddedCluster:
             profile=profile,
             as_version=as_version,
         )
+        self._temporary = not checked.data_dir
         if control_port is not None and not 0 <= control_port <= 65535:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
         self._brokers = [Broker(checked, processes=processes, control_port=control_port, guard=self._check_open)]

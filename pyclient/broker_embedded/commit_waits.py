@@ -8,6 +8,7 @@ the disk meanwhile, and is what others are told of; that something was done is s
 from __future__ import annotations
 
 from inspect import isawaitable
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.log.stored_log import StoredLog
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
@@ -61,12 +63,23 @@ def _change(name: str, handler: Handler) -> Handler:
         node = context.node
         began = node.metadata_offset
         answer = handler(request, context)
-        if isawaitable(answer):
-            return _awaited(answer, name, node, began) if node.fs.durable else answer
-        waiting = list(_changed(name, node, began)) if node.logs.held else None
-        return _when_on_disk(answer, waiting, name, node) if waiting else answer
+        if type(answer) is GeneratorType:
+            return _stepped(answer, name, node, began)
+        return _committed_change(answer, name, node, began)
 
     return handle
+
+
+def _stepped(steps: Steps[Any], name: str, node: BrokerNode, began: int) -> Steps[Any]:
+    answer = yield from steps
+    return _committed_change(answer, name, node, began)
+
+
+def _committed_change(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
+    if isawaitable(answer):
+        return _awaited(answer, name, node, began) if node.fs.durable else answer
+    waiting = list(_changed(name, node, began)) if node.logs.held else None
+    return _when_on_disk(answer, waiting, name, node) if waiting else answer
 
 
 async def _awaited(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
@@ -85,6 +98,9 @@ def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[StoredLo
             wanted = log.topic == _OFFSETS_LOG and name in _OF_GROUPS
         if wanted and log.high_watermark <= last:
             yield log, last
+    partitions = node.unsynced_partitions(_OFFSETS_LOG) if name in _OF_GROUPS else None
+    if partitions is not None:
+        yield partitions
 
 
 def _when_on_disk(answer: Any, waiting: list[tuple[StoredLog, int]], name: str, node: BrokerNode) -> Future[Any]:
@@ -129,38 +145,64 @@ def _why_lost(log: StoredLog) -> str:
 def _produce(handler: Handler) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         response = handler(request, context)
-        node = context.node
-        if response is None or not node.logs.held:
-            return response
-        waiting = list(_uncommitted(response, node))
-        return _committed(response, waiting, node) if waiting else response
+        if type(response) is GeneratorType:
+            return _stepped_produce(response, context.node)
+        return _committed_produce(response, context.node)
 
     return handle
 
 
-def _uncommitted(response: ProduceResponse, node: BrokerNode) -> Iterator[tuple[PartitionProduceResponse, StoredLog]]:
+async def _committed_later(appending: Any, node: BrokerNode) -> Any:
+    response = await appending
+    answer = _committed_produce(response, node)
+    return await answer if isawaitable(answer) else answer
+
+
+def _stepped_produce(steps: Steps[Any], node: BrokerNode) -> Steps[Any]:
+    response = yield from steps
+    return _committed_produce(response, node)
+
+
+def _committed_produce(response: Any, node: BrokerNode) -> Any:
+    if isawaitable(response):
+        return _committed_later(response, node)
+    if response is None or not node.logs.held:
+        return response
+    waiting = list(_uncommitted(response, node))
+    return _committed(response, waiting, node) if waiting else response
+
+
+def _uncommitted(
+    response: ProduceResponse, node: BrokerNode
+) -> Iterator[tuple[PartitionProduceResponse, StoredLog, int]]:
+    """An answer, and a log that has to be on the disk up to an offset first."""
     for topic in response.responses:
         name = topic.name or node.topic_name(topic.topic_id)
         for answer in topic.partition_responses:
             log = None if answer.error_code or name is None else node.logs.find(name, answer.index)
-            if log is not None and log in node.logs.held and log.high_watermark <= answer.base_offset:
-                yield answer, log
+            if log is None or log.commits_at_once:
+                continue
+            if log in node.logs.held and log.high_watermark <= answer.base_offset:
+                yield answer, log, answer.base_offset
+            partitions = node.unsynced_partitions(log.topic)
+            if partitions is not None:
+                yield answer, *partitions
 
 
 def _committed(
-    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, StoredLog]], node: BrokerNode
+    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, StoredLog, int]], node: BrokerNode
 ) -> Future[ProduceResponse]:
     def end(over: Future[Any]) -> None:
-        for answer, log in waiting:
-            _correct(answer, log)
+        for answer, log, offset in waiting:
+            _correct(answer, log, offset)
         over.set_result(response)
 
-    return _told_of_all([(log, answer.base_offset) for answer, log in waiting], node, end)
+    return _told_of_all([(log, offset) for _answer, log, offset in waiting], node, end)
 
 
-def _correct(answer: PartitionProduceResponse, log: StoredLog) -> None:
-    """Say what became of a batch that could not be brought to the disk."""
-    if log.high_watermark <= answer.base_offset:
+def _correct(answer: PartitionProduceResponse, log: StoredLog, offset: int) -> None:
+    """Say what became of a batch that could not be brought to the disk, or whose partition could not."""
+    if log.high_watermark <= offset:
         answer.error_code = errors.KafkaStorageError.code
         answer.error_message = _why_lost(log)
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1

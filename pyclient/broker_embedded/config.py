@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +11,7 @@ from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC, P
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.settings import Value, nearest, render
 from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
-from pyclient.errors import ConfigError
+from pyclient.errors import ConfigError, InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,7 @@ class BrokerConfig:
 
     `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
     option's value; `ignored` the texts of the options that do nothing here, which are told all the same.
+    `data_dir` is the first directory of log.dirs, which has the metadata, `other_dirs` are the rest.
     """
 
     data_dir: str
@@ -34,6 +36,7 @@ class BrokerConfig:
     explicit: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
+    other_dirs: tuple[str, ...] = ()
 
     @classmethod
     def build(
@@ -48,6 +51,7 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """Check `settings` (Kafka's option names; texts or values) on top of a profile.
 
+        With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
         `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all it has.
 
         Raises `ConfigError` naming the option, its value and what is allowed.
@@ -72,14 +76,17 @@ class BrokerConfig:
                 values[name] = BROKER_SETTINGS[name].parse(text)
             except ValueError as error:
                 raise ConfigError(str(error)) from None
-        values["log.dirs"] = data_dir
+        data_dir, *others = _log_dirs(settings or {}, data_dir)
+        values["log.dirs"] = ",".join((data_dir, *others))
         _check_conflicts(values)
-        return cls(data_dir, host, port, profile, as_version, explicit, values, ignored)
+        built = cls(data_dir, host, port, profile, as_version, explicit, values, ignored, tuple(others))
+        built.cordoned_dirs()
+        return built
 
     def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
         """The same configuration with another data directory or port."""
         directory = self.data_dir if data_dir is None else data_dir
-        values = {**self.values, "log.dirs": directory}
+        values = {**self.values, "log.dirs": ",".join((directory, *self.other_dirs))}
         return replace(self, data_dir=directory, port=self.port if port is None else port, values=values)
 
     def with_dynamic(self, *layers: Mapping[str, str]) -> BrokerConfig:
@@ -91,10 +98,14 @@ class BrokerConfig:
         for layer in layers:
             for name in layer.keys() & DYNAMIC:
                 try:
-                    values[name] = BROKER_SETTINGS[name].parse(layer[name])
-                except ValueError as error:
+                    value = BROKER_SETTINGS[name].parse(layer[name])
+                    LogConfig.from_broker({name: layer[name]})
+                    if value == 0 and (name == "max.connections" or _shuts_out(name, layer)):
+                        raise ValueError(f"{name} is 0: no client could connect to change it")
+                except (ValueError, InvalidConfig) as error:
                     log.error("a dynamic option is ignored: %s", error)
                 else:
+                    values[name] = value
                     explicit[name] = layer[name]
         return replace(self, explicit=explicit, values=values)
 
@@ -114,14 +125,58 @@ class BrokerConfig:
         """A `.ms` option in seconds."""
         return self.integer(name) / 1000
 
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """All directories of log.dirs."""
+        return (self.data_dir, *self.other_dirs)
+
+    def cordoned_dirs(self, text: str | None = None) -> frozenset[str]:
+        """The directories that cordoned.log.dirs (or its value `text`) names; `*` stands for all of them.
+
+        Raises `ConfigError`, with Kafka's words, for one that is not in log.dirs.
+        """
+        named = str(self.values["cordoned.log.dirs"] if text is None else text).split(",")
+        wanted = [each for each in (part.strip() for part in named) if each]
+        if wanted == ["*"]:
+            return frozenset(self.log_dirs)
+        known = {os.path.abspath(path): path for path in self.log_dirs}
+        missing = [each for each in wanted if os.path.abspath(each) not in known]
+        if missing:
+            raise ConfigError(
+                "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing "
+                f"entries : {', '.join(missing)}"
+            )
+        return frozenset(known[os.path.abspath(each)] for each in wanted)
+
     def log_defaults(self) -> LogConfig:
         """What the topics of this broker are configured as where they do not say."""
         return LogConfig.from_broker(self.explicit)
 
 
+def _shuts_out(name: str, layer: Mapping[str, str]) -> bool:
+    """Whether 0 for that option means no connections at all: unless some addresses have limits of their own."""
+    return name == "max.connections.per.ip" and not layer.get("max.connections.per.ip.overrides")
+
+
+def _log_dirs(settings: Mapping[str, Any], data_dir: str) -> list[str]:
+    """The directories that the options name, `data_dir` where they name none. Raises `ConfigError`."""
+    text = settings.get("log.dirs") or settings.get("log.dir") or ""
+    if not isinstance(text, str):
+        raise ConfigError(f"log.dirs is {text!r}: it must be a text")
+    dirs = [each for each in (part.strip() for part in text.split(",")) if each]
+    if not dirs:
+        return [data_dir]
+    paths = [os.path.abspath(path) for path in dirs]
+    if len(set(paths)) != len(paths):
+        raise ConfigError(f"log.dirs is {text!r}: a directory is in it twice")
+    if data_dir and os.path.abspath(data_dir) != paths[0]:
+        raise ConfigError(f"log.dirs is {text!r} and the data directory {data_dir!r}: that has to be the first of them")
+    return dirs
+
+
 def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`broker.id` is the old name of `node.id`, as in Kafka; two that differ are refused."""
-    own = {name: value for name, value in settings.items() if name != "broker.id"}
+    """`broker.id` is the old name of `node.id`, as in Kafka; two that differ are refused. Without log.dirs."""
+    own = {name: value for name, value in settings.items() if name not in ("broker.id", "log.dirs", "log.dir")}
     if "broker.id" not in settings:
         return own
     node_id = own.setdefault("node.id", settings["broker.id"])

@@ -15,7 +15,7 @@ _CONSUMER: Final = "consumer"
 
 
 def check_consumer_protocol(node: BrokerNode) -> None:
-    """Raise `UnsupportedVersion` where consumer groups are off.
+    """Raise `UnsupportedVersion` where consumer groups are off. Handlers answer it without a text, as Kafka does.
 
     group.version has to be 1 and the option has to name them. Releases before 4.0 have no such feature: there the
     option alone decides, and is off unless it was set.

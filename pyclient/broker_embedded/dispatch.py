@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.server import BrokerConnection
-    from pyclient.protocol.fields import Request, Response
+    from pyclient.protocol.fields import Request
 
 Answer = Any
-"""A response, a future or coroutine of one, or None: the client wants no response (Produce with acks=0)."""
+"""A response, a future or coroutine of one, or None: the client wants no response (Produce with acks=0).
+
+A handler whose requests may have many items is a generator function, which pauses after each and returns one of these.
+"""
 
 Handler = Callable[[Any, "RequestContext"], Answer]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,6 +79,7 @@ SERVED: Final[dict[str, Served]] = {
     "CreateAcls": Served("create_acls", 1, 3),
     "DeleteAcls": Served("delete_acls", 1, 3),
     "DescribeLogDirs": Served("describe_log_dirs", 1, 5),
+    "AlterReplicaLogDirs": Served("alter_replica_log_dirs", 1, 2),
     "ElectLeaders": Served("elect_leaders", 0, 2),
     "AlterPartitionReassignments": Served("alter_partition_reassignments", 0, 1),
     "ListPartitionReassignments": Served("list_partition_reassignments", 0, 0),
@@ -145,15 +149,27 @@ class RequestContext:
 class Route:
     """One (API, version): how to read the request and what to call."""
 
-    __slots__ = ("decode", "handler", "name", "response")
+    __slots__ = ("_request", "_version", "decode", "handler", "name", "response")
 
-    def __init__(
-        self, name: str, decode: Callable[..., Request[Any]], handler: Handler, response: type[Response]
-    ) -> None:
+    def __init__(self, name: str, request: type[Request[Any]], version: int, handler: Handler) -> None:
+        decode = codec.decoder(request, version)
         self.name = name
-        self.decode = decode
+        self.decode = _lenient(decode) if name in _ONE_BYTE_MORE else decode
         self.handler = handler
-        self.response = response
+        self.response = request.response
+        self._request = request
+        self._version = version
+
+    def decode_in_steps(self, frame: memoryview, position: int) -> Generator[None, None, Request[Any]]:
+        """`decode`, with pauses, for a frame that may have many items."""
+        decode = codec.decoder_in_steps(self._request, self._version)
+        try:
+            request: Request[Any] = yield from decode(frame, position)
+        except MalformedMessage:
+            if self.name not in _ONE_BYTE_MORE or len(frame) <= position or frame[-1]:
+                raise
+            request = yield from decode(frame[:-1], position)
+        return request
 
 
 _ROUTES: Final[dict[int, Route]] = {}
@@ -174,9 +190,7 @@ def _make_route(api_key: int, version: int) -> Route | None:
         return None
     handler = handler_of(name)
     request: type[Request[Any]] = handler.request  # type: ignore[attr-defined]
-    decode = codec.decoder(request, version)
-    decode = _lenient(decode) if name in _ONE_BYTE_MORE else decode
-    made = Route(name, decode, behind_openings(name, behind_commits(name, handler)), request.response)
+    made = Route(name, request, version, behind_openings(name, behind_commits(name, handler)))
     _ROUTES[api_key << 16 | version] = made
     return made
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.faults_answers import Failing
 from pyclient.broker_embedded.faults_items import Selection, items_of, mark
 from pyclient.broker_embedded.faults_shapes import TOP, place_of, shape_of
@@ -34,7 +35,7 @@ def failed_answer(
     """
     if getattr(request, "acks", None) == 0:
         return None
-    code, text = (error.code, str(error)) if isinstance(error, BrokerError) else (UnknownServerError.code, TEXT)
+    code, text = (error.code, message_of(error)) if isinstance(error, BrokerError) else (UnknownServerError.code, TEXT)
     place = place_of(name, version, code, by_topic=False, by_partition=False, whole=True)
     if place is None:
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.faults_request import FaultyRequest, is_about
 from pyclient.broker_embedded.faults_spec import TIMINGS
+from pyclient.broker_embedded.log.steps import finished
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
@@ -189,7 +190,7 @@ class Interceptor:
         entry = None if self.log is None else self.log.begin(route.name, request, context, correlation_id)
         outcome, timing = self._match(route.name, request, context)
         if outcome is None and timing is None:
-            answer = route.handler(request, context)
+            answer = finished(route.handler(request, context))
             if entry is None:
                 return answer
             if isinstance(answer, route.response) or answer is None:

@@ -12,6 +12,7 @@ from pyclient.broker_embedded.faults_answers import Failing, release
 from pyclient.broker_embedded.faults_items import Item, copy_with, items_of, key_in, mark, mentions, without_failed
 from pyclient.broker_embedded.faults_shapes import TOP, place_of, shape_of
 from pyclient.broker_embedded.faults_spec import DISCONNECT, FAIL, HOLD
+from pyclient.broker_embedded.log.steps import finished
 from pyclient.protocol import framing
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class FaultyRequest:
         raise CloseConnection(f"{fault!r}")
 
     async def _work(self, request: Request[Any]) -> Any:
-        answer = self._route.handler(request, self._context)
+        answer = finished(self._route.handler(request, self._context))
         return await answer if isinstance(answer, Awaitable) else answer
 
     async def _fail(self, fault: LiveFault, answer: Response | None = None) -> Response | None:

@@ -8,6 +8,7 @@ from pyclient import errors
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.fetch_sessions import TOPIC_IDS_SINCE
 from pyclient.broker_embedded.partitions import NO_EPOCH
+from pyclient.net.file_region import release_regions
 from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 from pyclient.types import TopicPartition
 
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.fetch_sessions import Wanted
     from pyclient.broker_embedded.log.partition_log import LogRead, PartitionLog
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
+_HAS_DIVERGING_EPOCH: Final = 12
+"""The first version whose response can say where the logs part; a session may go on in an older one."""
 _NAMES_LEADER: Final = 16  # from here on a client is told who leads, where it is not who it asked (KIP-951)
 
 Told = list[tuple["Wanted", PartitionData]]
+_A_STEP: Final = 16  # partitions
+_MOST_COPIED: Final = 1 << 20
+"""Bytes of one answer that are read, and not sent from their files, while too many files are held open for others."""
 
 
 class Reading:
@@ -42,12 +49,13 @@ class Reading:
         *,
         version: int,
         most: int,
-        respond: Callable[[Told], FetchResponse],
+        respond: Callable[[Told], Steps[FetchResponse]],
     ) -> None:
         self._wanted = wanted
         self._node = node
         self._logs = node.logs
         self._by_id = version >= TOPIC_IDS_SINCE
+        self._checks_divergence = version >= _HAS_DIVERGING_EPOCH
         self._names_leader = version >= _NAMES_LEADER
         self._respond = respond
         self._replica = max(request.replica_id, request.replica_state.replica_id)
@@ -56,6 +64,7 @@ class Reading:
         self._max_bytes = min(max(request.max_bytes, 0), most)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._size = 0
+        self._copied = 0
         self._must_answer = False
         self._found: dict[PartitionLog, tuple[Wanted, int]] = {}
         self._unopened: set[TopicPartition] = set()
@@ -75,37 +84,47 @@ class Reading:
         if self._min_bytes <= 1:
             return True
         for log in grown:
-            wanted, before = self._found[log]
+            known = self._found.get(log)
+            if known is None:
+                return True  # it has come since the last attempt
+            wanted, before = known
             request = wanted.request
             try:
                 read = log.read(request.fetch_offset, request.partition_max_bytes, isolation=self._isolation)
             except errors.BrokerError:
                 return True  # the attempt will tell the client
-            for part in read.parts:
-                part.release()
+            release_regions(read.parts)
             if read.more:
                 return True
             self._found[log] = wanted, read.size
             self._size += read.size - before
         return self._size >= self._min_bytes
 
-    def attempt(self, last: bool) -> FetchResponse | None:
+    def attempt(self, last: bool) -> Steps[FetchResponse | None]:
         """The response if there is enough to say or this is the `last` attempt."""
+        told: Told = []
+        try:
+            return (yield from self._attempt(last, told))
+        except BaseException:
+            _release(told)
+            raise
+
+    def _attempt(self, last: bool, told: Told) -> Steps[FetchResponse | None]:
         self._size, self._must_answer = 0, False
+        self._copied = 0
         self._found.clear()
         self._unopened.clear()
-        told: Told = []
         missing: Told = []
-        for wanted in self._wanted:
+        for number, wanted in enumerate(self._wanted, 1):
             log = self._log_of(wanted, missing)
             if log is not None:
                 told.append((wanted, self._read(log, wanted)))
+            if not number % _A_STEP:
+                yield None
         nothing_to_wait_for = not self._found and not self._unopened
         if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
-            return self._respond(told + missing)
-        for _wanted, answer in told:
-            if answer.records:
-                answer.records.release()  # the file behind what is not sent after all
+            return (yield from self._respond(told + missing))
+        _release(told)
         return None
 
     def _log_of(self, wanted: Wanted, missing: Told) -> PartitionLog | None:
@@ -147,15 +166,21 @@ class Reading:
         try:
             if min(self._asked_bytes, request.partition_max_bytes) < 0:
                 raise errors.InvalidRequest("a fetch of less than no bytes")
-            if request.last_fetched_epoch >= 0 and (diverging := _divergence(log, wanted)) is not None:
-                self._must_answer = True
-                return _diverged(wanted.partition, log, diverging)
+            if self._checks_divergence and request.last_fetched_epoch >= 0:
+                diverging = self._divergence(log, wanted)
+                if diverging is not None:
+                    self._must_answer = True
+                    return _diverged(wanted.partition, log, diverging)
+            copied = self._node.fs.crowded
+            most = min(self._max_bytes - self._size, request.partition_max_bytes)
             read = log.read(
                 request.fetch_offset,
-                max(0, min(self._max_bytes - self._size, request.partition_max_bytes)),
+                max(0, min(most, _MOST_COPIED - self._copied) if copied else most),
                 min_one_batch=self._size == 0,
                 isolation=self._isolation,
+                copied=copied,
             )
+            self._copied += read.size if copied else 0
         except Exception as error:  # whatever it is, it becomes this answer
             self._must_answer = True
             return _failed(log.topic, wanted.partition, error)
@@ -165,16 +190,24 @@ class Reading:
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
 
+    def _divergence(self, log: PartitionLog, wanted: Wanted) -> EpochEndOffset | None:
+        """Where the client's log and this one part, if they do before its fetch offset (KIP-595)."""
+        request = wanted.request
+        partition = self._node.image.partition(log.topic, log.partition)
+        leader_epoch = NO_EPOCH if partition is None else partition.leader_epoch
+        epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch, leader_epoch)
+        if end_offset < 0 or request.fetch_offset < log.start_offset:
+            raise errors.OffsetOutOfRange(
+                f"{log.topic}-{log.partition}: epoch {request.last_fetched_epoch} is not known"
+            )
+        if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
+            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return None
 
-def _divergence(log: PartitionLog, wanted: Wanted) -> EpochEndOffset | None:
-    """Where the client's log and this one part, if they do before its fetch offset (KIP-595)."""
-    request = wanted.request
-    epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch)
-    if end_offset < 0 or request.fetch_offset < log.start_offset:
-        raise errors.OffsetOutOfRange(f"{log.topic}-{log.partition}: epoch {request.last_fetched_epoch} is not known")
-    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return None
+
+def _release(told: Told) -> None:
+    """Give back the files behind what is not sent after all."""
+    release_regions([answer.records or b"" for _wanted, answer in told])
 
 
 def _diverged(partition: int, log: PartitionLog, diverging: EpochEndOffset) -> PartitionData:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from random import Random
     from uuid import UUID
 
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
@@ -28,6 +29,10 @@ STALE_SECONDS: Final = 120.0
 MOST_PARTITIONS: Final = 100_000
 """A session of more would cost too much memory: its client goes without."""
 
+MOST_IN_ALL: Final = 250_000
+"""Partitions of all sessions together: some 90 MB."""
+
+_A_STEP: Final = 16  # partitions
 _LARGEST_ID: Final = 2**31 - 1
 
 Key = tuple[str, "UUID", int]
@@ -66,7 +71,7 @@ class Wanted:
 class FetchSession:
     """The partitions of one client, in the order in which they are served next; `epoch` is what must come next."""
 
-    __slots__ = ("born", "epoch", "id", "last_used", "partitions", "uses_topic_ids")
+    __slots__ = ("born", "counted", "epoch", "id", "last_used", "owner", "partitions", "uses_topic_ids")
 
     def __init__(self, session_id: int, wanted: Iterable[Wanted], *, uses_topic_ids: bool, now: float) -> None:
         self.id = session_id
@@ -74,8 +79,12 @@ class FetchSession:
         self.partitions: dict[Key, Wanted] = {each.key: each for each in wanted}
         self.uses_topic_ids = uses_topic_ids
         self.born = self.last_used = now
+        self.counted = len(self.partitions)
+        """The partitions that count among those of all sessions."""
+        self.owner: int | None = None
+        """The connection that it was used on last; None when that is closed."""
 
-    def update(self, request: FetchRequest) -> None:
+    def update(self, request: FetchRequest) -> Steps[None]:
         """Take over what the client changed: other offsets, more partitions, fewer."""
         partitions = self.partitions
         for topic in request.topics:
@@ -86,9 +95,13 @@ class FetchSession:
                     partitions[added.key] = added
                 else:
                     known.request = changed
+                yield None
+            yield None
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 partitions.pop((forgotten.topic, forgotten.topic_id, index), None)
+                yield None
+            yield None
 
     def served(self, wanted: Wanted) -> None:
         """It got records: the others come first the next time."""
@@ -102,31 +115,43 @@ class FetchSession:
 class FetchSessions:
     """The sessions of a node, at most `slots` of them (`max.incremental.fetch.session.cache.slots`)."""
 
-    def __init__(self, slots: int, rng: Random) -> None:
+    def __init__(self, slots: int, rng: Random, most_partitions: int = MOST_IN_ALL) -> None:
         self._slots = slots
         self._rng = rng
+        self._most_partitions = most_partitions
+        self._partitions = 0
         self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago first
+        self._owned: dict[int, set[int]] = {}  # the ids of each connection's
+        self._orphans: dict[int, None] = {}  # those whose connections are closed, the first one first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __repr__(self) -> str:
-        return f"<FetchSessions {len(self)} of {self._slots}>"
+        return f"<FetchSessions {len(self)} of {self._slots}, {self._partitions} partitions>"
 
-    def open(self, wanted: list[Wanted], *, uses_topic_ids: bool, now: float) -> FetchSession | None:
+    def size_of(self, session_id: int) -> int:
+        """How many partitions a session has, 0 if it is not there."""
+        session = self._sessions.get(session_id)
+        return 0 if session is None else len(session.partitions)
+
+    def open(self, wanted: list[Wanted], *, uses_topic_ids: bool, now: float, owner: int) -> FetchSession | None:
         """A new session, or None when it is not worth more than those that are there: the client goes without."""
         if not 0 < len(wanted) <= MOST_PARTITIONS:
             return None
-        if len(self) >= self._slots and not self._make_room(len(wanted), now):
-            return None
+        while not self._has_room(len(wanted)):
+            if not self._make_room(len(wanted), now):
+                return None
         session_id = self._rng.randint(1, _LARGEST_ID)
         while session_id in self._sessions:
             session_id = self._rng.randint(1, _LARGEST_ID)
         session = FetchSession(session_id, wanted, uses_topic_ids=uses_topic_ids, now=now)
         self._sessions[session_id] = session
+        self._partitions += session.counted
+        self._own(session, owner)
         return session
 
-    def resume(self, request: FetchRequest, version: int, now: float) -> FetchSession | None:
+    def resume(self, request: FetchRequest, version: int, now: float, *, owner: int) -> Steps[FetchSession | None]:
         """The session of an incremental request, with its changes; None when the client has nothing left in it.
 
         Raises `FetchSessionIdNotFound`, `InvalidFetchSessionEpoch` or `FetchSessionTopicIdError`.
@@ -138,15 +163,22 @@ class FetchSessions:
             raise errors.InvalidFetchSessionEpoch(f"{session!r}: epoch {request.session_epoch} came")
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             raise errors.FetchSessionTopicIdError(f"{session!r} began with topic ids or without, and goes on so")
-        session.update(request)
-        del self._sessions[session.id]
-        if not session.partitions:
-            return None
-        if len(session.partitions) > MOST_PARTITIONS:
-            raise errors.FetchSessionIdNotFound(f"{session!r} has become too large and is over")
-        self._sessions[session.id] = session  # at the end: it is the one that was used last
-        session.last_used = now
+        # it is nobody else's while it changes: a request for the same epoch on another connection comes too late
         session.epoch = 1 if session.epoch == _LARGEST_ID else session.epoch + 1
+        self._own(session, owner)
+        yield from session.update(request)
+        if self._sessions.get(session.id) is not session:
+            raise errors.FetchSessionIdNotFound(f"{session!r} was ended meanwhile")
+        self._partitions += len(session.partitions) - session.counted
+        session.counted = len(session.partitions)
+        if not session.partitions:
+            self.close(session.id)
+            return None
+        if len(session.partitions) > MOST_PARTITIONS or self._partitions > self._most_partitions:
+            self.close(session.id)
+            raise errors.FetchSessionIdNotFound(f"{session!r} has become too large and is over")
+        self._sessions[session.id] = self._sessions.pop(session.id)  # at the end: it is the one that was used last
+        session.last_used = now
         return session
 
     def partitions_of(self, session_id: int, epoch: int) -> list[Wanted]:
@@ -156,13 +188,46 @@ class FetchSessions:
 
     def close(self, session_id: int) -> None:
         """End a session, if it is there."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= session.counted
+            self._disown(session)
+
+    def connection_ended(self, owner: int) -> None:
+        """Sessions that were used on a connection last give way to any others, now that it is closed.
+
+        Until then they stay: a client that connects again may go on with its own.
+        """
+        for session_id in self._owned.pop(owner, ()):
+            self._sessions[session_id].owner = None
+            self._orphans[session_id] = None
+
+    def _own(self, session: FetchSession, owner: int) -> None:
+        if session.owner != owner:
+            self._disown(session)
+            session.owner = owner
+            self._owned.setdefault(owner, set()).add(session.id)
+
+    def _disown(self, session: FetchSession) -> None:
+        self._orphans.pop(session.id, None)
+        if session.owner is not None:
+            owned = self._owned[session.owner]
+            owned.discard(session.id)
+            if not owned:
+                del self._owned[session.owner]
+            session.owner = None
+
+    def _has_room(self, size: int) -> bool:
+        return len(self) < self._slots and self._partitions + size <= self._most_partitions
 
     def _make_room(self, size: int, now: float) -> bool:
-        """Drop a stale session, else the smallest of the old ones if it is not larger than the new one."""
+        """Drop one without a connection, a stale one, or the smallest of the old ones if the new one is no smaller."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
+        if self._orphans:
+            self.close(next(iter(self._orphans)))
+            return True
         if now - oldest.last_used > STALE_SECONDS:
             self.close(oldest.id)
             return True
@@ -174,11 +239,14 @@ class FetchSessions:
         return True
 
 
-def wanted_of(request: FetchRequest) -> list[Wanted]:
+def wanted_of(request: FetchRequest) -> Steps[list[Wanted]]:
     """The partitions of a full request, each once: of one named twice the last counts, in the place of the first."""
     found: dict[Key, Wanted] = {}
     for topic in request.topics:
         for partition in topic.partitions:
             wanted = Wanted(topic.topic, topic.topic_id, partition)
             found[wanted.key] = wanted
+            if not len(found) % _A_STEP:
+                yield None
+        yield None
     return list(found.values())

@@ -8,7 +8,8 @@ from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.controller.image import GROUP_RESOURCE
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.broker_embedded.groups.consumer.topics import TopicInfo
-from pyclient.records import decode_key_values, iter_batches
+from pyclient.errors import KafkaStorageError
+from pyclient.records import check_crc, decode_key_values, iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -100,12 +101,15 @@ class NodeSeams:
         return self._node.schedule(delay, callback)
 
     def partition_count(self) -> int:
-        """Partitions of `__consumer_offsets`, which is made when it is not there.
+        """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist.
 
-        Those added while the node runs do not count before its next start, as in Kafka: groups would be looked for
-        elsewhere than they are kept.
+        It is the number that the topic had when it was created or the node started: groups do not move to partitions
+        that are added later, as in Kafka. (Kafka also keeps offsets.topic.num.partitions until its next start if
+        somebody creates the topic with another number, and most groups have no coordinator until then.)
         """
-        topic = self._node.ensure_internal_topic(OFFSETS_TOPIC)
+        topic = self._node.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return 0
         if topic.topic_id != self._offsets_topic_id:
             self._offsets_topic_id, self._offsets_partitions = topic.topic_id, len(topic.partitions)
         return self._offsets_partitions
@@ -121,7 +125,10 @@ class NodeSeams:
         offset = 0 if log is None else log.start_offset
         while log is not None and offset < log.end_offset:
             buffer = log.read_bytes(offset, _READ_BYTES)
+            if not buffer:  # the file is shorter than the log
+                raise KafkaStorageError(f"{log!r} cannot be read at offset {offset}")
             for position, header in iter_batches(buffer):
+                check_crc(buffer, position, header)
                 offset = header.next_offset
                 if not header.is_control:
                     for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):

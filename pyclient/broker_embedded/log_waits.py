@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from inspect import isawaitable
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.types import TopicPartition
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
+
+    Asked = Callable[[Any, BrokerNode], Iterable[TopicPartition]]
 
 LONGEST_WAIT: Final = 5.0
 """Seconds that a request waits: clients that hear nothing for 30 seconds or so take the node for dead."""
@@ -31,16 +35,25 @@ def behind_openings(name: str, handler: Handler) -> Handler:
         return handler
 
     def handle(request: Any, context: RequestContext) -> Any:
-        node = context.node
-        unopened = node.logs.unopened
-        if unopened:
-            wanted = {at for at in asked(request, node) if at in unopened and node.image.partition(*at) is not None}
-            over = opened(node, wanted)
-            if over is not None:
-                return _behind(over, handler, request, context)
+        if context.node.logs.unopened:
+            return _when_open(asked, handler, request, context)
         return handler(request, context)
 
     return handle
+
+
+def _when_open(asked: Asked, handler: Handler, request: Any, context: RequestContext) -> Steps[Any]:
+    node = context.node
+    wanted = set()
+    for at in asked(request, node):
+        if at in node.logs.unopened and node.image.partition(*at) is not None:
+            wanted.add(at)
+        yield None
+    over = opened(node, wanted)
+    if over is not None:
+        return _behind(over, handler, request, context)
+    given = handler(request, context)
+    return (yield from given) if type(given) is GeneratorType else given
 
 
 def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] | None:
@@ -126,7 +139,7 @@ def _describe_producers(request: Any, _node: BrokerNode) -> Iterator[TopicPartit
             yield TopicPartition(topic.name, index)
 
 
-_ASKED: Final[dict[str, Callable[[Any, BrokerNode], Iterable[TopicPartition]]]] = {
+_ASKED: Final[dict[str, Asked]] = {
     "Produce": _produce,
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,

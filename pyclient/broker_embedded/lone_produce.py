@@ -11,6 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.handlers.produce import is_closed, is_transactional, refusal, written
+from pyclient.broker_embedded.log.validate import TooLongForLoop
 from pyclient.errors import ProtocolError
 from pyclient.protocol.codec import encode_parts
 from pyclient.protocol.framing import encode_response
@@ -34,10 +35,11 @@ _MARK: Final = b"?"
 _LENGTH: Final = Struct(">i")
 _NUMBERS: Final = Struct(">qqq")  # base offset, time of the append, start of the log
 _MARKS: Final = (0x5A5A5A5A5A5A5A5A, -1, 0x5B5B5B5B5B5B5B5B)
-_START_SINCE: Final = 5  # the version that tells where the log starts
+_SINCE: Final = 7  # from here on an answer has the log's start, and a batch may have any codec
 _ID_AT: Final = 4  # the correlation id, behind API key and version
 _ID_END: Final = 8
 _MOST_KEPT: Final = 1000  # of one connection
+_LONGEST_FRONT: Final = 1000  # bytes: a longer one, of a long client id, is not kept
 _PATIENCE: Final = 16  # requests of another length that are not kept before those that are make room
 
 
@@ -87,7 +89,9 @@ class LoneProduce:
                 return None
         number = frame[_ID_AT:_ID_END].tobytes()
         try:
-            info = log.append(records, leader_epoch=self._epoch, now_ms=node.clock.time_ms())
+            info = log.append(records, leader_epoch=self._epoch, now_ms=node.clock.time_ms(), on_loop=True)
+        except TooLongForLoop:  # the general way has it checked on another thread
+            return None
         except Exception as error:  # whatever it is, it becomes this answer
             response = self._response(refusal(error, log.topic, self.index))
             return _joined(encode_response(response, self._version, int.from_bytes(number, "big", signed=True)))
@@ -163,6 +167,8 @@ class LoneProduces:
             return
         lone = LoneProduce(frame, header, request)
         front = frame[: len(lone.front)].tobytes()
+        if len(front) > _LONGEST_FRONT:
+            return
         if front != lone.front or lone.records(frame) is None:  # the client writes it in another way than we do
             return
         if len(front) != self._length:
@@ -177,7 +183,7 @@ class LoneProduces:
 
 def _is_lone(header: RequestHeader, request: ProduceRequest) -> bool:
     return (
-        header.api_version >= _START_SINCE
+        header.api_version >= _SINCE
         and request.acks in (-1, 1)
         and len(request.topic_data) == 1
         and len(request.topic_data[0].partition_data) == 1

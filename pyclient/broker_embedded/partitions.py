@@ -9,6 +9,9 @@ from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from uuid import UUID
+
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.partition_log import PartitionLog
@@ -27,6 +30,8 @@ class Partitions:
         self._logs = logs
         self.defaults = defaults
         logs.config_for = self.configure
+        logs.directory_for = self.directory_id
+        logs.topic_id_for = self.topic_id
 
     def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[PartitionLog, int]:
         """The log and the leader epoch. `epoch` is what the client takes for it.
@@ -45,27 +50,33 @@ class Partitions:
         return (log if log is not None else self._create(topic, index)), partition.leader_epoch
 
     def existing(self, topic: str, index: int) -> PartitionLog | None:
-        """The log, if anything was ever written or read there. It is opened, at once, for who has time."""
+        """The log, if anything was ever written or read there. It is opened, at once, for who has time.
+
+        Raises `KafkaStorageError` if it cannot be opened.
+        """
         return self._logs.get(topic, index)
 
     def size(self, topic: str, index: int) -> int:
         """Bytes of the log's batches; of one that is not open yet those of its files."""
         at = TopicPartition(topic, index)
-        if at in self._logs.unopened:
+        if at in self._logs.unopened or at in self._logs.offline:
             return self._logs.size_on_disk(at)
         log = self._logs.get(topic, index)
         return 0 if log is None else log.size
 
-    def remove_strays(self) -> None:
-        """Delete what is left of topics that the metadata does not know: a crash interrupted their deletion."""
-        found: dict[str, bool] = {}
-        for at, topic_id in self._logs.topic_ids():
-            topic = self._image.topics.get(at.topic)
-            known = topic is not None and topic_id in (topic.topic_id, None)
-            found[at.topic] = known or found.get(at.topic, False)
-        for name, known in found.items():
-            if not known:
-                self._logs.delete_topic(name)
+    def topic_id(self, at: TopicPartition) -> UUID | None:
+        """The id of a partition's topic; None if there is no such partition."""
+        topic = self._image.topics.get(at.topic)
+        return topic.topic_id if topic is not None and at.partition in topic.partitions else None
+
+    def directory_id(self, at: TopicPartition) -> UUID | None:
+        """The id of the log directory that the metadata name for a partition's log; None if they name none."""
+        partition = self._image.partition(*at)
+        return None if partition is None else partition.directory_of(self._node_id)
+
+    def reconcile_directories(self, removed: Collection[UUID]) -> None:
+        """Compare the directories of logs with the metadata; `removed` are the topics that its log says were."""
+        self._logs.reconcile({topic_id: topic.name for topic_id, topic in self._image.topics_by_id.items()}, removed)
 
     def configure(self, topic: str) -> LogConfig:
         """What the topic's options make of the broker's defaults.
@@ -79,6 +90,7 @@ class Partitions:
         """The options of a topic, or (None) the broker's defaults, have changed: tell the logs that are open."""
         self._logs.defaults = self.defaults
         for opened in self._logs.opened:
+            opened.producer_expiration_ms = self._logs.producer_expiration_ms
             if topic is None or opened.topic == topic:
                 opened.config = self.configure(opened.topic)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyclient.broker_embedded.request_slices import SlicedRequest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.request_slices import RequestSlices
     from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.broker_embedded.timers import Timer
 
@@ -26,14 +30,14 @@ class Reading(Protocol):
     def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
         """Whether an attempt is worth while after these logs have grown; cheaper than the attempt."""
 
-    def attempt(self, last: bool) -> Any | None:
+    def attempt(self, last: bool) -> Steps[Any | None]:
         """The response; None (never when `last`) while there is too little."""
 
 
 class ParkedFetch:
     """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
 
-    __slots__ = ("future", "grown", "logs", "opened", "reading", "timer")
+    __slots__ = ("attempt", "future", "grown", "last", "logs", "opened", "reading", "timer")
 
     def __init__(self, reading: Reading, future: asyncio.Future[Any]) -> None:
         self.reading = reading
@@ -41,15 +45,23 @@ class ParkedFetch:
         self.opened = False  # a log is there that was not
         self.future = future
         self.grown: set[PartitionLog] = set()
+        self.attempt: SlicedRequest | None = None  # under way
+        self.last = False  # it is to be answered whatever there is
         self.timer: Timer | None = None
 
 
 class FetchPurgatory:
     """The waiting fetches by the logs they wait for. All of it runs on the node's loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, schedule: Callable[[float, Callable[[], None]], Timer]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        schedule: Callable[[float, Callable[[], None]], Timer],
+        slices: RequestSlices,
+    ) -> None:
         self._loop = loop
         self._schedule = schedule
+        self._slices = slices
         self._waiting: dict[PartitionLog, dict[ParkedFetch, None]] = {}
         self._watched: set[PartitionLog] = set()
 
@@ -110,25 +122,47 @@ class FetchPurgatory:
             log.on_append.append(lambda *_args: self.wake(log))
 
     def _try(self, fetch: ParkedFetch, last: bool) -> None:
+        fetch.last = fetch.last or last
+        if fetch.attempt is not None or fetch.future.done() or fetch.timer is None:
+            return  # an attempt under way is followed by another one, if that is due
         grown, fetch.grown = fetch.grown, set()
-        if fetch.future.done() or fetch.timer is None:
-            return
         try:
-            if not last and not fetch.opened and not fetch.reading.may_be_enough(grown):
+            if not fetch.last and not fetch.opened and not fetch.reading.may_be_enough(grown):
                 return
-            response = fetch.reading.attempt(last)
         except Exception as error:  # the request's own failure, handed to who waits for it
-            self._forget(fetch)
-            fetch.future.set_exception(error)
+            self._fail(fetch, error)
+            return
+        attempt = fetch.attempt = SlicedRequest(self._attempt(fetch), lambda: self._attempted(fetch))
+        if self._slices.begin(attempt):
+            self._attempted(fetch)
+
+    def _attempt(self, fetch: ParkedFetch) -> Steps[None]:
+        last, was_opened = fetch.last, fetch.opened
+        fetch.opened = False
+        try:
+            response = yield from fetch.reading.attempt(last)
+        except Exception as error:  # the request's own failure, handed to who waits for it
+            self._fail(fetch, error)
             return
         if response is not None:
             self._forget(fetch)
             fetch.future.set_result(response)
-        elif fetch.opened:
-            fetch.opened = False
+        elif was_opened:
             self._wait_at_logs(fetch)
 
+    def _attempted(self, fetch: ParkedFetch) -> None:
+        fetch.attempt = None
+        if fetch.grown or fetch.last or fetch.opened:
+            self._try(fetch, False)
+
+    def _fail(self, fetch: ParkedFetch, error: Exception) -> None:
+        self._forget(fetch)
+        if not fetch.future.done():
+            fetch.future.set_exception(error)
+
     def _forget(self, fetch: ParkedFetch) -> None:
+        if fetch.attempt is not None:
+            fetch.attempt.abandoned = True
         if fetch.timer is not None:
             fetch.timer.cancel()
             fetch.timer = None

@@ -41,6 +41,7 @@ _LAST: Final[dict[str, str]] = {
     "DescribeConfigs": "2.8:4",
     "AlterConfigs": "2.8:2",
     "DescribeLogDirs": "2.8:2 3.2:3 3.3:4 4.3:5",
+    "AlterReplicaLogDirs": "2.8:2",
     "CreatePartitions": "2.8:3",
     "DeleteGroups": "2.8:2",
     "ElectLeaders": "2.8:2",
@@ -66,6 +67,11 @@ _LAST: Final[dict[str, str]] = {
 _FEATURES: Final[dict[str, str]] = {
     "metadata.version": "3.3:7 3.4:8 3.5:11 3.6:14 3.7:19 3.8:20 3.9:21 4.0:25 4.1:27 4.2:29 4.3:30",
     "group.version": "4.0:1",
+    "kraft.version": "3.9:1",
+    "transaction.version": "4.0:2",
+    "eligible.leader.replicas.version": "4.0:1",
+    "share.version": "4.1:1",
+    "streams.version": "4.1:1",
 }
 
 _OLDEST_METADATA: Final = "2.8:1 4.0:7"

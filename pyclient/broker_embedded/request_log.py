@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.protocol.fields import Request
+
+_NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 DEFAULT_LIMIT: Final = 10_000
 """Requests that are kept; the oldest go first."""
@@ -130,8 +133,10 @@ class RequestFilter:
         self._api = api_name(given["api"]) if given.get("api") is not None else None
         self._error = error_code(_number(given["error"])) if given.get("error") is not None else None
         self._partition = _number(given.get("partition"))
-        if self._partition is not None and (type(self._partition) is not int or self._partition < 0):
-            raise ConfigError(f"partition is {self._partition!r}: it must be a whole number from 0")
+        if self._partition is not None and (type(self._partition) is not int or not 0 <= self._partition < 2**31):
+            raise ConfigError(
+                f"partition is {given['partition']!r:.100}: it must be a whole number from 0 to {2**31 - 1}"
+            )
         answered = str(self._given.get("answered", None)).lower()
         if answered not in ("true", "false", "none"):
             raise ConfigError(f"answered is {given['answered']!r}: it must be true or false")
@@ -207,7 +212,7 @@ class RequestLog:
 
 def _number(value: Any) -> Any:
     """A number that came as a text, as it does in a query."""
-    if isinstance(value, str) and value.lstrip("-").isdigit():
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value)
     return value
 

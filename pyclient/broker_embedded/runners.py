@@ -326,6 +326,8 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int) ->
         command += ["--control-port", str(control_port)]
     if config.as_version is not None:
         command += ["--as-version", config.as_version]
+    if config.other_dirs:
+        command += ["--set", f"log.dirs={','.join(config.log_dirs)}"]
     for name, value in config.explicit.items():
         command += ["--set", f"{name}={value}"]
     return command

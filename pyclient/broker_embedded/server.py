@@ -7,19 +7,21 @@ import errno
 import logging
 from inspect import iscoroutine
 from time import perf_counter
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded import dispatch
 from pyclient.broker_embedded.answer_cache import METADATA
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
+from pyclient.broker_embedded.request_slices import LARGE_FRAME, SlicedRequest
 from pyclient.net.stream import FrameStream
 from pyclient.protocol import framing
 from pyclient.protocol.parts import fields_of
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
@@ -43,14 +45,22 @@ class Listener:
     """Accepts connections and hands them to `on_connection`, until closed."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_connection: Callable[[socket.socket], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_connection: Callable[[socket.socket], None],
+        on_exhausted: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`on_exhausted` is called when there is no file descriptor for a connection; True: there may be one now."""
         self._loop = loop
         self._sock = sock
         self._on_connection = on_connection
+        self._on_exhausted = on_exhausted
+        self._resting: asyncio.TimerHandle | None = None
         self._open = True
         self._paused = False
         self._held = False
+        self._is_short = False  # of descriptors; it was logged
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._accept)
 
@@ -94,18 +104,30 @@ class Listener:
             except OSError as error:
                 if error.errno not in _OUT_OF_FILES:
                     raise
+                if self._on_exhausted():
+                    continue
                 self._rest(error)
                 return
+            self._is_short = False
             self._on_connection(sock)
 
     def _rest(self, error: OSError) -> None:
         """Out of descriptors or memory: accepting again at once would only spin."""
-        log.error("cannot accept connections for now: %s", error.strerror)
+        if not self._is_short:
+            self._is_short = True
+            log.error("cannot accept connections for now: %s", error.strerror)
         self._loop.remove_reader(self._sock.fileno())
-        self._loop.call_later(0.1, self._go_on)
+        self._resting = self._loop.call_later(0.1, self.retry)
+
+    def retry(self) -> None:
+        """Accept again if there was no file descriptor: one has become free, or some time has passed."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+            self._go_on()
 
     def _go_on(self) -> None:
-        if self._open and not self._paused and not self._held:
+        if self._open and not self._paused and not self._held and self._resting is None:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
@@ -136,6 +158,7 @@ class BrokerConnection:
         self.address = address_of(sock)
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
+        self._sliced: SlicedRequest | None = None
         self._muted: Timer | None = None
         self._spent = 0.0  # seconds that the handler of the present request took, where somebody has a quota
         self._unfinished: tuple[int, float] | None = None  # bytes of a request, since when
@@ -151,7 +174,8 @@ class BrokerConnection:
         self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
 
     def __repr__(self) -> str:
-        state = "closed" if self.stream.closed else "waiting" if self._waiting is not None else "open"
+        waiting = self._waiting is not None or self._sliced is not None
+        state = "closed" if self.stream.closed else "waiting" if waiting else "open"
         return f"<BrokerConnection {self.number} {self.stream.peername} {state} pending={self.stream.pending}>"
 
     def close(self) -> None:
@@ -190,8 +214,12 @@ class BrokerConnection:
 
     def _unmute(self) -> None:
         self._muted = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read the next request, unless there is still a reason not to."""
         self.last_active = self.node.loop.time()
-        if self._waiting is None:
+        if self._waiting is None and self._sliced is None and self._muted is None:
             self.stream.resume_reading()
 
     def _on_frame(self, frame: memoryview) -> None:
@@ -214,18 +242,16 @@ class BrokerConnection:
             if route is None or (release is not None and not release.serves(header.api_key, header.api_version)):
                 self._refuse(header)
                 return
+            if len(frame) >= LARGE_FRAME:
+                self._in_slices(self._serve_large(frame, route, header))
+                return
             request = route.decode(frame, header.body_offset)
         except (errors.ProtocolError, errors.UnsupportedVersion) as error:
-            log.warning("%s: closing the connection: %s", self.stream.peername, error)
-            self.stream.close()
+            self._unreadable(error)
             return
-        context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
+        before = node.image.version
         try:
-            interceptor = self.node.interceptor
-            if interceptor is None:
-                answer = route.handler(request, context)
-            else:  # a test has faults or a request log
-                answer = interceptor.serve(route, request, context, header.correlation_id)
+            answer = self._call(route, header, request)
         except Exception as error:
             self._fail(error, route, header, request)
             return
@@ -233,12 +259,131 @@ class BrokerConnection:
             self._spent = perf_counter() - began
         if type(answer) is route.response:
             parts = self._send(answer, route, header, request)
-            if parts is not None and cache is not None and header.api_key == METADATA:
-                cache.keep(frame, answer, parts)
-            elif plain and header.api_key == _PRODUCE:
-                self._keep(frame, header, request)
+            if parts is not None and plain:
+                self._remember(frame, header, request, answer, parts, before)
+        elif type(answer) is GeneratorType:
+            self._in_slices(self._answer_large(answer, frame, route, header, request))
         elif answer is not None:
             self._park(answer, route, header, request)
+
+    def _call(self, route: Route, header: framing.RequestHeader, request: Request[Any]) -> Any:
+        """What the handler gives: a response, the steps to one, or something to await."""
+        context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
+        interceptor = self.node.interceptor
+        if interceptor is None:
+            return route.handler(request, context)
+        return interceptor.serve(route, request, context, header.correlation_id)  # a test has faults or a request log
+
+    def _remember(
+        self,
+        frame: memoryview,
+        header: framing.RequestHeader,
+        request: Request[Any],
+        answer: Response,
+        parts: list[Part],
+        version: int,
+    ) -> None:
+        """Have the next request like this one answered in few steps; `version` is the metadata's of the answer."""
+        node = self.node
+        if header.api_key == METADATA:
+            if node.answer_cache is not None and version == node.image.version:
+                node.answer_cache.keep(frame, answer, parts)
+        elif header.api_key == _PRODUCE:
+            self._keep(frame, header, request)
+
+    def _unreadable(self, error: Exception) -> None:
+        log.warning("%s: closing the connection: %s", self.stream.peername, error)
+        self.stream.close()
+
+    # Requests of many items
+
+    def _in_slices(self, steps: Generator[Any, None, None]) -> None:
+        """Begin to serve a request in steps, and read nothing more until that is done."""
+        self._sliced = sliced = SlicedRequest(steps, self._slices_over)
+        if self.node.request_slices.begin(sliced):
+            self._sliced = None
+        else:
+            self.stream.pause_reading()
+
+    def _slices_over(self) -> None:
+        self._sliced = None
+        self._go_on()
+
+    def _serve_large(
+        self, frame: memoryview, route: Route, header: framing.RequestHeader
+    ) -> Generator[Any, None, None]:
+        try:
+            request = yield from route.decode_in_steps(frame, header.body_offset)
+        except errors.ProtocolError as error:
+            self._unreadable(error)
+            return
+        before = self.node.image.version
+        try:
+            answer = self._call(route, header, request)
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return
+        if type(answer) is GeneratorType:
+            yield from self._answer_large(answer, frame, route, header, request)
+            return
+        self._count_time()
+        if type(answer) is not route.response:
+            if answer is not None:
+                self._park(answer, route, header, request, large=True)
+            return
+        parts = self._send(answer, route, header, request)
+        if parts is not None and self.node.interceptor is None and not self.node.image.client_quotas:
+            self._remember(frame, header, request, answer, parts, before)
+
+    def _answer_large(
+        self,
+        steps: Generator[Any, None, Any],
+        frame: memoryview | None,
+        route: Route,
+        header: framing.RequestHeader,
+        request: Request[Any],
+    ) -> Generator[Any, None, None]:
+        """Take the steps to an answer, and encode it in steps, too."""
+        before = self.node.image.version
+        try:
+            answer = yield from steps
+            if type(answer) is not route.response:
+                self._count_time()
+                if answer is not None:
+                    self._park(answer, route, header, request, large=True)
+                return
+            self._count_time()
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return
+        parts = yield from self._send_large(answer, route, header, request)
+        if parts is None:
+            return
+        if frame is not None and self.node.interceptor is None and not self.node.image.client_quotas:
+            self._remember(frame, header, request, answer, parts, before)
+
+    def _send_large(
+        self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any]
+    ) -> Generator[Any, None, list[Part] | None]:
+        """`_send` for an answer of many items."""
+        if self._spent:
+            self._charge(answer, route, header)
+        try:
+            parts = yield from framing.encode_response_in_steps(answer, header.api_version, header.correlation_id)
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return None
+        self.stream.send(parts)
+        return parts
+
+    def _end_large(
+        self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any]
+    ) -> Generator[Any, None, None]:
+        yield from self._send_large(answer, route, header, request)
+
+    def _count_time(self) -> None:
+        if self._sliced is not None and self.node.image.client_quotas:
+            self._spent = self._sliced.seconds()
 
     def _send(
         self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any] | None
@@ -297,15 +442,22 @@ class BrokerConnection:
         )
         self.stream.close()
 
-    def _park(self, answer: Any, route: Route, header: framing.RequestHeader, request: Request[Any]) -> None:
-        """Read nothing more until the answer is there."""
+    def _park(
+        self, answer: Any, route: Route, header: framing.RequestHeader, request: Request[Any], *, large: bool = False
+    ) -> None:
+        """Read nothing more until the answer is there; a `large` one is encoded in slices."""
         waiting: asyncio.Future[Any] = self.node.loop.create_task(answer) if iscoroutine(answer) else answer
         self._waiting = waiting
         self.stream.pause_reading()
-        waiting.add_done_callback(lambda done: self._answer(done, route, header, request))
+        waiting.add_done_callback(lambda done: self._answer(done, route, header, request, large))
 
     def _answer(
-        self, done: asyncio.Future[Any], route: Route, header: framing.RequestHeader, request: Request[Any]
+        self,
+        done: asyncio.Future[Any],
+        route: Route,
+        header: framing.RequestHeader,
+        request: Request[Any],
+        large: bool,
     ) -> None:
         self._waiting = None
         if done.cancelled():
@@ -314,11 +466,13 @@ class BrokerConnection:
         error = done.exception()
         if error is not None:
             self._fail(error, route, header, request)
-        elif (answer := done.result()) is not None:
+        elif type(answer := done.result()) is GeneratorType:
+            self._in_slices(self._answer_large(answer, None, route, header, request))
+        elif answer is not None and large:
+            self._in_slices(self._end_large(answer, route, header, request))
+        elif answer is not None:
             self._send(answer, route, header, request)
-        self.last_active = self.node.loop.time()
-        if self._muted is None:
-            self.stream.resume_reading()
+        self._go_on()
 
     def _fail(
         self, error: BaseException, route: Route, header: framing.RequestHeader, request: Request[Any] | None
@@ -331,7 +485,15 @@ class BrokerConnection:
             log.info("%s: closing the connection: %s", self.stream.peername, error)
             self.stream.close()
             return
-        log.error("%s: %s version %d failed", self.stream.peername, route.name, header.api_version, exc_info=error)
+        foreseen = isinstance(error, errors.BrokerError | OSError)  # of a disk, for one; no bug, so no traceback
+        log.error(
+            "%s: %s version %d failed: %s",
+            self.stream.peername,
+            route.name,
+            header.api_version,
+            error,
+            exc_info=None if foreseen else error,
+        )
         answer = None
         if request is not None:
             from pyclient.broker_embedded.error_answers import failed_answer
@@ -342,15 +504,19 @@ class BrokerConnection:
         else:
             self._send(answer, route, header, None)
 
-    def _on_end(self) -> None:
+    def _on_end(self, reset: bool) -> None:
         if self.on_ended is not None:
             self.on_ended()
+        if reset and self._sliced is not None:
+            self.close()  # no client reads the answer; one that has only finished sending gets it
 
     def _on_closed(self, error: BaseException | None) -> None:
         if self.on_abandoned is not None:
             self.on_abandoned()
         if self._muted is not None:
             self._muted.cancel()
+        if self._sliced is not None:
+            self._sliced.abandoned = True
         if isinstance(error, errors.ProtocolError):
             log.warning("%s: connection closed: %s", self.stream.peername, error)
         elif error is not None and not isinstance(error, errors.ConnectionFailed):

@@ -86,6 +86,8 @@ class Setting:
 
     def _parse_number(self, text: str) -> int | float:
         try:
+            if "_" in text:
+                raise ValueError(text)  # Python takes them in numbers, Java does not
             value = float(text) if self.type is DOUBLE else int(text)
         except ValueError:
             raise ValueError(f"{self.name} is {text!r}: it must be a {self._kind()}") from None

@@ -27,16 +27,14 @@ NOT_SERVED: Final[dict[str, str]] = {
     "config.providers": "plug-ins of Java classes cannot run here",
     "controller.listener.names": "the controller needs no listener of its own",
     "controller.quorum.": "there is one voter, this node",
-    "cordoned.log.dirs": "there is one data directory",
     "create.topic.policy.class.name": "plug-ins of Java classes cannot run here",
     "delegation.token.secret.key": "there is no authentication yet",
     "early.start.listeners": "there is one listener",
     "inter.broker.listener.name": "there is one listener",
     "listener.": "there is one listener, PLAINTEXT",
     "listeners": "use the host and port of the cluster or of `pyclient broker`",
-    "log.dir": "use data_dir or `pyclient broker --data-dir`",
-    "log.dirs": "use data_dir or `pyclient broker --data-dir`",
-    "metadata.log.dir": "use data_dir or `pyclient broker --data-dir`",
+    "log.dir": "directories are given, as log.dirs, when the broker is started",
+    "metadata.log.dir": "the metadata are in the first directory of log.dirs",
     "principal.builder.class": "plug-ins of Java classes cannot run here",
     "process.roles": "a node is broker and controller",
     "remote.": "there is no tiered storage",
@@ -146,7 +144,6 @@ _FIXED: Final[tuple[Row, ...]] = (
 
 _DYNAMIC: Final[tuple[Row, ...]] = (
     ("config.providers", LIST, ""),
-    ("cordoned.log.dirs", LIST, ""),
     (
         "listener.security.protocol.map",
         STRING,

@@ -37,6 +37,11 @@ class Upkeep:
         openings.rest = self._rest_from_opening
         if not node.logs.was_clean:
             openings.want_everything()
+        relocation = node.relocation
+        relocation.wake = lambda: self._background.run("moving logs", relocation.steps())
+        for at, target in node.logs.interrupted_moves:
+            relocation.begin(at, target)
+        node.logs.interrupted_moves.clear()
         config = node.config
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)
         checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")

@@ -17,6 +17,8 @@ _COMMANDS = {
     "consume": ("pyclient.cli.consume", "consume"),
     "groups": ("pyclient.cli.groups", "groups"),
     "perf": ("pyclient.cli.perf", "perf"),
+    "options": ("pyclient.cli.option_reference", "option_reference"),
+    "recover-metadata": ("pyclient.cli.recover_metadata", "recover_metadata"),
     "demo": ("pyclient.cli.demo.command", "demo"),
 }
 

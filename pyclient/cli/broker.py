@@ -11,7 +11,13 @@ from pyclient.cli.options import parse_settings
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=9092, show_default=True, help="The port to listen on; 0 picks a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="The port to listen on; 0 picks a free one.",
+)
 @click.option(
     "--data-dir", type=click.Path(file_okay=False), help="Where the logs are kept; without it, a temporary one."
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from pyclient import Consumer, TopicPartition
-from pyclient.cli.options import admin_of, bootstrap_option
+from pyclient.cli.options import admin_of, client_options, console, options_for
 
 
 @click.group()
@@ -18,21 +18,21 @@ def groups() -> None:
 
 
 @groups.command("list")
-@bootstrap_option
+@client_options
 @click.option("--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, ...).")
-def list_groups(bootstrap_servers: str, states: tuple[str, ...]) -> None:
+def list_groups(client: dict[str, Any], states: tuple[str, ...]) -> None:
     """Print the groups, one a line: id, state, type."""
-    with admin_of(bootstrap_servers) as admin:
+    with admin_of(client) as admin:
         for group in admin.list_groups(states=states):
             click.echo(f"{group.group_id}\t{group.state or '-'}\t{group.type}")
 
 
 @groups.command()
-@bootstrap_option
+@client_options
 @click.argument("names", nargs=-1, required=True)
-def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
+def describe(client: dict[str, Any], names: tuple[str, ...]) -> None:
     """Print each group's members, and how far behind it is in each partition."""
-    with admin_of(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with admin_of(client) as admin, _reader(client) as consumer:
         for name, group in admin.describe_groups(names).items():
             committed = admin.list_group_offsets(name)
             owners = {at: member for member in group.members for at in member.assignment}
@@ -49,34 +49,37 @@ def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
                 offset, lag = ("-", "-") if position is None else (position.offset, ends[at] - position.offset)
                 who = ("-", "-", "-") if member is None else (member.member_id, member.client_id, member.client_host)
                 table.add_row(str(at), str(offset), str(ends[at]), str(lag), *who)
-            Console(width=None if Console().is_terminal else 200).print(table)
+            console().print(table)
 
 
 @groups.command()
-@bootstrap_option
+@client_options
 @click.argument("names", nargs=-1, required=True)
-def delete(bootstrap_servers: str, names: tuple[str, ...]) -> None:
+def delete(client: dict[str, Any], names: tuple[str, ...]) -> None:
     """Delete groups that have no members, with their offsets."""
-    with admin_of(bootstrap_servers) as admin:
+    with admin_of(client) as admin:
         admin.delete_groups(names)
     for name in names:
         click.echo(f"deleted {name}")
 
 
 @groups.command()
-@bootstrap_option
+@client_options
 @click.argument("name")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that the group has committed.")
 @click.option("--to-earliest", is_flag=True, help="The first record there is.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
 @click.option("--to-offset", type=click.IntRange(0), help="This offset, or the nearest there is.")
 @click.option(
-    "--to-time", type=int, metavar="MS", help="The first record not older than this time (epoch milliseconds)."
+    "--to-time",
+    type=click.IntRange(0),
+    metavar="MS",
+    help="The first record not older than this time (epoch milliseconds).",
 )
 @click.option("--shift-by", type=int, help="So many records on, or back where it is negative.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be set.")
 def reset(
-    bootstrap_servers: str,
+    client: dict[str, Any],
     name: str,
     topics: tuple[str, ...],
     to_earliest: bool,
@@ -90,7 +93,8 @@ def reset(
     chosen = [to_earliest, to_latest, to_offset is not None, to_time is not None, shift_by is not None]
     if sum(chosen) != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
-    with admin_of(bootstrap_servers) as admin, Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with admin_of(client) as admin, _reader(client) as consumer:
+        admin.describe_topics(topics)  # a mistyped name fails at once
         committed = {at: position.offset for at, position in admin.list_group_offsets(name).items()}
         partitions = _partitions(consumer, topics, committed)
         first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
@@ -109,6 +113,12 @@ def reset(
             admin.alter_group_offsets(name, offsets)
     for at, offset in offsets.items():
         click.echo(f"{at}\t{committed.get(at, '-')}\t->\t{offset}")
+
+
+def _reader(client: Mapping[str, Any]) -> Consumer[bytes, bytes]:
+    """A consumer for questions about topics, which are not created by being asked for."""
+    own = {name: value for name, value in options_for("consumer", client).items() if name != "group.id"}
+    return Consumer(config={**own, "allow.auto.create.topics": "false"})
 
 
 def _partitions(

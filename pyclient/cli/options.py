@@ -1,38 +1,93 @@
-"""Options that several commands take."""
+"""Options that several commands take, and what they have in common while they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isnan
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
 import click
+from rich.console import Console
 
 from pyclient import Admin
+from pyclient.config.foreign import OWN
+from pyclient.errors import UnknownTopicOrPartition
 
 API_TIMEOUT_MS: Final = 15_000
 """How long a command waits for a cluster that does not answer: a user at a terminal wants to hear of it soon."""
 
+_DEFAULT_SERVERS: Final = "127.0.0.1:9092"
+_PATIENCE: Final = 1.0  # seconds until a command says what it tries
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def bootstrap_option(function: F) -> F:
-    """`--bootstrap-servers`, also from PYCLIENT_BOOTSTRAP_SERVERS."""
-    return click.option(
-        "--bootstrap-servers",
-        "-b",
-        envvar="PYCLIENT_BOOTSTRAP_SERVERS",
-        default="127.0.0.1:9092",
-        show_default=True,
-        metavar="HOST:PORT[,...]",
-        help="Where to find the cluster.",
-    )(function)
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """A number of seconds from 0."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; a usage error for anything else."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = float("nan")
+        if isnan(seconds) or seconds < 0:
+            self.fail(f"{value!r} is not a number of seconds from 0", param, ctx)
+        return seconds
 
 
-def config_option(function: F) -> F:
-    """`--config key=value`, any number of times."""
-    return click.option(
-        "--config", "-c", "settings", multiple=True, metavar="KEY=VALUE", help="A client option by Kafka's name."
-    )(function)
+def cluster_options(function: F) -> F:
+    """`-b`, `--command-config` and `-X`, handed to the command as one `client: dict[str, Any]` of client options."""
+    return _cluster_options(function, "--client-config", "-X")
+
+
+def client_options(function: F) -> F:
+    """`cluster_options` with `--config` and `-c` as other names of `-X`, for commands without options of topics."""
+    return _cluster_options(function, "--client-config", "-X", "--config", "-c")
+
+
+def _cluster_options(function: F, *names: str) -> F:
+    def run(
+        bootstrap_servers: str | None, command_config: Path | None, client_settings: tuple[str, ...], **rest: Any
+    ) -> Any:
+        client: dict[str, Any] = {} if command_config is None else _read_properties(command_config)
+        client.update(parse_settings(client_settings))
+        if bootstrap_servers is not None:
+            client["bootstrap.servers"] = bootstrap_servers
+        client.setdefault("bootstrap.servers", _DEFAULT_SERVERS)
+        return function(client=client, **rest)
+
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # click's own
+    options = (
+        click.option(
+            *names,
+            "client_settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A client option by Kafka's name; repeatable.",
+        ),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A file of client options, as Kafka's tools take it.",
+        ),
+        click.option(
+            "--bootstrap-servers",
+            "-b",
+            envvar="PYCLIENT_BOOTSTRAP_SERVERS",
+            metavar="HOST:PORT[,...]",
+            help=f"Where to find the cluster.  [default: {_DEFAULT_SERVERS}]",
+        ),
+    )
+    for option in options:
+        run = option(run)
+    return run  # type: ignore[return-value]
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
@@ -46,6 +101,66 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
     return parsed
 
 
-def admin_of(bootstrap_servers: str) -> Admin:
+def _read_properties(path: Path) -> dict[str, str]:
+    """The options of a Java properties file, as far as Kafka's use of it goes: KEY=VALUE, comments and blank lines."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} cannot be read: {error}") from error
+    return parse_settings(tuple(line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"))
+
+
+class _Client(Protocol):
+    def health(self) -> Any: ...
+
+
+@contextmanager
+def saying_what_is_tried(client: _Client, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say on stderr, after a second without a connection, what is tried; a failed attempt is logged by the client."""
+
+    def look() -> None:
+        health = client.health()
+        connected = health["connected_nodes"] if isinstance(health, dict) else health.connected
+        failures = health["last_failures"] if isinstance(health, dict) else health.last_failures
+        if not connected and not failures:
+            click.echo(f"connecting to {settings['bootstrap.servers']}, without an answer so far", err=True)
+
+    timer = threading.Timer(_PATIENCE, look)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+@contextmanager
+def admin_of(client: Mapping[str, Any]) -> Iterator[Admin]:
     """An admin client for one command."""
-    return Admin(bootstrap_servers, default_api_timeout_ms=API_TIMEOUT_MS)
+    config = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **options_for("admin", client)}
+    with Admin(config=config) as admin, saying_what_is_tried(admin, client):
+        yield admin
+
+
+def options_for(kind: str, client: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a command without those that only other kinds of clients have, for a client that helps it."""
+    others = frozenset().union(*(names for other, names in OWN.items() if other != kind)) - OWN[kind]
+    return {name: value for name, value in client.items() if name.replace(".", "_") not in others}
+
+
+def check_topics(client: Mapping[str, Any], *names: str) -> None:
+    """Raise `UnknownTopicOrPartition` for a topic that does not exist: a mistyped name must not create one."""
+    patience = client.get("max.block.ms", str(API_TIMEOUT_MS))
+    with admin_of({"default.api.timeout.ms": patience, **client}) as admin:
+        try:
+            admin.describe_topics(names)
+        except UnknownTopicOrPartition as error:
+            advice = f"check the name, or create it: pyclient topics create {names[0]}"
+            raise click.ClickException(f"UnknownTopicOrPartition: {error}; {advice}") from error
+
+
+def console() -> Console:
+    """Where tables are printed: their cells are data, in which brackets and colons mean nothing."""
+    plain = Console(markup=False, emoji=False, highlight=False)
+    return plain if plain.is_terminal else Console(markup=False, emoji=False, highlight=False, width=200)

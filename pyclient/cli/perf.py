@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from pyclient import Consumer, Producer, TopicPartition
-from pyclient.cli.options import bootstrap_option, config_option, parse_settings
+from pyclient.cli.options import API_TIMEOUT_MS, Seconds, check_topics, client_options, saying_what_is_tried
 from pyclient.errors import KafkaTimeout
 
 _CHUNK: Final = 1_000
@@ -23,15 +23,12 @@ def perf() -> None:
 
 
 @perf.command()
-@bootstrap_option
-@config_option
+@client_options
 @click.argument("topic")
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many to send.")
 @click.option("--size", default=100, show_default=True, type=click.IntRange(0), help="Bytes of each value.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Send no more than so many a second.")
-def produce(
-    bootstrap_servers: str, settings: tuple[str, ...], topic: str, records: int, size: int, rate: float | None
-) -> None:
+def produce(client: dict[str, Any], topic: str, records: int, size: int, rate: float | None) -> None:
     """Send random values to TOPIC, and print rates and latencies (send to answer) of every 100th record."""
     value = os.urandom(size)
     latencies: list[float] = []
@@ -39,7 +36,8 @@ def produce(
     def note(began: float) -> None:
         latencies.append(time.perf_counter() - began)
 
-    with Producer(bootstrap_servers, config=parse_settings(settings)) as producer:
+    check_topics(client, topic)
+    with Producer(config={"max.block.ms": str(API_TIMEOUT_MS), **client}) as producer:
         producer.send(topic, value).result(30)  # connections and metadata are not measured
         start = time.perf_counter()
         for number in range(records):
@@ -58,17 +56,24 @@ def produce(
 
 
 @perf.command()
-@bootstrap_option
-@config_option
+@client_options
 @click.argument("topic")
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many to read.")
-@click.option("--timeout", default=10.0, show_default=True, help="Stop after so many seconds without a record.")
-def consume(bootstrap_servers: str, settings: tuple[str, ...], topic: str, records: int, timeout: float) -> None:
+@click.option(
+    "--timeout", type=Seconds(), default=10.0, show_default=True, help="Stop after so many seconds without a record."
+)
+def consume(client: dict[str, Any], topic: str, records: int, timeout: float) -> None:
     """Read TOPIC from its first record on, without a group, and print the rates."""
-    config = {"auto.offset.reset": "earliest", **parse_settings(settings)}
+    config = {
+        "auto.offset.reset": "earliest",
+        "default.api.timeout.ms": str(API_TIMEOUT_MS),
+        "allow.auto.create.topics": "false",
+        **{name: value for name, value in client.items() if name != "group.id"},
+    }
+    check_topics(client, topic)
     count = size = 0
     start = last = 0.0
-    with Consumer(bootstrap_servers=bootstrap_servers, config=config) as consumer:
+    with Consumer(config=config) as consumer, saying_what_is_tried(consumer, config):
         consumer.assign([TopicPartition(topic, number) for number in consumer.partitions_for(topic)])
         while count < records:
             found = consumer.poll(timeout=timeout, max_records=min(10 * _CHUNK, records - count))

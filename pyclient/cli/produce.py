@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from typing import Any
 
 import click
 
 from pyclient import Producer
-from pyclient.cli.options import API_TIMEOUT_MS, bootstrap_option, config_option, parse_settings
+from pyclient.cli.options import API_TIMEOUT_MS, check_topics, client_options
 
 
 @click.command()
-@bootstrap_option
-@config_option
+@client_options
 @click.argument("topic")
 @click.option("--key-separator", metavar="TEXT", help="Split each line at its first TEXT into key and value.")
-def produce(bootstrap_servers: str, settings: tuple[str, ...], topic: str, key_separator: str | None) -> None:
-    """Send each line of standard input to TOPIC, as bytes."""
+def produce(client: dict[str, Any], topic: str, key_separator: str | None) -> None:
+    """Send each line of standard input to TOPIC, which has to exist, as bytes."""
     separator = key_separator.encode() if key_separator else None
-    config = parse_settings(settings)
-    config.setdefault("max.block.ms", str(API_TIMEOUT_MS))
+    check_topics(client, topic)  # before anybody types a line
     count = 0
-    with Producer(bootstrap_servers, config=config) as producer:
-        producer.partitions_for(topic)  # before anybody types a line in vain
-        for line in sys.stdin.buffer:
-            key, value = _split(line.rstrip(b"\r\n"), separator)
-            producer.send(topic, value, key=key)
-            count += 1
-        producer.flush()
+    with Producer(config={"max.block.ms": str(API_TIMEOUT_MS), **client}) as producer:
+        # SIGTERM ends it as Ctrl-C does: lines that were read are delivered
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
+            for line in sys.stdin.buffer:
+                key, value = _split(line.rstrip(b"\r\n"), separator)
+                producer.send(topic, value, key=key)
+                count += 1
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            producer.flush()
     click.echo(f"{count} record{'' if count == 1 else 's'} sent to {topic}", err=True)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
-from rich.console import Console
 from rich.table import Table
 
 from pyclient import NewTopic
-from pyclient.cli.options import admin_of, bootstrap_option, parse_settings
+from pyclient.admin.topics import BROKER_DEFAULT
+from pyclient.cli.options import admin_of, cluster_options, console, parse_settings
 
 
 @click.group()
@@ -16,21 +18,21 @@ def topics() -> None:
 
 
 @topics.command("list")
-@bootstrap_option
+@cluster_options
 @click.option("--internal", is_flag=True, help="Include the cluster's own topics.")
-def list_topics(bootstrap_servers: str, internal: bool) -> None:
+def list_topics(client: dict[str, Any], internal: bool) -> None:
     """Print the topics' names, one a line."""
-    with admin_of(bootstrap_servers) as admin:
+    with admin_of(client) as admin:
         for name in sorted(admin.list_topics(include_internal=internal)):
             click.echo(name)
 
 
 @topics.command()
-@bootstrap_option
+@cluster_options
 @click.argument("names", nargs=-1, required=True)
-def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
+def describe(client: dict[str, Any], names: tuple[str, ...]) -> None:
     """Print each topic's partitions."""
-    with admin_of(bootstrap_servers) as admin:
+    with admin_of(client) as admin:
         descriptions = admin.describe_topics(list(names))
     for name, topic in descriptions.items():
         table = Table(title=f"{name}  ({topic.topic_id})")
@@ -39,42 +41,44 @@ def describe(bootstrap_servers: str, names: tuple[str, ...]) -> None:
         for partition in topic.partitions:
             replicas, isr = (" ".join(map(str, nodes)) for nodes in (partition.replicas, partition.isr))
             table.add_row(str(partition.partition), str(partition.leader), replicas, isr)
-        Console().print(table)
+        console().print(table)
 
 
 @topics.command()
-@bootstrap_option
+@cluster_options
 @click.argument("name")
-@click.option("--partitions", default=-1, help="How many; without it, the broker's default.")
-@click.option("--replication-factor", default=-1, help="Copies of each; without it, the broker's default.")
+@click.option("--partitions", type=click.IntRange(1), help="How many; without it, the broker's default.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Copies of each; without it, the broker's default.")
 @click.option("--config", "-c", "settings", multiple=True, metavar="KEY=VALUE", help="A topic option by Kafka's name.")
 def create(
-    bootstrap_servers: str, name: str, partitions: int, replication_factor: int, settings: tuple[str, ...]
+    client: dict[str, Any], name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...]
 ) -> None:
     """Create a topic."""
-    topic = NewTopic(name, partitions, replication_factor, configs=parse_settings(settings))
-    with admin_of(bootstrap_servers) as admin:
+    topic = NewTopic(
+        name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, configs=parse_settings(settings)
+    )
+    with admin_of(client) as admin:
         admin.create_topics([topic])
     click.echo(f"created {name}")
 
 
 @topics.command("add-partitions")
-@bootstrap_option
+@cluster_options
 @click.argument("name")
-@click.argument("total", type=int)
-def add_partitions(bootstrap_servers: str, name: str, total: int) -> None:
+@click.argument("total", type=click.IntRange(1))
+def add_partitions(client: dict[str, Any], name: str, total: int) -> None:
     """Grow a topic to TOTAL partitions."""
-    with admin_of(bootstrap_servers) as admin:
+    with admin_of(client) as admin:
         admin.create_partitions({name: total})
     click.echo(f"{name} has {total} partitions")
 
 
 @topics.command()
-@bootstrap_option
+@cluster_options
 @click.argument("names", nargs=-1, required=True)
-def delete(bootstrap_servers: str, names: tuple[str, ...]) -> None:
+def delete(client: dict[str, Any], names: tuple[str, ...]) -> None:
     """Delete topics and their records."""
-    with admin_of(bootstrap_servers) as admin:
+    with admin_of(client) as admin:
         admin.delete_topics(list(names))
     for name in names:
         click.echo(f"deleted {name}")

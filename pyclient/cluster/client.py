@@ -20,7 +20,7 @@ from pyclient.cluster.links import Links
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node, TopicInfo
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.config import ClientConfig
-from pyclient.errors import ConnectionFailed, NotController
+from pyclient.errors import ClusterUnreachable, ConnectionFailed, NotController
 from pyclient.net.connect import Connector
 from pyclient.net.connection import Connection
 from pyclient.net.hedge import first_success
@@ -75,13 +75,14 @@ class ClusterClient:
         self._keeper = MetadataKeeper(
             self._links,
             retry,
+            client_id=config.client_id,
             max_age=config.metadata_max_age_ms / 1000,
             clock=clock,
             rng=rng,
             allow_auto_topic_creation=allow_auto_topic_creation,
         )
         self._on_controller = RetryPolicy(retry, rng, before_retry=self._distrust)
-        self._coordinators = Coordinators(self, RetryPolicy(retry, rng))
+        self._coordinators = Coordinators(self, RetryPolicy(retry, rng, before_retry=self.check_reachable))
         self._distrusted = 0  # the last generation of metadata whose controller was none
         self.outlives_tasks = False  # whoever sets this calls close() even when the loop ends and cancels all tasks
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,6 +134,17 @@ class ClusterClient:
         """Asks for these topics, too; the next answer, fetched at once, has those that are new."""
         self._keeper.add_topics(names)
 
+    def listed_topic(self, topic: str) -> TopicInfo | None:
+        """Return a topic that was listed with all others and has not been asked for by name; safe from any thread.
+
+        The caller passes it to `use_listed` on the loop, so that its metadata are kept fresh.
+        """
+        return self.metadata.topics.get(topic) if topic in self._keeper.listed else None
+
+    def use_listed(self, topics: Iterable[str]) -> None:
+        """Keep topics fresh that `listed_topic` returned; those that are no longer listed are asked for."""
+        self._keeper.add_topics([topic for topic in topics if not self._keeper.use_listed(topic)])
+
     def set_topics(self, names: Iterable[str] | None) -> None:
         """Asks for these topics and no others; None asks for all there are."""
         self._keeper.set_topics(names)
@@ -145,9 +157,9 @@ class ClusterClient:
         """The first snapshot that fulfils the predicate; see `MetadataKeeper.wait`."""
         return await self._keeper.wait(predicate, timeout)
 
-    async def topic_partitions(self, topic: str, timeout: float) -> TopicInfo:
-        """A topic with its partitions, once it has any; see `MetadataKeeper.topic_partitions`."""
-        return await self._keeper.topic_partitions(topic, timeout)
+    async def topic_partitions(self, topic: str, timeout: float, *, partitions: int = 1) -> TopicInfo:
+        """A topic with its partitions, once it has as many as that; see `MetadataKeeper.topic_partitions`."""
+        return await self._keeper.topic_partitions(topic, timeout, partitions=partitions)
 
     # -- nodes and connections
 
@@ -238,8 +250,18 @@ class ClusterClient:
         """Address -> why the last attempt to use it failed; addresses that work are not in it."""
         return self._keeper.last_failures
 
+    @property
+    def unreachable(self) -> ClusterUnreachable | None:
+        """An error, new after each round, while no address can ever be used without a change of options or brokers."""
+        return self._keeper.unreachable
+
+    def check_reachable(self, error: BaseException) -> None:
+        """Raise `ClusterUnreachable` from `error`, before a call is tried again, if waiting cannot help."""
+        if self._keeper.unreachable is not None:
+            raise ClusterUnreachable(*self._keeper.unreachable.args, lasting=True) from error
+
     def describe_failures(self) -> str:
-        """The last failure of each address in one line; empty if there is none."""
+        """The last failure of each address, and what else is waited for, in one line; empty if there is nothing."""
         return self._keeper.describe_failures()
 
     def name_of(self, node_id: int) -> str:
@@ -293,6 +315,7 @@ class ClusterClient:
 
     def _distrust(self, error: BaseException) -> None:
         """Nothing is asked of the controller again before newer metadata has named it."""
+        self.check_reachable(error)
         self._distrusted = self._keeper.generation
 
 

@@ -39,6 +39,7 @@ class Link:
         self.node = node
         self.optional = optional
         self.failures = 0
+        self.connecting_since: float | None = None
         self._connect = connect
         self._backoff = backoff
         self._clock = clock
@@ -106,13 +107,16 @@ class Link:
         pause = self._not_before - self._clock.monotonic()
         if pause > 0:
             await asyncio.sleep(pause)
-        self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
+        self.connecting_since = self._clock.monotonic()
+        self._not_before = self.connecting_since + self._backoff.delay(self.failures, self._rng)
         try:
             connection = await self._connect(self.node)
         except Exception:  # a bug's, too: whoever tries again must not do so without a pause
             self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
             self.failures += 1
             raise
+        finally:
+            self.connecting_since = None
         self.failures = 0
         self._connection = connection
         connection.node_id = self.node.node_id  # it may have been learnt meanwhile

@@ -11,9 +11,10 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.link import Link
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node
 from pyclient.config import ClientConfig, parse_address
-from pyclient.errors import ConnectionFailed
+from pyclient.errors import ConnectionFailed, KafkaError
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.connection import Connection
+from pyclient.net.version_agreement import demands_sasl
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 class Links:
     """One link for each node and purpose, bootstrap addresses included (as nodes with ids below 0).
 
-    `failures` has, by address, why the last attempt to use it failed. `on_failed(address)` is called when a connection
-    cannot be made, `on_lost(connection)` when one ends that we did not close.
+    `failures` has, by address, the error of the last attempt to connect. `on_failed(address)` is called when a
+    connection cannot be made, `on_lost(connection)` when one ends that we did not close.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Links:
         on_failed: Callable[[str], Any],
         on_lost: Callable[[Connection], Any],
     ) -> None:
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, KafkaError] = {}
         self.closed = False
         self._config = config
         self._clock = clock
@@ -76,6 +77,35 @@ class Links:
         """The addresses of every node that is known, and of bootstrap."""
         nodes = (*self._metadata.nodes.values(), *self._learnt.values(), *self._bootstrap)
         return {node.address for node in nodes}
+
+    def waits(self) -> list[str]:
+        """What is waited for now: a text for each address that is being connected to for the first time."""
+        now = self._clock.monotonic()
+        links = [link for link in self._links.values() if link.connecting_since is not None]
+        return [
+            f"{link.node.address}: no connection yet after {now - (link.connecting_since or now):.1f} s"
+            for link in links
+            if link.node.address not in self.failures
+        ]
+
+    async def why_refused(self, node: Node, error: KafkaError) -> KafkaError:
+        """The error for a node that ended its connection instead of answering the first request: SASL is often why."""
+        try:
+            connection = await self._open(node)
+        except KafkaError:
+            return error
+        try:
+            demanded = await demands_sasl(connection, self._config.socket_connection_setup_timeout_ms / 1000)
+        except KafkaError:
+            return error
+        finally:
+            connection.end("it was only to ask for SASL")
+        if not demanded:
+            return error
+        return ConnectionFailed(
+            f"{node.address}: its listener demands SASL, which pyclient does not support yet: use another listener",
+            lasting=True,
+        )
 
     def connected(self) -> tuple[str, ...]:
         """The addresses with an open connection."""
@@ -145,11 +175,12 @@ class Links:
             connection = await self._open(node)
         except ConnectionFailed as error:
             log.debug("%s", error)
-            self.failures[node.address] = str(error)
+            self.failures[node.address] = error
             self._on_failed(node.address)
             raise
         except Exception as error:  # a bug: who waits for the cluster in vain is told of it
-            self.failures[node.address] = f"{node.address}: connecting failed in a way it should not: {error!r}"
+            text = f"{node.address}: connecting failed in a way it should not: {error!r}"
+            self.failures[node.address] = ConnectionFailed(text)
             raise
         self.failures.pop(node.address, None)
         connection.on_closed.append(self._on_lost)

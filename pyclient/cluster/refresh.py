@@ -24,6 +24,7 @@ class RefreshGate:
         self._wanted = asyncio.Event()
         self._at_once = asyncio.Event()
         self._going_on = False
+        self._urgent = False  # the last refresh was asked for at once: the first of a new row
         self._last = float("-inf")
         self._in_a_row = 0
 
@@ -40,6 +41,7 @@ class RefreshGate:
     def begin(self) -> None:
         """A refresh begins: requests until now are served by it."""
         self._going_on = True
+        self._urgent = self._at_once.is_set()
         self._wanted.clear()
         self._at_once.clear()
 
@@ -47,7 +49,8 @@ class RefreshGate:
         """A refresh has succeeded."""
         self._going_on = False
         now = self._clock.monotonic()
-        self._in_a_row = self._in_a_row + 1 if now - self._last < 2 * self._backoff.maximum else 0
+        in_a_row = now - self._last < 2 * self._backoff.maximum and not self._urgent
+        self._in_a_row = self._in_a_row + 1 if in_a_row else 0
         self._last = now
 
     def failed(self) -> None:

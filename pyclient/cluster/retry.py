@@ -18,7 +18,7 @@ T = TypeVar("T")
 class RetryPolicy:
     """How one kind of call is tried again: after any retriable `KafkaError`, with growing pauses, until its timeout.
 
-    `before_retry(error)` is told each failure that will be followed by another attempt.
+    `before_retry(error)` is called with each failure that another attempt follows; what it raises ends the call.
     """
 
     def __init__(

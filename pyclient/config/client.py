@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypedDict
+from typing import Any, ClassVar, Final, Literal, TypedDict
 
 from pyclient.config.addresses import addresses
 from pyclient.config.options import option, options_of
@@ -14,6 +14,8 @@ from pyclient.config.values import INT_MAX
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL"]
 
 _TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or a whole ssl_context"
 _NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() tells a client's state"
@@ -130,9 +132,7 @@ class ClientConfig:
         minimum=1_000,
         maximum=INT_MAX,
     )
-    security_protocol: str = option(
-        "PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.", choices=("PLAINTEXT", "SSL"), allowed="PLAINTEXT or SSL"
-    )
+    security_protocol: SecurityProtocol = option("PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.")
     ssl_context: ssl.SSLContext | None = option(
         None, doc="A ready TLS context; the other ssl_ options may not be given beside it."
     )
@@ -155,14 +155,19 @@ class ClientConfig:
     )
 
     def __post_init__(self) -> None:
-        """Checks every option, a subclass's too; a subclass with its own `__post_init__` calls this one first."""
+        """Check every option, a subclass's too; a subclass with its own `__post_init__` calls this one first.
+
+        One `ConfigError` has all that is wrong: with single options, or else with several together (`conflicts`).
+        """
+        problems: list[str] = []
         for name, spec in options_of(type(self)).items():
-            object.__setattr__(self, name, spec.read(getattr(self, name)))
-        if not self.bootstrap_servers:
-            raise ConfigError(
-                "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
-            )
-        self._check_tls()
+            try:
+                object.__setattr__(self, name, spec.read(getattr(self, name)))
+            except ConfigError as error:
+                problems += error.problems
+        problems = problems or list(self.conflicts())
+        if problems:
+            raise ConfigError(*problems)
         for kind in ("retry", "reconnect"):
             self._note_constant_backoff(f"{kind}_backoff_ms", f"{kind}_backoff_max_ms")
 
@@ -174,16 +179,19 @@ class ClientConfig:
                 "%s=%d is more than %s=%d: every wait is %d ms, without growth", first, asked, longest, bound, bound
             )
 
-    def _check_tls(self) -> None:
+    def conflicts(self) -> Iterable[str]:
+        """What is wrong with the options together, each in one text that names them. A subclass may extend it."""
+        if not self.bootstrap_servers:
+            yield "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
         names = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
         files = [name for name in names if getattr(self, name) is not None]
         given = [*files, *(["ssl_context"] if self.ssl_context is not None else [])]
         if given and self.security_protocol != "SSL":
-            raise ConfigError(f"{given[0]} is given, but security_protocol is PLAINTEXT: set security_protocol='SSL'")
+            yield f"{given[0]} is given, but security_protocol is PLAINTEXT: set security_protocol='SSL'"
         if files and self.ssl_context is not None:
-            raise ConfigError(f"ssl_context and {files[0]} are both given: load the file into the context, or drop one")
+            yield f"ssl_context and {files[0]} are both given: load the file into the context, or drop one"
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
-            raise ConfigError("ssl_keyfile needs ssl_certfile, the certificate that the key belongs to")
+            yield "ssl_keyfile needs ssl_certfile, the certificate that the key belongs to"
 
 
 class ClientOptions(TypedDict, total=False):
@@ -201,7 +209,7 @@ class ClientOptions(TypedDict, total=False):
     send_buffer_bytes: int
     receive_buffer_bytes: int
     receive_message_max_bytes: int
-    security_protocol: str
+    security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
     ssl_cafile: str | None
     ssl_certfile: str | None

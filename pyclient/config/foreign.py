@@ -105,3 +105,81 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     }
 )
 """By the kind of client and the option's name with `_` for `.`: in words, what to do instead."""
+
+OWN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "producer": frozenset(
+            [
+                "acks",
+                "batch_size",
+                "buffer_memory",
+                "compression_codec",
+                "compression_gzip_level",
+                "compression_lz4_level",
+                "compression_type",
+                "compression_zstd_level",
+                "delivery_timeout_ms",
+                "enable_idempotence",
+                "interceptors",
+                "key_serializer",
+                "linger_ms",
+                "max_block_ms",
+                "max_connections_per_broker",
+                "max_in_flight",
+                "max_in_flight_requests",
+                "max_in_flight_requests_per_connection",
+                "max_request_size",
+                "message_max_bytes",
+                "message_send_max_retries",
+                "message_timeout_ms",
+                "metadata_max_idle_ms",
+                "partitioner",
+                "partitioner_adaptive_partitioning_enable",
+                "partitioner_availability_timeout_ms",
+                "partitioner_class",
+                "partitioner_ignore_keys",
+                "queue_buffering_max_messages",
+                "queue_buffering_max_ms",
+                "request_required_acks",
+                "retries",
+                "transaction_timeout_ms",
+                "transaction_two_phase_commit_enable",
+                "transactional_id",
+                "value_serializer",
+            ]
+        ),
+        "consumer": frozenset(
+            [
+                "allow_auto_create_topics",
+                "auto_commit_interval_ms",
+                "auto_offset_reset",
+                "check_crcs",
+                "client_rack",
+                "default_api_timeout_ms",
+                "enable_auto_commit",
+                "exclude_internal_topics",
+                "fetch_max_bytes",
+                "fetch_max_wait_ms",
+                "fetch_message_max_bytes",
+                "fetch_min_bytes",
+                "fetch_wait_max_ms",
+                "group_id",
+                "group_instance_id",
+                "group_protocol",
+                "group_remote_assignor",
+                "heartbeat_interval_ms",
+                "isolation_level",
+                "key_deserializer",
+                "max_partition_fetch_bytes",
+                "max_poll_interval_ms",
+                "max_poll_records",
+                "partition_assignment_strategies",
+                "partition_assignment_strategy",
+                "session_timeout_ms",
+                "value_deserializer",
+            ]
+        ),
+        "admin": frozenset(["default_api_timeout_ms"]),
+    }
+)
+"""By the kind of client: the names, other names included, of the options that not every client has."""

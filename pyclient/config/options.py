@@ -45,10 +45,11 @@ def option(
     """A config field with its rule.
 
     The field's annotation gives the type: `int`, `float`, `bool`, `str`, a tuple of `str`, any of them or `None`;
-    values of other types pass as they are. `minimum` and `maximum` are inclusive. `choices` of strings are compared
-    without case and stored as written here. `convert` replaces the type's own reading: it gets what the user gave and
-    returns the value or raises `ValueError`; `allowed` then says in words what may be given. `aliases` are other
-    clients' names for the same option. The value of a `secret` option never appears in an error or a repr.
+    values of other types pass as they are. `minimum` and `maximum` are inclusive. A `Literal` of strings gives the
+    `choices`, too. Those are compared without case and stored as written here. `convert` replaces the type's own
+    reading: it gets what the user gave and returns the value or raises `ValueError`; `allowed` then says in words what
+    may be given. `aliases` are other clients' names for the same option. The value of a `secret` option never appears
+    in an error or a repr.
     """
     rule = Option(
         doc=doc,
@@ -144,6 +145,8 @@ def _specs_of(cls: type) -> dict[str, Spec]:
         if rule is None:
             raise TypeError(f"{cls.__name__}.{field.name} is declared without option(...)")
         kind, nullable = _split_optional(hints[field.name])
+        if typing.get_origin(kind) is typing.Literal and rule.convert is None:
+            kind, rule = str, dataclasses.replace(rule, choices=typing.get_args(kind))
         specs[field.name] = Spec(field.name, kind, nullable, rule)
     return specs
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pyclient.config.client import ClientConfig
 from pyclient.config.options import options_of
 from pyclient.errors import ConfigError
+
+log = logging.getLogger("pyclient.config")
 
 C = TypeVar("C", bound="ClientConfig")
 
@@ -21,26 +24,79 @@ def resolve(
 
     The dictionary's names have dots or underscores, its values may be strings: `{"linger.ms": "5"}`. A keyword of
     `None` means the default where `None` is no value of the option; in the dictionary, which says what it wants, it is
-    impossible. Raises `ConfigError` for an option that is unknown, impossible, not supported, or given twice.
+    impossible. A dictionary may be shared by several kinds of clients: of options that only others have it is logged,
+    as a warning, that they are not used. Values of unsupported options are accepted where they describe what is done
+    anyway. Raises one `ConfigError` with every option that is unknown, impossible, not supported, or given twice.
     """
     specs = options_of(cls)
     names = {alias: name for name, spec in specs.items() for alias in (name, *spec.rule.aliases)}
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    for given, value, source, by_keyword in _given(options, config):
+    kind = cls.__name__.removesuffix("Config").lower()
+    problems: list[str] = []
+    wrong: set[str] = set()
+    unused: list[str] = []
+    for given, value, source, by_keyword in _given(options, config, problems):
         name = names.get(given.replace(".", "_"))
         if name is None:
-            raise ConfigError(_unknown(cls, given, names))
+            translated = _translated(kind, given, value)
+            if translated is None:
+                continue
+            name, value = translated
+        if name not in specs:
+            if not by_keyword and (owners := _owners(cls, kind, given)):
+                unused.append(f"{given} ({owners})")
+            else:
+                problems.append(_unknown(cls, given, names))
+            continue
         if value is None and by_keyword and not specs[name].nullable:
             continue
         if name in origin:
-            raise ConfigError(f"{name} is given twice: {origin[name]} and {source}")
+            problems.append(f"{name} is given twice: {origin[name]} and {source}")
+            continue
         origin[name] = source
-        values[name] = specs[name].read(value)
-    return cls(**values)
+        try:
+            values[name] = specs[name].read(value)
+        except ConfigError as error:
+            problems += error.problems
+            wrong.add(name)
+    try:
+        made = cls(**values)
+    except ConfigError as error:  # also what is wrong with the others together, unless it depends on a wrong one
+        problems += [text for text in error.problems if not any(name in text for name in wrong)]
+    if problems:
+        raise ConfigError(*problems)
+    if unused:
+        log.warning("config has options that no %s uses: %s", kind, ", ".join(unused))
+    return made
 
 
-def _given(options: Mapping[str, Any], config: Mapping[str, Any] | None) -> Iterable[tuple[str, Any, str, bool]]:
+def _translated(kind: str, given: str, value: Any) -> tuple[str, Any] | None:
+    """The option and value that mean the same, None if that is what is done anyway; else the option as it is."""
+    from pyclient.config.equivalents import EQUIVALENT, TRANSLATED, text_of
+
+    plain = given.replace(".", "_")
+    if text_of(value) in EQUIVALENT.get(kind, {}).get(plain, ()):
+        return None
+    name, values = TRANSLATED.get(plain, (plain, {}))
+    return (name, values[text_of(value)]) if text_of(value) in values else (given, value)
+
+
+def _owners(cls: type[ClientConfig], kind: str, given: str) -> str:
+    """Which other kinds of clients have an option, in words; empty if this kind says something of it itself."""
+    from pyclient.config.foreign import OPTIONS, OWN
+
+    plain = given.replace(".", "_")
+    if plain in cls.not_supported or plain in OPTIONS.get(kind, {}):
+        return ""
+    return " and ".join(
+        f"{other}s" for other in OWN if other != kind and (plain in OWN[other] or plain in OPTIONS[other])
+    )
+
+
+def _given(
+    options: Mapping[str, Any], config: Mapping[Any, Any] | None, problems: list[str]
+) -> Iterable[tuple[str, Any, str, bool]]:
     """Name, value, where it was given in words, and whether that is as a keyword."""
     for name, value in options.items():
         yield name, value, f"as keyword {name}", True
@@ -48,7 +104,8 @@ def _given(options: Mapping[str, Any], config: Mapping[str, Any] | None) -> Iter
         raise ConfigError(f"config={config!r} is not possible: it takes a dictionary, like {{'linger.ms': '5'}}")
     for name, value in (config or {}).items():
         if not isinstance(name, str):
-            raise ConfigError(f"config has the key {name!r}: option names are strings, like 'linger.ms'")
+            problems.append(f"config has the key {name!r}: option names are strings, like 'linger.ms'")
+            continue
         yield name, value, f"in config as {name!r}", False
 
 

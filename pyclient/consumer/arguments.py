@@ -9,10 +9,11 @@ from numbers import Real
 from operator import index
 from typing import Any, Final
 
+from pyclient.consumer.deserialization import ON_ERROR, Deserializers
 from pyclient.consumer.listener import RebalanceListener
-from pyclient.consumer.records import Deserializer, Deserializers
 from pyclient.consumer.subscription import SubscriptionPattern
 from pyclient.errors import ConfigError, InvalidTopic
+from pyclient.serialization import Deserializer
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 Partition = TopicPartition | tuple[str, int]
@@ -221,17 +222,26 @@ def check_callback(callback: Any) -> None:
         raise TypeError(f"callback={callback!r} is not possible: it takes a function of (offsets, error)")
 
 
-def as_deserializers(key: Deserializer | None, value: Deserializer | None) -> Deserializers:
+def as_deserializers(
+    key: Callable[[bytes], Any] | Deserializer[Any] | None,
+    value: Callable[[bytes], Any] | Deserializer[Any] | None,
+    on_error: Any,
+) -> Deserializers:
     """Functions of bytes, or objects with a `deserialize`; `ConfigError` for anything else."""
-    key, value = (getattr(given, "deserialize", given) for given in (key, value))
-    for name, function in (("key_deserializer", key), ("value_deserializer", value)):
-        _check_deserializer(name, function)
-    return Deserializers(key, value)
+    if on_error not in ON_ERROR and not callable(on_error):
+        raise ConfigError(
+            f"on_deserialization_error={on_error!r} is not possible: it takes 'raise', 'skip', or a function of the "
+            "DeserializationError that returns to skip the record"
+        )
+    made = _deserializer("key_deserializer", key), _deserializer("value_deserializer", value)
+    return Deserializers(*made, on_error)
 
 
-def _check_deserializer(name: str, function: Callable[[bytes], Any] | None) -> None:
+def _deserializer(name: str, given: Any) -> Callable[[bytes], Any] | None:
+    function: Callable[[bytes], Any] | None = getattr(given, "deserialize", given)
     if function is not None and not callable(function):
         raise ConfigError(
             f"{name}={function!r} is not possible: it takes a callable from bytes, for example "
             "pyclient.serialization.json.deserialize"
         )
+    return function

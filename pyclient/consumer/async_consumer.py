@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast
 
+from pyclient.config.reference import document
 from pyclient.consumer.arguments import (
     Offsets,
     Partition,
     Partitions,
     Topics,
+    as_deserializers,
     as_partition,
     as_partitions,
     as_seconds,
@@ -23,17 +25,19 @@ from pyclient.consumer.arguments import (
     check_topic,
 )
 from pyclient.consumer.batches import BatchSlice
-from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
+from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace
+from pyclient.consumer.deserialization import OnError, PolledSlices
+from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace, GuardedCall
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import calling
 from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
 from pyclient.consumer.typevars import K, V
-from pyclient.errors import KafkaError
+from pyclient.errors import DeserializationError, KafkaError
 from pyclient.records import Record
+from pyclient.serialization import Deserializer
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")
@@ -50,10 +54,11 @@ class AsyncConsumer(ConsumerFace[K, V]):
             async for record in consumer:
                 print(record.offset, record.value)
 
-    Everything means what it means in `Consumer`; what waits is awaited. Callbacks of a `RebalanceListener` may be
-    `async def`. Heartbeats go out from the same loop, so code that blocks it for longer than `session_timeout_ms` loses
-    its partitions. There is no thread: but a host name, unlike a numeric address, is looked up in a short-lived one,
-    `pyclient-dns-<host>`, as the system's resolver only blocks.
+    Everything means what it means in `Consumer`; what waits is awaited. Callbacks of a `RebalanceListener` and a
+    function given as `on_deserialization_error` may be `async def`. A call that is cancelled loses nothing. Heartbeats
+    go out from the same loop, so code that blocks it for longer than `session_timeout_ms` loses its partitions. There
+    is no thread: but a host name, unlike a numeric address, is looked up in a short-lived one, `pyclient-dns-<host>`,
+    as the system's resolver only blocks.
     """
 
     def __init__(
@@ -62,23 +67,29 @@ class AsyncConsumer(ConsumerFace[K, V]):
         bootstrap_servers: str | Sequence[str] | None = None,
         group_id: str | None = None,
         config: Mapping[str, Any] | None = None,
-        key_deserializer: Callable[[bytes], K] | None = None,
-        value_deserializer: Callable[[bytes], V] | None = None,
+        key_deserializer: Callable[[bytes], K] | Deserializer[K] | None = None,
+        value_deserializer: Callable[[bytes], V] | Deserializer[V] | None = None,
+        on_deserialization_error: OnError = "raise",
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._ready = asyncio.Event()
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        super().__init__(topics, given, config, key_deserializer, value_deserializer, self._ready.set, _current_task)
+        deserializers = as_deserializers(key_deserializer, value_deserializer, on_deserialization_error)
+        super().__init__(topics, given, config, deserializers, self._ready.set, _current_task)
 
     # ---- polling
 
     async def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
         """Records as soon as there are any, else none after `timeout` seconds (None: no limit); see `Consumer.poll`."""
+        core = self._core
         with self._use():
             limit = self._limit(max_records)
             seconds = None if timeout is None else as_seconds(timeout)
-            slices = await (self._poll_for_ever(limit) if seconds is None else self._poll(seconds, limit))
-            return Records(slices, self._deserializers)
+            made = bool(self._deserializers)
+            slices = await (self._poll_for_ever(limit, made) if seconds is None else self._poll(seconds, limit, made))
+            records: Records[K | None, V | None] = Records(slices)
+        core.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
+        return records
 
     async def __aiter__(self) -> AsyncIterator[Record[K | None, V | None]]:
         """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
@@ -89,25 +100,32 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 if deserialize is None:
                     yield cast("Record[Any, Any]", raw)
                     continue
+                chunk.making = True
                 try:
                     record = deserialize(raw)
-                except BaseException:
-                    chunk.settle(failed=True)
-                    raise
+                except DeserializationError as error:
+                    if not await self._skips(error):
+                        raise
+                    chunk.making = False
+                    self._note_skipped(TopicPartition(error.topic, error.partition), [error])
+                    continue
+                chunk.making = False
                 yield record
 
     async def _next_chunk(self) -> Chunk:
         with self._use():
-            self._chunk = Chunk(self._core, await self._poll_for_ever(self._config.max_poll_records))
+            slices = await self._poll_for_ever(self._config.max_poll_records, deserialized=False)
+            self._chunk = Chunk(self._core, slices)
+            self._core.undelivered = False
             return self._chunk
 
-    async def _poll_for_ever(self, limit: int) -> list[BatchSlice]:
+    async def _poll_for_ever(self, limit: int, deserialized: bool) -> list[BatchSlice]:
         while True:
-            slices = await self._poll(self._core.api_timeout, limit)
+            slices = await self._poll(self._core.api_timeout, limit, deserialized)
             if slices:
                 return slices
 
-    async def _poll(self, timeout: float, limit: int) -> list[BatchSlice]:
+    async def _poll(self, timeout: float, limit: int, deserialized: bool) -> list[BatchSlice]:
         core, ready = await self._started(), self._ready
         self._check_callback()
         self._settle()
@@ -117,9 +135,11 @@ class AsyncConsumer(ConsumerFace[K, V]):
             ready.clear()
             now = core.clock.monotonic()
             core.keep_up(now)
-            await self._rebalance()
+            await self._rebalance(lambda: core.api_timeout)
             core.waiting.check_wakeup()
             slices = core.take(limit)
+            if deserialized:
+                slices = await self._deserialize(slices)
             if slices:
                 return core.end_poll(slices)
             if deadline is None:
@@ -132,12 +152,54 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 async with asyncio.timeout(min(remaining, self._longest_wait)):
                     await ready.wait()
 
-    async def _rebalance(self) -> None:
-        """Carries out what the group wants of this task."""
-        while (task := self._core.rebalances.next()) is not None:
-            with contextlib.closing(self._core.rebalances.carry_out(task)) as steps:
-                for step in steps:
-                    await self._do(step, self._core.api_timeout)
+    async def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
+        """Make the user's records of a poll; what is to be returned of it."""
+        work = PolledSlices(slices, self._deserializers)
+        self._deserializing = True
+        try:
+            while (error := work.run()) is not None:
+                partition = TopicPartition(error.topic, error.partition)
+                try:
+                    if await self._skips(error):
+                        work.skip(error)
+                        continue
+                except Exception:
+                    if self._stopped(work, partition):
+                        raise
+                    continue
+                if self._stopped(work, partition):
+                    raise error
+        finally:
+            self._deserializing = False
+        return self._returnable(work)
+
+    async def _skips(self, error: DeserializationError) -> bool:
+        decide = self._deserializers.on_error
+        if callable(decide):
+            result = decide(error)
+            if inspect.isawaitable(result):
+                await result
+            return True
+        return decide == "skip"
+
+    async def _rebalance(self, seconds: Callable[[], float]) -> None:
+        """Carries out what the group wants of this task, all of it; raises the first error of a callback then.
+
+        `seconds()` is what a commit may take.
+        """
+        first: Exception | None = None
+        while (step := self._core.rebalances.next_step()) is not None:
+            try:
+                await self._do(step, seconds())
+            except Exception as error:  # the user's own code may raise anything
+                if first is not None:
+                    log.exception("a rebalance callback failed, as one before it did")
+                first = first or error
+        if first is not None:
+            try:
+                raise first
+            finally:
+                del first  # else the error and this frame would keep each other, and the consumer, alive
 
     async def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
@@ -145,15 +207,23 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 await self._core.desk.commit_now(step.offsets, seconds)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
+            except Exception:
+                step.done = True
+                raise
+            step.done = True
         elif self._listener is not None:
             self._in_callback = True
             try:
                 with calling(self._listener, step.method, step.partitions):
-                    result = getattr(self._listener, step.method)(step.partitions)
+                    method = getattr(self._listener, step.method)
+                    step.done = True
+                    result = method(step.partitions)
                     if inspect.isawaitable(result):
                         await result
             finally:
                 self._in_callback = False
+        else:
+            step.done = True
 
     # ---- offsets
 
@@ -180,14 +250,14 @@ class AsyncConsumer(ConsumerFace[K, V]):
         """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
         with self._use():
             self._settle()
-            wanted, core = as_partition(partition), self._core
+            wanted, core, seconds = as_partition(partition), self._core, self._patience(timeout)
             known = core.known_position(wanted)
             if known is not None:
                 return known
             return await self._wait(
                 core.waiting.until,
                 lambda: core.known_position(wanted),
-                self._patience(timeout),
+                seconds,
                 f"finding the position of {wanted}",
             )
 
@@ -246,24 +316,30 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def _close(self, timeout: float, *, after_error: bool) -> None:
         if self._closed or self._closing or not self._is_mine():
             return
-        with self._guard:
-            self._closing = True  # callbacks may still commit, and call close() in vain
-            self._settle()
+        with GuardedCall(self._guard):
             try:
-                if self._core.loop is None and self._core.desk.waiting:
-                    await self._core.start()  # nothing was awaited since commit_async
-                if self._core.loop is not None:
-                    positions = self._core.positions(before_last_poll=after_error)
-                    try:
-                        await self._leave("the consumer was closed", timeout, positions)
-                    finally:
-                        self._core.desk.run_callbacks()
+                self._closing = True  # callbacks may still commit, and call close() in vain
+                self._settle()
+                await self._close_settled(timeout, after_error=after_error)
             finally:
-                self._closed = True
+                self._closing = False
+
+    async def _close_settled(self, timeout: float, *, after_error: bool) -> None:
+        try:
+            if self._core.loop is None and self._core.desk.waiting:
+                await self._core.start()  # nothing was awaited since commit_async
+            if self._core.loop is not None:
+                positions = self._core.positions(before_last_poll=after_error)
                 try:
-                    await self._core.shut_down()
+                    await self._leave("the consumer was closed", timeout, positions)
                 finally:
-                    self._core.desk.run_last_callbacks()
+                    self._core.desk.run_callbacks()
+        finally:
+            self._closed = True
+            try:
+                await self._core.shut_down()
+            finally:
+                self._core.desk.run_last_callbacks()
 
     async def _leave(self, reason: str, timeout: float, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         core = self._core
@@ -274,9 +350,8 @@ class AsyncConsumer(ConsumerFace[K, V]):
 
         try:
             if core.subscription.mode is not Mode.NONE:
-                with contextlib.closing(core.rebalances.leave(offsets)) as steps:
-                    for step in steps:
-                        await self._do(step, left())
+                core.rebalances.leave(offsets)
+                await self._rebalance(left)
             await core.desk.settle(left())
         except asyncio.CancelledError:
             deadline = core.clock.monotonic()  # who cancels does not want to wait for a goodbye, either
@@ -320,6 +395,9 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
         await self._started()
         return await self._core.waiting.interruptible(function, *args)
+
+
+document(AsyncConsumer, ConsumerConfig)
 
 
 def _current_task() -> asyncio.Task[Any] | None:

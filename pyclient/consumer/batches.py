@@ -6,22 +6,28 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any, Final
 
 from pyclient.errors import CorruptBatch, CorruptRecord
 from pyclient.records import (
+    ColumnsBuilder,
     ControlType,
     PlacedBatch,
     Record,
     RecordColumns,
     check_crc,
+    check_rows,
     control_type,
-    decode_batch,
-    decode_columns,
+    decode_payload,
     find_batches,
     iter_batches,
 )
+from pyclient.records.compression import MAX_DECOMPRESSED
+from pyclient.records.payload import Payload, open_batch
+from pyclient.types import TopicPartition
 
 RawRecord = Record[bytes | None, bytes | None]
+_MAGIC: Final = 2  # of batches that are not message sets
 _offset_of = attrgetter("offset")
 
 
@@ -36,37 +42,63 @@ class FetchedBatch(PlacedBatch):
 
     __slots__ = ()
 
-    def check_crc(self) -> None:
-        """Compares the checksum, once; `CorruptBatch` if it is wrong."""
-        if self.checked:
-            return
+    def is_checked(self, *, crcs: bool) -> bool:
+        """Return True if `check` has nothing left to do."""
+        return self.readable and (self.checked or not crcs)
+
+    def check(self, *, crcs: bool) -> None:
+        """Raise `CorruptBatch` unless the checksum (with `crcs`) is right and every record can be read.
+
+        A compressed batch is decompressed here, once.
+        """
         try:
-            check_crc(self.buffer, self.position, self.header, self.topic, self.partition)
+            if crcs and not self.checked:
+                check_crc(self.buffer, self.position, self.header, self.topic, self.partition)
+                self.checked = True
+            if not self.readable:
+                header = self.header
+                place = (self.topic, self.partition, MAX_DECOMPRESSED)
+                payload = open_batch(self.buffer, self.position, header, *place)
+                check_rows(payload)
+                if header.codec or header.magic < _MAGIC:
+                    self.payload = payload
+                self.readable = True
         except CorruptRecord as error:
             raise self.corrupt(error) from error
-        self.checked = True
 
     def records(self) -> list[RawRecord]:
         """All records, decoded at the first call; `CorruptBatch` if they cannot be."""
         kept: _Decoded = self.kept or _Decoded()
         if kept.records is None:
             try:
-                kept.records = decode_batch(self.buffer, self.position, self.header, self.topic, self.partition)
+                kept.records = decode_payload(self._opened())
             except CorruptRecord as error:
                 raise self.corrupt(error) from error
             self.kept = kept
+            self.payload = None
         return kept.records
 
     def columns(self) -> RecordColumns:
         """All records as columns, made at the first call; `CorruptBatch` if they cannot be."""
         kept: _Decoded = self.kept or _Decoded()
         if kept.columns is None:
-            try:
-                kept.columns = decode_columns(self.buffer, self.position, self.header, self.topic, self.partition)
-            except CorruptRecord as error:
-                raise self.corrupt(error) from error
+            builder = ColumnsBuilder()
+            if not builder.add_many([(self, self.base_offset, self.next_offset)]):
+                try:
+                    check_rows(self._opened())
+                except CorruptRecord as error:
+                    raise self.corrupt(error) from error
+            kept.columns = builder.finish()
             self.kept = kept
+            self.payload = None
         return kept.columns
+
+    def _opened(self) -> Payload:
+        payload = self.payload
+        if payload is None:
+            place = (self.topic, self.partition, MAX_DECOMPRESSED)
+            payload = open_batch(self.buffer, self.position, self.header, *place)
+        return payload
 
     def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
         """At most `limit` records with from_offset <= offset < to_offset; its `stop` says where to go on."""
@@ -94,7 +126,7 @@ class FetchedBatch(PlacedBatch):
 
 @dataclass(slots=True)
 class BatchSlice:
-    """The `count` records of a batch with start <= offset < stop.
+    """The `count` records of a batch with start <= offset < stop; `made` are these, if they are deserialized.
 
     It never changes; declared frozen it takes twice as long to make.
     """
@@ -103,9 +135,17 @@ class BatchSlice:
     start: int
     stop: int
     count: int
+    made: list[Record[Any, Any]] | None = None
 
-    def records(self) -> list[RawRecord]:
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose records these are."""
+        return TopicPartition(self.batch.topic, self.batch.partition)
+
+    def records(self) -> list[Record[Any, Any]]:
         """Its records; `CorruptBatch` if the batch cannot be decoded."""
+        if self.made is not None:
+            return self.made
         records = self.batch.records()
         if self.count == len(records):
             return records
@@ -128,11 +168,13 @@ class BatchSlice:
         """Of these records those from number `first` up to `last`."""
         if (first, last) == (0, self.count):
             return self
+        made = None if self.made is None else self.made[first:last]
         if self.batch.dense:
-            return BatchSlice(self.batch, self.start + first, self.start + last, last - first)
+            return BatchSlice(self.batch, self.start + first, self.start + last, last - first, made)
         records = self.records()
+        start = records[first].offset if first < self.count else self.stop
         stop = records[last].offset if last < self.count else self.stop
-        return BatchSlice(self.batch, records[first].offset, stop, last - first)
+        return BatchSlice(self.batch, start, stop, last - first, made)
 
 
 @dataclass(frozen=True, slots=True)

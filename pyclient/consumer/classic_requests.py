@@ -35,12 +35,14 @@ from pyclient.consumer.membership import (
     encode_subscription,
     plan,
 )
+from pyclient.consumer.topic_partitions import TopicPartitionCounts
 from pyclient.errors import (
     ClientError,
     KafkaError,
     KafkaTimeout,
     MalformedMessage,
     ProtocolError,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
@@ -67,7 +69,8 @@ class ClassicRequests(GroupRequests):
         self._assignors = config.partition_assignment_strategy
         self._session_timeout_ms = config.session_timeout_ms
         self._join_patience = max(config.request_timeout_ms, config.max_poll_interval_ms) / 1000 + _JOIN_GRACE
-        self._planned: dict[str, int | None] = {}
+        self._planned: dict[str, int] = {}
+        self._counts = TopicPartitionCounts()
 
     async def answer(self, action: Request) -> Event:
         """See `GroupRequests.answer`."""
@@ -87,11 +90,18 @@ class ClassicRequests(GroupRequests):
         """The leader has the group rebalance when partitions of its topics appear or vanish."""
         if not self.member.leader or self.member.state is not State.STABLE:
             return None
+        self._counts.update(metadata, self._planned.keys())
         for topic, count in self._planned.items():
-            now = metadata.partition_count(topic)
+            now = self._partition_count(metadata, topic)
             if now != count:
-                return f"topic {topic!r} has {now or 0} partitions now, not {count or 0}"
+                return f"topic {topic!r} has {now} partitions now, not {count}"
         return None
+
+    def _partition_count(self, metadata: ClusterMetadata, topic: str) -> int:
+        """Return how many partitions to plan with: 0 for a topic that does not exist; other errors change nothing."""
+        info = metadata.topics.get(topic)
+        deleted = info is not None and info.error_code == UnknownTopicOrPartition.code
+        return 0 if deleted else self._counts.count(topic)
 
     async def _join(self, join: SendJoin) -> Event:
         config = self._config
@@ -140,7 +150,8 @@ class ClassicRequests(GroupRequests):
         except KafkaTimeout as error:
             log.warning("%s: assigns what is known: %s", self.member.describe(), error)
             metadata = self._cluster.metadata
-        self._planned = {topic: metadata.partition_count(topic) for topic in topics}
+        self._counts.update(metadata, topics)
+        self._planned = {topic: self._partition_count(metadata, topic) for topic in topics}
         counts = _with_racks(metadata, {topic: count for topic, count in self._planned.items() if count})
         try:
             return plan(action.protocol, self._assignors, counts, action.members)
@@ -207,7 +218,7 @@ def _with_racks(metadata: ClusterMetadata, counts: Mapping[str, int]) -> TopicsW
     """The partition counts, with the racks of the nodes that have each partition's replicas."""
     racks: dict[TopicPartition, frozenset[str]] = {}
     for topic in counts:
-        for info in metadata.topics[topic].partitions:
+        for info in known.partitions if (known := metadata.topics.get(topic)) is not None else ():
             nodes = (metadata.nodes.get(node) for node in info.replicas)
             racks[TopicPartition(topic, info.partition)] = frozenset(node.rack for node in nodes if node and node.rack)
     return TopicsWithRacks(counts, racks)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from pyclient.assignment import ASSIGNORS, Assignor
 from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option
-from pyclient.errors import ConfigError
+
+AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+GroupProtocol = Literal["classic", "consumer"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+OffsetReset = Literal["earliest", "latest", "none"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -58,6 +63,10 @@ def reset_timestamp(policy: str, now_ms: int) -> int | None:
 
 
 def _reset_policy(value: Any) -> str:
+    if isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise ValueError("a time to come")
+        return f"by_duration:PT{value / timedelta(seconds=1):f}S"
     if not isinstance(value, str):
         raise ValueError("not a string")
     name, _, duration = value.partition(":")
@@ -112,11 +121,10 @@ class ConsumerConfig(ClientConfig):
         doc="Names this member across restarts (static membership, KIP-345): a restart within the session timeout "
         "moves no partitions.",
     )
-    group_protocol: str = option(
+    group_protocol: GroupProtocol = option(
         "classic",
         doc="How the group is run: by its members ('classic'), or by the broker ('consumer', KIP-848; Kafka 4.0 or "
         "later). A group changes over while it runs, one member after the other.",
-        choices=("classic", "consumer"),
         allowed="'classic' or 'consumer'",
     )
     group_remote_assignor: str | None = option(
@@ -136,9 +144,9 @@ class ConsumerConfig(ClientConfig):
     auto_offset_reset: str = option(
         "latest",
         doc="Where to begin when nothing is committed, or when the position is not in the log any more: 'earliest', "
-        "'latest', 'by_duration:PT1H' (an ISO-8601 duration back from now), or 'none' to get an error instead.",
+        "'latest', a `timedelta` back from now (or 'by_duration:PT1H', ISO-8601), or 'none' to get an error instead.",
         convert=_reset_policy,
-        allowed="'earliest', 'latest', 'none' or 'by_duration:<ISO-8601 duration>'",
+        allowed="'earliest', 'latest', 'none', a timedelta or 'by_duration:<ISO-8601 duration>'",
     )
     enable_auto_commit: bool | None = option(
         None,
@@ -188,10 +196,9 @@ class ConsumerConfig(ClientConfig):
         aliases=("fetch_message_max_bytes",),
     )
     check_crcs: bool = option(True, doc="Check every batch's CRC-32C before its records are returned.")
-    isolation_level: str = option(
+    isolation_level: IsolationLevel = option(
         "read_uncommitted",
         doc="With 'read_committed', records of aborted or undecided transactions are not returned.",
-        choices=("read_uncommitted", "read_committed"),
     )
     client_rack: str = option("", doc="Where this client is; brokers may then point it to a replica nearby (KIP-392).")
     default_api_timeout_ms: int = option(
@@ -203,54 +210,54 @@ class ConsumerConfig(ClientConfig):
     exclude_internal_topics: bool = option(True, doc="Whether a pattern subscription leaves out internal topics.")
 
     def __post_init__(self) -> None:
-        """Checks every option, then those that depend on each other."""
+        """Check every option, then those that depend on each other, and fill in defaults that depend on others."""
         ClientConfig.__post_init__(self)
-        if self.group_id == "":
-            raise ConfigError("group_id='' is not possible: give a name, or leave it out to read without a group")
         if self.enable_auto_commit is None:
             object.__setattr__(self, "enable_auto_commit", self.group_id is not None)
-        if self.group_id is None:
-            self._check_without_group()
-        if self.group_protocol == "consumer":
-            self._check_consumer_protocol()
-        else:
-            self._check_classic_protocol()
+        if self.group_protocol == "classic":
+            for name, default in _CLASSIC_DEFAULTS.items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, default)
+
+    def conflicts(self) -> Iterable[str]:
+        """What is wrong with the options together."""
+        yield from ClientConfig.conflicts(self)
+        if self.group_id == "":
+            yield "group_id='' is not possible: give a name, or leave it out to read without a group"
+        if self.group_id is None and self.enable_auto_commit:
+            yield "enable_auto_commit=True needs a group_id: offsets are committed under a group"
+        if self.group_id is None and self.group_instance_id is not None:
+            yield "group_instance_id needs a group_id: it names a member of that group"
+        yield from self._protocol_conflicts()
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
-            raise ConfigError(
+            yield (
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms} is not possible: it must be smaller than "
                 f"request_timeout_ms={self.request_timeout_ms}, or every idle fetch times out"
             )
 
-    def _check_consumer_protocol(self) -> None:
-        for name in ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms"):
-            if getattr(self, name) is not None:
-                raise ConfigError(
-                    f"{name} does not go with group_protocol='consumer': {_DECIDED_BY_BROKER[name]}. Leave it out, or "
-                    "set group_protocol='classic'"
-                )
-
-    def _check_classic_protocol(self) -> None:
+    def _protocol_conflicts(self) -> Iterable[str]:
+        if self.group_protocol == "consumer":
+            for name, reason in _DECIDED_BY_BROKER.items():
+                if getattr(self, name) is not None:
+                    yield (
+                        f"{name} does not go with group_protocol='consumer': {reason}. Leave it out, or set "
+                        "group_protocol='classic'"
+                    )
+            return
         if self.group_remote_assignor is not None:
-            raise ConfigError(
+            yield (
                 "group_remote_assignor needs group_protocol='consumer'; with 'classic' the members assign, by "
                 "partition_assignment_strategy"
             )
-        for name, default in _CLASSIC_DEFAULTS.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, default)
-        assert self.heartbeat_interval_ms is not None
-        assert self.session_timeout_ms is not None
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not possible: it must be smaller than "
-                f"session_timeout_ms={self.session_timeout_ms}, usually a third of it"
+        heartbeat, session = (
+            _CLASSIC_DEFAULTS[name] if getattr(self, name) is None else getattr(self, name)
+            for name in ("heartbeat_interval_ms", "session_timeout_ms")
+        )
+        if heartbeat >= session:
+            yield (
+                f"heartbeat_interval_ms={heartbeat} is not possible: it must be smaller than "
+                f"session_timeout_ms={session}, usually a third of it"
             )
-
-    def _check_without_group(self) -> None:
-        if self.enable_auto_commit:
-            raise ConfigError("enable_auto_commit=True needs a group_id: offsets are committed under a group")
-        if self.group_instance_id is not None:
-            raise ConfigError("group_instance_id needs a group_id: it names a member of that group")
 
     @property
     def read_committed(self) -> bool:
@@ -267,10 +274,10 @@ class ConsumerOptions(ClientOptions, total=False):
     """The keyword arguments of a consumer; `ConsumerConfig` documents them."""
 
     group_instance_id: str | None
-    group_protocol: str
+    group_protocol: GroupProtocol
     group_remote_assignor: str | None
-    partition_assignment_strategy: str | Assignor | Sequence[str | Assignor]
-    auto_offset_reset: str
+    partition_assignment_strategy: AssignorName | Assignor | Sequence[AssignorName | Assignor]
+    auto_offset_reset: OffsetReset | timedelta
     enable_auto_commit: bool | None
     auto_commit_interval_ms: int
     session_timeout_ms: int
@@ -282,7 +289,7 @@ class ConsumerOptions(ClientOptions, total=False):
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
     check_crcs: bool
-    isolation_level: str
+    isolation_level: IsolationLevel
     client_rack: str
     default_api_timeout_ms: int
     allow_auto_create_topics: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import warnings
@@ -11,11 +10,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
 
+from pyclient.config.reference import document
 from pyclient.consumer.arguments import (
     Offsets,
     Partition,
     Partitions,
     Topics,
+    as_deserializers,
     as_partition,
     as_partitions,
     as_seconds,
@@ -23,9 +24,10 @@ from pyclient.consumer.arguments import (
     check_topic,
 )
 from pyclient.consumer.batches import BatchSlice
-from pyclient.consumer.config import EARLIEST, LATEST, ConsumerOptions
+from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace
+from pyclient.consumer.deserialization import OnError, PolledSlices
+from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace, GuardedCall
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import calling, refuse_coroutine
 from pyclient.consumer.rebalance import CommitNow, Step
@@ -33,11 +35,14 @@ from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
 from pyclient.consumer.typevars import K, V
 from pyclient.consumer.waiting import Flag
-from pyclient.errors import ConcurrentUse, KafkaError
+from pyclient.errors import ConcurrentUse, DeserializationError, KafkaError
 from pyclient.net.loop_thread import LoopThread
 from pyclient.records import Record
+from pyclient.serialization import Deserializer
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
+Read = Callable[[list[BatchSlice]], list[BatchSlice]]
+"""What is made of the slices that a poll took."""
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
@@ -58,6 +63,22 @@ class Consumer(ConsumerFace[K, V]):
     `ConfigError`. The constructor does not wait for the cluster. Deserializers are functions of bytes; a missing key
     or value stays None. With a `group_id` offsets are committed in the background (`enable_auto_commit`): only what
     earlier polls returned, so nothing is skipped when this process dies.
+
+    The position, and so a commit, never passes a record that was neither returned nor explicitly skipped. A poll ends
+    a partition in front of a record that cannot be deserialized, returns what is before it, and goes on with other
+    partitions; when it is that record's turn, what `on_deserialization_error` says is done, by `poll` and a `for` loop
+    alike:
+
+    - "raise" (default): `DeserializationError` is raised, again and again until the user has skipped it, by
+      `consumer.seek((error.topic, error.partition), error.next_offset)`. It has the record's bytes (`key`, `value`,
+      `headers`) for a dead-letter topic.
+    - "skip": the record is left out. Each poll logs how many at WARNING; `metrics()["records_skipped"]` counts them.
+    - a function of the error: when it returns, the record is left out, and counted; what it raises comes out of the
+      poll, and the next one calls it again. It may not use the consumer.
+
+    A batch that is corrupt, which no deserializer can be blamed for, is always raised (`CorruptBatch`).
+    A call that Ctrl-C ends leaves the consumer usable and loses nothing: what an interrupted poll did not return comes
+    again with the next one.
     """
 
     def __init__(
@@ -66,16 +87,16 @@ class Consumer(ConsumerFace[K, V]):
         bootstrap_servers: str | Sequence[str] | None = None,
         group_id: str | None = None,
         config: Mapping[str, Any] | None = None,
-        key_deserializer: Callable[[bytes], K] | None = None,
-        value_deserializer: Callable[[bytes], V] | None = None,
+        key_deserializer: Callable[[bytes], K] | Deserializer[K] | None = None,
+        value_deserializer: Callable[[bytes], V] | Deserializer[V] | None = None,
+        on_deserialization_error: OnError = "raise",
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._thread: LoopThread | None = None
         self._ready = Flag()
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        super().__init__(
-            topics, given, config, key_deserializer, value_deserializer, self._ready.set, threading.current_thread
-        )
+        deserializers = as_deserializers(key_deserializer, value_deserializer, on_deserialization_error)
+        super().__init__(topics, given, config, deserializers, self._ready.set, threading.current_thread)
         if topics:
             self._begin()
 
@@ -85,14 +106,20 @@ class Consumer(ConsumerFace[K, V]):
         """Records as soon as there are any, at most `max_records` (`max_poll_records` by default); else none after
         `timeout` seconds (None: no limit).
 
-        Takes part in rebalances and runs their callbacks. Raises what the user has to know: `PoisonRecord` for a batch
-        that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`, `TopicAuthorizationFailed`, ..., and
-        `KafkaTimeout` if no broker was ever reached. Positions move only over what is returned.
+        Takes part in rebalances and runs their callbacks. Raises what the user has to know: `PoisonRecord` for a record
+        or batch that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`, `TopicAuthorizationFailed`, ...,
+        and `KafkaTimeout` if no broker was ever reached. Positions move only over what is returned: an interrupted poll
+        moves none.
         """
+        core = self._core
         with self._use():
             limit = self._limit(max_records)
-            slices = self._poll_for_ever(limit) if timeout is None else self._poll(as_seconds(timeout), limit)
-            return Records(slices, self._deserializers)
+            read = self._deserialize if self._deserializers else _as_they_are
+            seconds = None if timeout is None else as_seconds(timeout)
+            slices = self._poll_for_ever(limit, read) if seconds is None else self._poll(seconds, limit, read)
+            records: Records[K | None, V | None] = Records(slices)
+        core.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
+        return records
 
     def __iter__(self) -> Iterator[Record[K | None, V | None]]:
         """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
@@ -103,25 +130,32 @@ class Consumer(ConsumerFace[K, V]):
                 yield from cast("Iterator[Record[Any, Any]]", chunk.iterator)
                 continue
             for raw in chunk.iterator:
+                chunk.making = True
                 try:
                     record = deserialize(raw)
-                except BaseException:
-                    chunk.settle(failed=True)
-                    raise
+                except DeserializationError as error:
+                    if not self._skips(error):
+                        raise
+                    chunk.making = False
+                    self._note_skipped(TopicPartition(error.topic, error.partition), [error])
+                    continue
+                chunk.making = False
                 yield record
 
     def _next_chunk(self) -> Chunk:
         with self._use():
-            self._chunk = Chunk(self._core, self._poll_for_ever(self._config.max_poll_records))
+            slices = self._poll_for_ever(self._config.max_poll_records, _as_they_are)
+            self._chunk = Chunk(self._core, slices)
+            self._core.undelivered = False
             return self._chunk
 
-    def _poll_for_ever(self, limit: int) -> list[BatchSlice]:
+    def _poll_for_ever(self, limit: int, read: Read) -> list[BatchSlice]:
         while True:
-            slices = self._poll(self._core.api_timeout, limit)
+            slices = self._poll(self._core.api_timeout, limit, read)
             if slices:
                 return slices
 
-    def _poll(self, timeout: float, limit: int) -> list[BatchSlice]:
+    def _poll(self, timeout: float, limit: int, read: Read) -> list[BatchSlice]:
         core, ready = self._started(), self._ready
         self._check_callback()
         self._settle()
@@ -131,9 +165,9 @@ class Consumer(ConsumerFace[K, V]):
             ready.clear()
             now = core.clock.monotonic()
             core.keep_up(now)
-            self._rebalance()
+            self._rebalance(lambda: core.api_timeout)
             core.waiting.check_wakeup()
-            slices = core.take(limit)
+            slices = read(core.take(limit))
             if slices:
                 return core.end_poll(slices)
             if deadline is None:
@@ -144,26 +178,75 @@ class Consumer(ConsumerFace[K, V]):
                 return core.end_poll([])
             ready.wait(min(remaining, self._longest_wait))
 
-    def _rebalance(self) -> None:
-        """Carries out what the group wants of this thread."""
-        while (task := self._core.rebalances.next()) is not None:
-            with contextlib.closing(self._core.rebalances.carry_out(task)) as steps:
-                for step in steps:
-                    self._do(step)
+    def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
+        """Make the user's records of a poll; what is to be returned of it."""
+        work = PolledSlices(slices, self._deserializers)
+        self._deserializing = True
+        try:
+            while (error := work.run()) is not None:
+                partition = TopicPartition(error.topic, error.partition)
+                try:
+                    if self._skips(error):
+                        work.skip(error)
+                        continue
+                except Exception:
+                    if self._stopped(work, partition):
+                        raise
+                    continue
+                if self._stopped(work, partition):
+                    raise error
+        finally:
+            self._deserializing = False
+        return self._returnable(work)
 
-    def _do(self, step: Step) -> None:
+    def _skips(self, error: DeserializationError) -> bool:
+        decide = self._deserializers.on_error
+        if callable(decide):
+            refuse_coroutine(decide(error), "on_deserialization_error")
+            return True
+        return decide == "skip"
+
+    def _rebalance(self, seconds: Callable[[], float]) -> None:
+        """Carries out what the group wants of this thread, all of it; raises the first error of a callback then.
+
+        `seconds()` is what a commit may take.
+        """
+        first: Exception | None = None
+        while (step := self._core.rebalances.next_step()) is not None:
+            try:
+                self._do(step, seconds())
+            except Exception as error:  # the user's own code may raise anything
+                if first is not None:
+                    log.exception("a rebalance callback failed, as one before it did")
+                first = first or error
+        if first is not None:
+            try:
+                raise first
+            finally:
+                del first  # else the error and this frame would keep each other, and the consumer, alive
+
+    def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
             try:
-                self._thread_running().run(self._core.desk.commit_now, step.offsets, self._core.api_timeout)
+                thread = self._thread_running()
+                thread.run(self._core.desk.commit_now, step.offsets, seconds, timeout=seconds + _GRACE)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
+            except Exception:
+                step.done = True
+                raise
+            step.done = True
         elif self._listener is not None:
             self._in_callback = True
             try:
                 with calling(self._listener, step.method, step.partitions):
-                    refuse_coroutine(getattr(self._listener, step.method)(step.partitions), step.method)
+                    method = getattr(self._listener, step.method)
+                    step.done = True
+                    refuse_coroutine(method(step.partitions), step.method)
             finally:
                 self._in_callback = False
+        else:
+            step.done = True
 
     # ---- offsets
 
@@ -197,14 +280,14 @@ class Consumer(ConsumerFace[K, V]):
         with self._use():
             self._started()
             self._settle()
-            wanted, core = as_partition(partition), self._core
+            wanted, core, seconds = as_partition(partition), self._core, self._patience(timeout)
             known = core.known_position(wanted)
             if known is not None:
                 return known
             return self._wait(
                 core.waiting.until,
                 lambda: core.known_position(wanted),
-                self._patience(timeout),
+                seconds,
                 f"finding the position of {wanted}",
             )
 
@@ -261,25 +344,32 @@ class Consumer(ConsumerFace[K, V]):
     def _close(self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
         if self._closed or self._closing or not self._is_mine():
             return
-        with self._guard:
-            self._closing = True  # callbacks may still commit, and call close() in vain
-            self._settle()
+        with GuardedCall(self._guard):
             try:
-                if self._core.desk.waiting:
-                    self._thread_running()  # nothing was waited for since commit_async
-                thread = self._thread
-                if thread is not None:
-                    try:
-                        self._leave("the consumer was closed", timeout, positions)
-                    finally:
-                        self._core.desk.run_callbacks()
+                self._closing = True  # callbacks may still commit, and call close() in vain
+                self._settle()
+                self._close_settled(timeout, positions)
             finally:
-                self._closed = True
+                self._closing = False
+
+    def _close_settled(
+        self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+    ) -> None:
+        try:
+            if self._core.desk.waiting:
+                self._thread_running()  # nothing was waited for since commit_async
+            if self._thread is not None:
                 try:
-                    if self._thread is not None:
-                        self._end(self._thread)
+                    self._leave("the consumer was closed", timeout, positions)
                 finally:
-                    self._core.desk.run_last_callbacks()
+                    self._core.desk.run_callbacks()
+        finally:
+            self._closed = True
+            try:
+                if self._thread is not None:
+                    self._end(self._thread)
+            finally:
+                self._core.desk.run_last_callbacks()
 
     def _close_at_exit(self) -> None:
         try:
@@ -301,10 +391,8 @@ class Consumer(ConsumerFace[K, V]):
 
         try:
             if core.subscription.mode is not Mode.NONE:
-                offsets = (positions or core.positions)()
-                with contextlib.closing(core.rebalances.leave(offsets)) as steps:
-                    for step in steps:
-                        self._do_in_time(step, left())
+                core.rebalances.leave((positions or core.positions)())
+                self._rebalance(left)
             try:
                 thread.run(core.desk.settle, left(), timeout=left() + _GRACE)
             except KafkaError as error:
@@ -320,15 +408,6 @@ class Consumer(ConsumerFace[K, V]):
             self._thread_running().run(self._core.leave, reason, seconds, timeout=seconds + _GRACE)
         except KafkaError as error:
             log.info("%s, which its group may not know: %s", reason, error)
-
-    def _do_in_time(self, step: Step, seconds: float) -> None:
-        if not isinstance(step, CommitNow):
-            self._do(step)
-            return
-        try:
-            self._thread_running().run(self._core.desk.commit_now, step.offsets, seconds, timeout=seconds + _GRACE)
-        except KafkaError as error:
-            log.warning("the last auto-commit failed: %s", error)
 
     def _end(self, thread: LoopThread) -> None:
         try:
@@ -362,24 +441,26 @@ class Consumer(ConsumerFace[K, V]):
     # ---- inside
 
     def _start(self) -> None:
-        thread = LoopThread("pyclient-consumer-io")
-        ref = weakref.ref(self)
+        """Start the loop thread and the core on it; what Ctrl-C left undone, the next call does."""
+        if self._thread is None:
+            thread = LoopThread("pyclient-consumer-io")
+            ref = weakref.ref(self)
 
-        def at_exit() -> None:
-            consumer = ref()
-            if consumer is not None:
-                consumer._close_at_exit()
+            def at_exit() -> None:
+                consumer = ref()
+                if consumer is not None:
+                    consumer._close_at_exit()
 
-        thread.at_exit = at_exit
-        thread.start()
-        self._thread = thread
-        thread.run(self._core.start)
+            thread.at_exit = at_exit
+            thread.start()
+            self._thread = thread
+        self._thread.run(self._core.start)
 
     def _begin(self) -> None:
         self._started()
 
     def _started(self) -> ConsumerCore:
-        if self._thread is None:
+        if self._core.loop is None:
             self._start()
         return self._core
 
@@ -391,3 +472,10 @@ class Consumer(ConsumerFace[K, V]):
     def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
         """Runs `function(*args)` on the loop until it is done, Ctrl-C is pressed, or `wakeup()` is called."""
         return self._thread_running().run(self._core.waiting.interruptible, function, *args)
+
+
+document(Consumer, ConsumerConfig)
+
+
+def _as_they_are(slices: list[BatchSlice]) -> list[BatchSlice]:
+    return slices

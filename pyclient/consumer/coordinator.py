@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from typing import Any, Final
 
@@ -44,12 +45,14 @@ from pyclient.consumer.group_events import (
 from pyclient.consumer.group_metrics import GroupMetrics
 from pyclient.consumer.group_requests import GroupRequests
 from pyclient.errors import ClientError, KafkaError, KafkaTimeout, MemberIdRequired
+from pyclient.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 ThreadTask = Revoke | Adopt | Lose
 """What only the polling thread may do."""
 
+_NAMED: Final = 20
 _FIRST_HEARTBEAT: Final = 5.0  # of the consumer protocol, until the coordinator has said how often
 
 
@@ -95,7 +98,11 @@ class Coordinator:
             self._metrics.rebalance_done(now)
         elif isinstance(event, Departing):
             self._metrics.rebalance_given_up(lost=False)
-        for action in self.member.step(event, now):
+        before = self.member.generation
+        actions = self.member.step(event, now)
+        if before != self.member.generation > 0:
+            log.info("%s: joined", self.member.describe())
+        for action in actions:
             self._count(action, now)
             self._carry_out(action)
         self._arm()
@@ -144,6 +151,7 @@ class Coordinator:
     def _carry_out(self, action: Action) -> None:
         match action:
             case Revoke() | Adopt() | Lose():
+                self._log(action)
                 self._on_task(action)
             case Fail(error):
                 self.last_error = error
@@ -152,6 +160,18 @@ class Coordinator:
                 self._leaving = self._spawn(self._leave(action))
             case _:
                 self._spawn(self._answer(action))
+
+    def _log(self, task: ThreadTask) -> None:
+        match task:
+            case Adopt():
+                text = (
+                    f"assigned {_listed(task.assigned)}; added {_listed(task.added)}, revoked {_listed(task.revoked)}"
+                )
+            case Revoke():
+                text = f"revoked {_listed(task.partitions)}"
+            case Lose():
+                text = f"lost {_listed(task.partitions)}"
+        log.info("%s: %s", self.member.describe(), text)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -209,6 +229,13 @@ class Coordinator:
             await self._requests.leave(leave)
         except KafkaError as error:
             log.info("leaving group %r did not work, so its session has to time out: %s", self.group_id, error)
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    """Partitions for a log line, the first ones by name."""
+    names = ", ".join(map(str, islice(partitions, _NAMED)))
+    more = len(partitions) - _NAMED
+    return f"{names} and {more} more" if more > 0 else names or "none"
 
 
 def _requests(

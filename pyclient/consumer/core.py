@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -30,13 +30,14 @@ from pyclient.consumer.topics_side import TopicsSide
 from pyclient.consumer.waiting import Waiting
 from pyclient.errors import (
     ClosedError,
+    CorruptBatch,
     FencedInstanceId,
     KafkaError,
     KafkaTimeout,
     NotAssigned,
 )
 from pyclient.net.connect import Connector
-from pyclient.records import count_intact
+from pyclient.records import count_intact, log_pure_codec
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 _MANY_ERRORS: Final = 16
@@ -47,6 +48,9 @@ class ConsumerCore:
 
     The thread that polls and the event loop meet here: what they share is touched under the lock, the rest belongs to
     the loop. `notify` is called, on the loop, when the polling thread should look again.
+
+    A poll moves positions when it takes records, and `undelivered` is True from then until it has returned them. So a
+    call that finds it True comes after a poll that Ctrl-C or a cancellation ended, and takes those records back.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class ConsumerCore:
         self.lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.ended = False
+        self.undelivered = False
         self.subscription = SubscriptionState(looks_up_committed=config.group_id is not None)
         self.buffer = _buffer(config, self.subscription)
         self.cluster = _cluster(config, clock, rng, connector)
@@ -79,7 +84,9 @@ class ConsumerCore:
         self._notify = notify
         self._before_start: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._errors: deque[KafkaError] = deque()
+        self._reported: KafkaError | None = None
         self._fatal: KafkaError | None = None
+        self._raised: KafkaError | None = None  # the last one of the cluster that no poll could reach
 
     def _make_group(self, rng: Rng) -> GroupSide:
         return GroupSide(
@@ -136,9 +143,12 @@ class ConsumerCore:
     # ---- life, on the loop
 
     async def start(self) -> None:
-        """Begins to look for the cluster, and for what was subscribed before."""
+        """Begins to look for the cluster, and for what was subscribed before; once, however often it is called."""
+        if self.loop is not None:
+            return
         self.loop = asyncio.get_running_loop()
         self.cluster.listeners.append(self.topics.note)
+        log_pure_codec()
         await self.cluster.start()
         self.positions_found.start()
         for function, arguments in self._before_start:
@@ -278,21 +288,55 @@ class ConsumerCore:
         """Records that are there, at most `limit`; raises what the loop met."""
         if self._fatal is not None:
             raise self._fatal
+        if self._reported is not None:  # by the poll before: Ctrl-C cannot come between taking it out and raising it
+            if self._errors and self._errors[0] is self._reported:
+                self._errors.popleft()
+            self._reported = None
         if self._errors:
-            raise self._errors.popleft()
+            self._reported = self._errors[0]
+            raise self._reported
         with self.lock:
             unchecked = self.buffer.unchecked(limit)
         if unchecked:
-            count_intact(unchecked)  # the loop goes on meanwhile: neither lock nor GIL is held
+            count_intact(unchecked, self.config.check_crcs)  # the loop goes on meanwhile: the lock is not held
         with self.lock:
             error = self.subscription.first_error()
-            slices = self.buffer.take(limit) if error is None else []
+            slices = self._take(limit) if error is None else []
             wants_more, self.buffer.wants_more = self.buffer.wants_more, False
         if error is not None:
             raise error
         if wants_more:
             self.call(self._wake_fetcher)
+        if not slices and self.cluster.unreachable is not self._raised:
+            self._raised = self.cluster.unreachable
+            if self._raised is not None:
+                raise self._raised
         return slices
+
+    def _take(self, limit: int) -> list[BatchSlice]:
+        self.undelivered = True
+        try:
+            slices = self.buffer.take(limit)
+        except CorruptBatch:  # it is the first: nothing was taken
+            self.undelivered = False
+            raise
+        self.undelivered = bool(slices)
+        return slices
+
+    def give_back(self, unread: Sequence[tuple[BatchSlice, int]], *, last: TopicPartition | None = None) -> None:
+        """Return slices of the last poll, each from an offset on; the partition `last` goes behind all others."""
+        with self.lock:
+            self.buffer.give_back(unread)
+            state = self.subscription.find(last) if last is not None else None
+            if state is not None:
+                self.buffer.put_last(state)
+
+    def take_back(self) -> None:
+        """Take back what an interrupted poll took and did not return; it is fetched again."""
+        with self.lock:
+            self.buffer.rewind()
+            self.undelivered = False
+        self.call(self._wake_workers)
 
     def unreachable(self) -> KafkaTimeout | None:
         """The error for a poll that waited in vain for a cluster that never answered at all."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, overload
 
@@ -16,7 +18,6 @@ from pyclient.consumer.arguments import (
     Partitions,
     Subscription,
     Topics,
-    as_deserializers,
     as_limit,
     as_offset,
     as_offsets,
@@ -30,16 +31,19 @@ from pyclient.consumer.arguments import (
     topic_names,
     topics_of,
 )
+from pyclient.consumer.batches import BatchSlice
 from pyclient.consumer.commit_desk import CommitCallback
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig
 from pyclient.consumer.core import ConsumerCore
+from pyclient.consumer.deserialization import Deserializers, PolledSlices
 from pyclient.consumer.iteration import Chunk
 from pyclient.consumer.listener import RebalanceListener
-from pyclient.consumer.records import Deserializer
 from pyclient.consumer.subscription import Mode, SubscriptionPattern
 from pyclient.consumer.typevars import K, V
-from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, ForkError
+from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, DeserializationError, ForkError
 from pyclient.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger("pyclient.consumer")
 
 _LONGEST_WAIT: Final = 1.0
 _LOOKS: Final = 3  # within max_poll_interval_ms, of a poll that waits
@@ -47,36 +51,58 @@ _LOOKS: Final = 3  # within max_poll_interval_ms, of a poll that waits
 SECONDS_AFTER_ERROR: Final = 5.0
 """How long the end of a `with` block may take after an exception, which nobody wants to wait long for."""
 
-_NOBODY: Final = object()
-
 
 class Guard:
-    """Lets one thread, or task, at a time use a consumer; from inside a callback the same one may use it again."""
+    """Lets one thread, or task, at a time use a consumer; from inside a callback the same one may use it again.
 
-    __slots__ = ("_depth", "_identify", "_lock", "_owner")
+    Only a weak reference is kept to the call in progress. A call that Ctrl-C ends, at whatever moment, is gone with its
+    frame: there is no step of giving back that could be missed.
+    """
+
+    __slots__ = ("_current", "_identify", "_lock")
 
     def __init__(self, identify: Callable[[], object]) -> None:
         self._identify = identify
         self._lock = threading.Lock()
-        self._owner: object = _NOBODY
-        self._depth = 0
+        self._current: Callable[[], GuardedCall | None] = _no_call
 
-    def __enter__(self) -> None:
+    def enter(self, call: GuardedCall) -> None:
+        """Register a call; `ConcurrentUse` while one of another thread, or task, is in progress."""
         me = self._identify()
-        if self._owner != me:
-            if not self._lock.acquire(blocking=False):
+        with self._lock:
+            other = self._current()
+            if other is not None and other.caller != me:
                 raise ConcurrentUse(
-                    f"the consumer is in use by {self._owner} and was called from {me}: a consumer serves one thread "
+                    f"the consumer is in use by {other.caller} and was called from {me}: a consumer serves one thread "
                     "or task at a time; only wakeup() may be called from another one"
                 )
-            self._owner = me
-        self._depth += 1
+            call.caller, call.outer = me, self._current
+            self._current = weakref.ref(call)
+
+    def leave(self, call: GuardedCall) -> None:
+        """Forget a call; the one around it, if any, is the one in progress again."""
+        self._current = call.outer
+
+
+class GuardedCall:
+    """One call of a consumer's method, as a context manager."""
+
+    __slots__ = ("__weakref__", "_guard", "caller", "outer")
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self.caller: object = None
+        self.outer: Callable[[], GuardedCall | None] = _no_call
+
+    def __enter__(self) -> None:
+        self._guard.enter(self)
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._owner = _NOBODY
-            self._lock.release()
+        self._guard.leave(self)
+
+
+def _no_call() -> None:
+    return None
 
 
 class ConsumerFace(Generic[K, V]):
@@ -87,17 +113,17 @@ class ConsumerFace(Generic[K, V]):
         topics: Sequence[Topics],
         given: Mapping[str, Any],
         config: Mapping[str, Any] | None,
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
+        deserializers: Deserializers,
         notify: Callable[[], None],
         identify: Callable[[], object],
     ) -> None:
         subscription = topics_of(topics)
         options = {name: value for name, value in given.items() if value is not None}
         self._config: ConsumerConfig = resolve(ConsumerConfig, options, config)
-        self._deserializers = as_deserializers(key_deserializer, value_deserializer)
+        self._deserializers = deserializers
         self._listener: RebalanceListener | None = None
         self._in_callback = False
+        self._deserializing = False
         # how often a poll that waits, which is polling, says so to the group and looks after its commits
         self._longest_wait = min(_LONGEST_WAIT, self._config.max_poll_interval_ms / 1000 / _LOOKS)
         self._chunk: Chunk | None = None
@@ -126,14 +152,15 @@ class ConsumerFace(Generic[K, V]):
         `group_id` all partitions of the topics are this consumer's. Raises `ConfigError` after `assign()`.
         """
         with self._use():
+            self._settle()
             self._follow(as_subscription(topics, pattern), check_listener(listener))
             self._begin()
 
     def _follow(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
         if isinstance(subscription, SubscriptionPattern):
             self._check_remote_pattern(subscription)
-        self._core.subscribe(subscription)
         self._listener = listener
+        self._core.subscribe(subscription)
 
     def assign(self, partitions: Partitions) -> None:
         """Reads exactly these partitions, in no group; with a `group_id` offsets can still be committed under it.
@@ -303,10 +330,15 @@ class ConsumerFace(Generic[K, V]):
     def _is_mine(self) -> bool:
         return self._pid == os.getpid()
 
-    def _use(self) -> Guard:
-        """The guard, for an open consumer in the process that made it."""
+    def _use(self) -> GuardedCall:
+        """A call in progress, of an open consumer in the process that made it."""
         self._check_open()
-        return self._guard
+        if self._deserializing:
+            raise ConcurrentUse(
+                "the consumer was called by a deserializer or by on_deserialization_error, which run inside a poll() "
+                "whose records are not returned yet"
+            )
+        return GuardedCall(self._guard)
 
     def _check_open(self) -> None:
         """`ClosedError` after `close()`, `ForkError` in a forked child. `health`, `metrics` and `wakeup` go on."""
@@ -319,10 +351,47 @@ class ConsumerFace(Generic[K, V]):
             raise ForkError(f"this consumer belongs to process {self._pid}: after fork() make one of your own")
 
     def _settle(self) -> None:
-        """Gives back what a `for` loop has not read yet, so that positions say where the user stands."""
-        chunk, self._chunk = self._chunk, None
-        if chunk is not None:
-            chunk.settle()
+        """Gives back what a `for` loop has not read, or an interrupted poll not returned: positions are the user's.
+
+        Each call does this first. It may be interrupted itself: the next one does it again.
+        """
+        if self._core.undelivered:
+            self._core.take_back()
+            self._chunk = None
+        elif self._chunk is not None:
+            self._chunk.settle()
+            self._chunk = None
+
+    def _stopped(self, work: PolledSlices, partition: TopicPartition) -> bool:
+        """After a record that may not be skipped; True if the poll is to raise that, because nothing comes before it.
+
+        Then everything is given back, and the partition goes behind the others, so that it holds none of them up.
+        """
+        first = not work.done
+        if first:
+            work.stop_all()
+            self._core.give_back(work.unread, last=partition)
+            self._core.undelivered = False
+        else:
+            work.stop()
+        return first
+
+    def _returnable(self, work: PolledSlices) -> list[BatchSlice]:
+        """What is left to return of a poll."""
+        if work.unread:
+            self._core.give_back(work.unread)
+        if not work.done:
+            self._core.undelivered = False
+        for partition, errors in work.skipped.items():
+            self._note_skipped(partition, errors)
+        return work.done
+
+    def _note_skipped(self, partition: TopicPartition, errors: Sequence[DeserializationError]) -> None:
+        """Count records that were left out; a function that decided so can say it itself."""
+        self._core.metrics.skipped += len(errors)
+        if self._deserializers.on_error == "skip":
+            text = "%s: skipped %d records that cannot be deserialized, the first: %s"
+            log.warning(text, partition, len(errors), errors[0].message)
 
     def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if self._config.group_id is None:

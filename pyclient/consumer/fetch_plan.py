@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Final
 
 from pyclient.consumer.batches import parse_records
@@ -72,78 +74,197 @@ class Target:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """What to ask one node for. `wake_at` is when there may be more to ask for without anything else happening."""
+    """What to ask one node for on one connection, kept from one request to the next.
+
+    `changed` are the partitions that were added, removed or moved since the last request. `wake_at` is when there may
+    be more to ask for without anything else happening.
+    """
 
     node: int = -1
     targets: dict[TopicPartition, Target] = field(default_factory=dict)
     positions: dict[TopicPartition, FetchPosition] = field(default_factory=dict)
+    changed: dict[TopicPartition, None] = field(default_factory=dict)
     max_bytes: int = 0
-    by_id: bool = True
     wake_at: float | None = None
+    dirty: dict[AssignedPartition, None] = field(default_factory=dict)
+    later: dict[AssignedPartition, float] = field(default_factory=dict)
+    topic_counts: dict[tuple[uuid.UUID, str], int] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """The request goes out: nobody else asks for these."""
-        for target in self.targets.values():
-            target.state.asked, target.state.asked_node = target.version, self.node
-
-    def end(self) -> None:
-        """The request is over, whatever came of it."""
-        for target in self.targets.values():
-            if (target.state.asked, target.state.asked_node) == (target.version, self.node):
-                target.state.asked = -1
-
-    def look_again(self, at: float) -> None:
-        """There may be more to ask for at this time."""
-        self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+    @property
+    def by_id(self) -> bool:
+        """Whether the ids of all topics are known."""
+        return all(topic_id != _NO_TOPIC_ID for topic_id, _ in self.topic_counts)
 
     def topic_names(self) -> Mapping[uuid.UUID, str]:
         """Names by topic id, for answers that tell only the id."""
-        return {at.topic_id: partition.topic for partition, at in self.positions.items()}
+        return dict(iter(self.topic_counts))
+
+    def add(self, state: AssignedPartition, from_replica: bool, max_bytes: int) -> None:
+        """Ask for a partition from where it is to be fetched, behind the others."""
+        partition = state.topic_partition
+        self.remove(partition)
+        self.targets[partition] = Target(state, state.version, state.fetch_offset, from_replica)
+        self.positions[partition] = FetchPosition(state.topic_id, state.fetch_offset, state.leader_epoch, max_bytes)
+        self.changed[partition] = None
+        topic = state.topic_id, partition.topic
+        self.topic_counts[topic] = self.topic_counts.get(topic, 0) + 1
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Do not ask for a partition any more."""
+        if self.targets.pop(partition, None) is None:
+            return
+        topic = self.positions.pop(partition).topic_id, partition.topic
+        self.changed[partition] = None
+        self.topic_counts[topic] -= 1
+        if not self.topic_counts[topic]:
+            del self.topic_counts[topic]
+
+    def asks_for(self, state: AssignedPartition) -> bool:
+        """Return True if this asks for what the partition wants now: an answer would not be dropped."""
+        target = self.targets.get(state.topic_partition)
+        return target is not None and target.state is state and target.version == state.version
 
 
-def plan_fetch(
-    node: int,
-    subscription: SubscriptionState,
-    buffer: FetchBuffer,
-    leader_of: Callable[[TopicPartition], int],
-    config: ConsumerConfig,
-    now: float,
-    reserved: int = 0,
-) -> FetchPlan:
-    """The partitions that `node` leads and that want data, those first that have waited longest.
+class FetchPlanner:
+    """Plans what to ask each node for, looking only at partitions that have changed since it looked last.
 
-    Left out are those that a fetch to this node is in flight for, and those with enough in stock: more than what makes
-    a fetch urgent, so that one request fetches for many partitions and not one for each. What a node's answers hold in
-    memory, what is asked for and the `reserved` bytes of another request stay below `fetch_max_bytes`
-    together; only when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
+    Every node has two plans: the first is for all its partitions, the second for what the first, while it is in flight,
+    does not ask for. Not thread-safe: its owner holds a lock.
     """
-    plan = FetchPlan(node)
-    low, plenty = low_bytes(config), _PLENTY * config.max_partition_fetch_bytes
-    in_stock = urgent = False
-    for state in subscription:
-        if state.phase is not Phase.FETCH or state.paused:
-            continue
-        from_replica = state.preferred_replica >= 0 and state.preferred_until > now
-        leader = leader_of(state.topic_partition)
-        if (state.preferred_replica if from_replica else leader) != node:
-            if leader == node:  # it is this node's turn again when the preference ends
-                plan.look_again(state.preferred_until)
-            continue
-        in_stock = in_stock or state.buffered > 0
-        if (state.asked == state.version and state.asked_node == node) or state.buffered >= plenty:
-            continue
-        if state.retry_at > now:
-            plan.look_again(state.retry_at)
-        else:
-            urgent = urgent or state.buffered < low
-            _add(plan, state, from_replica, config)
-    room = config.fetch_max_bytes - buffer.held(node) - reserved
-    one = _one_share(config)
-    if not urgent or (room < one and in_stock):
-        plan.targets.clear()
-    most = max(_ROUND_BYTES, config.fetch_min_bytes)
-    plan.max_bytes = max(one, min(room, most, len(plan.targets) * config.max_partition_fetch_bytes))
-    return plan
+
+    def __init__(self, subscription: SubscriptionState, buffer: FetchBuffer, config: ConsumerConfig) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._config = config
+        self._low = low_bytes(config)
+        self._plenty = _PLENTY * config.max_partition_fetch_bytes
+        self._picture: object = None
+        self._leaders: dict[AssignedPartition, int] = {}
+        self._places: dict[AssignedPartition, frozenset[int]] = {}  # the nodes that may be asked for it
+        self._members: Counter[int] = Counter()
+        self._leaderless: dict[AssignedPartition, None] = {}
+        self._plans: dict[int, tuple[FetchPlan, FetchPlan]] = {}
+
+    def update(self, picture: object, leader_of: Callable[[TopicPartition], int]) -> None:
+        """Take in what has changed; another `picture` of the cluster may mean other leaders."""
+        if picture is not self._picture:
+            self._picture = picture
+            for state in self._subscription:
+                if self._leaders.get(state) != leader_of(state.topic_partition):
+                    state.touch()
+        changes = self._subscription.changes
+        dirty, changes.dirty = changes.dirty, {}
+        for state in dirty:
+            self._place(state, leader_of)
+
+    def sources(self) -> set[int]:
+        """The nodes to fetch from."""
+        return {node for node, count in self._members.items() if count}
+
+    @property
+    def lacks_leader(self) -> bool:
+        """Whether some partition has no leader."""
+        return bool(self._leaderless)
+
+    def plan(self, node: int, number: int, now: float, *, other_in_flight: bool, reserved: int = 0) -> FetchPlan:
+        """The plan of this number (0 or 1) for a node, which is not in flight; without targets, ask for nothing.
+
+        Left out is what the other one, if it is in flight, asks for, and what has enough in stock: more than what makes
+        a fetch urgent, so that one request fetches for many partitions and not one for each. What a node's answers
+        hold in memory, what is asked for and the `reserved` bytes of the other request stay below `fetch_max_bytes`
+        together; only when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
+        """
+        plan, other = self._of_node(node)[number], self._of_node(node)[1 - number]
+        if number and not other_in_flight:  # the first can have it
+            self._hand_over(plan, other)
+            return FetchPlan(node)
+        for state in [state for state, at in plan.later.items() if at <= now]:
+            del plan.later[state]
+            plan.dirty[state] = None
+        dirty, plan.dirty = plan.dirty, {}
+        for state in dirty:
+            if not (other_in_flight and other.asks_for(state)):
+                self._reconsider(plan, state, now)
+            else:
+                plan.remove(state.topic_partition)
+        plan.wake_at = min((at for at in plan.later.values() if not isinf(at)), default=None)
+        urgent, in_stock = self._stock(plan, now)
+        room = self._config.fetch_max_bytes - self._buffer.held(node) - reserved
+        one = _one_share(self._config)
+        if not urgent or (room < one and in_stock):
+            return FetchPlan(node, wake_at=plan.wake_at)
+        most = max(_ROUND_BYTES, self._config.fetch_min_bytes)
+        plan.max_bytes = max(one, min(room, most, len(plan.targets) * self._config.max_partition_fetch_bytes))
+        return plan
+
+    def hand_over(self, node: int) -> None:
+        """The node's second plan is over: what it asked for is the first one's again."""
+        first, second = self._of_node(node)
+        self._hand_over(second, first)
+
+    def _hand_over(self, plan: FetchPlan, other: FetchPlan) -> None:
+        for partition, target in list(plan.targets.items()):
+            other.dirty[target.state] = None
+            plan.dirty[target.state] = None
+            plan.remove(partition)
+
+    def _of_node(self, node: int) -> tuple[FetchPlan, FetchPlan]:
+        plans = self._plans.get(node)
+        if plans is None:
+            plans = self._plans[node] = FetchPlan(node), FetchPlan(node)
+        return plans
+
+    def _place(self, state: AssignedPartition, leader_of: Callable[[TopicPartition], int]) -> None:
+        """Have the plans of all nodes that it concerns look at a partition again."""
+        partition = state.topic_partition
+        before = self._places.pop(state, frozenset())
+        after: frozenset[int] = frozenset()
+        self._leaderless.pop(state, None)
+        self._leaders.pop(state, None)
+        if self._subscription.find(partition) is state:
+            leader = self._leaders[state] = leader_of(partition)
+            after = self._places[state] = frozenset(node for node in (leader, state.preferred_replica) if node >= 0)
+            if leader < 0:
+                self._leaderless[state] = None
+        for node in before | after:
+            for plan in self._of_node(node):
+                plan.dirty[state] = None
+            self._members[node] += (node in after) - (node in before)
+
+    def _source(self, state: AssignedPartition, now: float) -> int:
+        preferred = state.preferred_replica
+        return preferred if preferred >= 0 and state.preferred_until > now else self._leaders.get(state, -1)
+
+    def _reconsider(self, plan: FetchPlan, state: AssignedPartition, now: float) -> None:
+        """Ask for the partition, or not."""
+        partition = state.topic_partition
+        target = plan.targets.get(partition)
+        if target is not None and (target.state is state or self._subscription.find(partition) is state):
+            plan.remove(partition)
+        plan.later.pop(state, None)
+        if self._subscription.find(partition) is not state or state.phase is not Phase.FETCH or state.paused:
+            return
+        if self._source(state, now) != plan.node:
+            if self._leaders.get(state) == plan.node:  # it is this node's turn again when the preference ends
+                plan.later[state] = state.preferred_until
+        elif state.retry_at > now:
+            plan.later[state] = state.retry_at
+        elif state.buffered < self._plenty:
+            from_replica = state.preferred_replica >= 0 and state.preferred_until > now
+            plan.add(state, from_replica, self._config.max_partition_fetch_bytes)
+
+    def _stock(self, plan: FetchPlan, now: float) -> tuple[bool, bool]:
+        """Whether a target is short of data, and whether any partition of the node has some."""
+        stocked = self._subscription.changes.stocked
+        enough, in_stock = 0, False
+        for state in tuple(stocked):
+            if state.buffered <= 0 or self._subscription.find(state.topic_partition) is not state:
+                del stocked[state]
+                continue
+            enough += state.buffered >= self._low and plan.asks_for(state)
+            if state.phase is Phase.FETCH and not state.paused and self._source(state, now) == plan.node:
+                in_stock = True
+        return len(plan.targets) > enough, in_stock
 
 
 def low_bytes(config: ConsumerConfig) -> int:
@@ -158,15 +279,6 @@ def high_bytes(config: ConsumerConfig) -> int:
 
 def _one_share(config: ConsumerConfig) -> int:
     return min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-
-
-def _add(plan: FetchPlan, state: AssignedPartition, from_replica: bool, config: ConsumerConfig) -> None:
-    partition = state.topic_partition
-    plan.targets[partition] = Target(state, state.version, state.fetch_offset, from_replica)
-    plan.positions[partition] = FetchPosition(
-        state.topic_id, state.fetch_offset, state.leader_epoch, config.max_partition_fetch_bytes
-    )
-    plan.by_id = plan.by_id and state.topic_id != _NO_TOPIC_ID
 
 
 @dataclass(slots=True)
@@ -208,7 +320,9 @@ class AnswerReader:
         state = target.state
         if not self._subscription.holds(state, target.version) or state.fetch_offset != target.offset:
             return
-        state.retry_at = 0.0
+        if state.retry_at:
+            state.touch()
+            state.retry_at = 0.0
         if data.error_code:
             self._failed(target, data, now, outcome)
             return
@@ -216,6 +330,7 @@ class AnswerReader:
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
         if data.preferred_read_replica >= 0 and not target.from_replica:
+            state.touch()
             state.preferred_replica = data.preferred_read_replica
             state.preferred_until = now + self._config.metadata_max_age_ms / 1000
             outcome.moved = True
@@ -232,6 +347,7 @@ class AnswerReader:
         outcome: FetchOutcome,
     ) -> None:
         state = target.state
+        state.touch()
         aborted: Sequence[tuple[int, int]] = ()
         if self._config.read_committed and data.aborted_transactions:
             aborted = [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
@@ -241,7 +357,6 @@ class AnswerReader:
             return
         state.fetch_offset = parsed.next_offset
         self._buffer.add(FetchedPart(state, parsed, len(records), frame))
-        self._subscription.served(state)
         if parsed.error is not None:
             state.retry_at = float("inf")  # nothing can be read behind it: the user has to seek
         outcome.records = True
@@ -249,6 +364,7 @@ class AnswerReader:
     def _failed(self, target: Target, data: PartitionData, now: float, outcome: FetchOutcome) -> None:
         state, code = target.state, data.error_code
         partition = state.topic_partition
+        state.touch()
         state.retry_at = now + self._backoff
         if target.from_replica:
             state.preferred_replica = -1  # whatever it is, the leader knows better

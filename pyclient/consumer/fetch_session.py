@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -48,20 +48,34 @@ class FetchSession:
         self._known: dict[TopicPartition, FetchPosition] = {}
         self._by_id = False
 
-    def request(self, wanted: Mapping[TopicPartition, FetchPosition], *, by_id: bool) -> SessionRequest:
-        """How to ask for `wanted`, most urgent first; `by_id` says whether topics go by their id (Fetch >= 13)."""
+    def request(
+        self,
+        wanted: Mapping[TopicPartition, FetchPosition],
+        *,
+        by_id: bool,
+        changed: Collection[TopicPartition] | None = None,
+    ) -> SessionRequest:
+        """How to ask for `wanted`, most urgent first; `by_id` says whether topics go by their id (Fetch >= 13).
+
+        `changed` are the partitions that the last request was different in, or did not have; None: maybe all.
+        """
         if by_id != self._by_id:
             self.epoch = FIRST_EPOCH  # a session may not change how it names topics
         if self.epoch == FIRST_EPOCH:
             self._known, self._by_id = dict(wanted), by_id
             return SessionRequest(self.session_id, FIRST_EPOCH, self._known, {})
-        send = {partition: at for partition, at in wanted.items() if self._known.get(partition) != at}
-        forget = {
-            partition: at.topic_id
-            for partition, at in self._known.items()
-            if partition not in wanted or (by_id and wanted[partition].topic_id != at.topic_id)
-        }
-        self._known = dict(wanted)
+        send: dict[TopicPartition, FetchPosition] = {}
+        forget: dict[TopicPartition, uuid.UUID] = {}
+        for partition in dict.fromkeys([*wanted, *self._known]) if changed is None else changed:
+            at, known = wanted.get(partition), self._known.get(partition)
+            if at == known:
+                continue
+            if known is not None and (at is None or (by_id and at.topic_id != known.topic_id)):
+                forget[partition] = known.topic_id
+            if at is None:
+                del self._known[partition]
+            else:
+                self._known[partition] = send[partition] = at
         return SessionRequest(self.session_id, self.epoch, send, forget)
 
     def knows(self, partition: TopicPartition) -> bool:

@@ -16,10 +16,10 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.fetch_buffer import FetchBuffer, Frame
-from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, memory_of, plan_fetch
+from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, FetchPlanner, memory_of
 from pyclient.consumer.fetch_session import FetchSession, SessionRequest
 from pyclient.consumer.metrics import ConsumerMetrics
-from pyclient.consumer.subscription import Phase, SubscriptionState, split_by_topic
+from pyclient.consumer.subscription import SubscriptionState, split_by_topic
 from pyclient.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -86,6 +86,7 @@ class _Run:
     ended: asyncio.Future[None]
     begun: float
     plan: FetchPlan = field(default_factory=FetchPlan)
+    by_id: bool = False
     asked_at: float = 0.0
 
 
@@ -126,6 +127,7 @@ class Fetcher:
         self._metrics = metrics
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
+        self._planner = FetchPlanner(subscription, buffer, config)
         self._lanes: dict[int, tuple[_Lane, _Lane]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._idleness = Idleness()
@@ -148,32 +150,23 @@ class Fetcher:
 
     def _sources(self) -> set[int]:
         """The nodes to fetch from; metadata is asked for if a partition has none."""
-        metadata = self._cluster.metadata
         with self._lock:
-            nodes = {metadata.leader(*state.topic_partition) for state in self._subscription}
-            nodes |= {state.preferred_replica for state in self._subscription if state.phase is Phase.FETCH}
-        if -1 in nodes:
-            nodes.discard(-1)
-            if any(metadata.leader(*partition) < 0 for partition in self._subscription.assignment()):
-                self._cluster.request_refresh()
+            self._update_plans()
+            nodes, lacks_leader = self._planner.sources(), self._planner.lacks_leader
+        if lacks_leader:
+            self._cluster.request_refresh()
         return nodes
+
+    def _update_plans(self) -> None:
+        metadata = self._cluster.metadata
+        self._planner.update(metadata, lambda partition: metadata.leader(*partition))
 
     def _plan(self, lane: _Lane) -> FetchPlan:
         other = self._lanes[lane.node][1 - lane.number]
-        if lane.number and not other.busy:
-            return FetchPlan()  # the first lane can have it
         now = self._clock.monotonic()
-        metadata = self._cluster.metadata
         with self._lock:
-            return plan_fetch(
-                lane.node,
-                self._subscription,
-                self._buffer,
-                lambda partition: metadata.leader(*partition),
-                self._config,
-                now,
-                other.reserved,
-            )
+            self._update_plans()
+            return self._planner.plan(lane.node, lane.number, now, other_in_flight=other.busy, reserved=other.reserved)
 
     async def _serve(self, lane: _Lane) -> None:
         failures = 0
@@ -208,6 +201,7 @@ class Fetcher:
         with self._lock:
             left = [state for state in self._subscription if state.preferred_replica == node]
             for state in left:
+                state.touch()
                 state.preferred_replica = -1
         if left:
             self.wake()
@@ -231,6 +225,9 @@ class Fetcher:
             raise
         finally:
             self._over(run)
+            if lane.number:
+                with self._lock:
+                    self._planner.hand_over(lane.node)
             if lane.number:  # the first lane may have come back meanwhile, and found everything in our hands
                 self._lanes[lane.node][0].event.set()
 
@@ -242,18 +239,15 @@ class Fetcher:
             run.ended.set_result(None)
             return
         version = connection.version_for(FetchRequest, _BY_ID if plan.by_id else _BY_NAME)
-        plan.by_id = version > _BY_NAME
-        asked = lane.session.request(plan.positions, by_id=plan.by_id)
-        with self._lock:
-            plan.begin()
-        run.plan, run.asked_at, lane.reserved = plan, now, plan.max_bytes
+        by_id = version > _BY_NAME
+        asked = lane.session.request(plan.positions, by_id=by_id, changed=plan.changed)
+        plan.changed = {}
+        run.plan, run.by_id, run.asked_at, lane.reserved = plan, by_id, now, plan.max_bytes
         connection.tell(self._request(lane, plan, asked), partial(self._answered, run), version=version)
 
     def _over(self, run: _Run) -> None:
         """The request in flight has an outcome, or is of no interest any more."""
         run.lane.reserved = 0
-        with self._lock:
-            run.plan.end()
         run.plan = FetchPlan()
 
     def _answered(self, run: _Run, response: FetchResponse | None, error: BaseException | None) -> None:
@@ -294,7 +288,7 @@ class Fetcher:
             raise from_code(response.error_code, f"{run.connection.address} refused a fetch")
         else:
             lane.session.answered(response.session_id)
-            outcome = self._take(lane.node, run.connection.address, run.plan, response)
+            outcome = self._take(run, response)
         now = self._clock.monotonic()
         self._metrics.fetched(lane.node, outcome.size, now - run.asked_at, now)
         if self._idleness.begins(outcome.size, now):
@@ -336,15 +330,16 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _take(self, node: int, address: str, plan: FetchPlan, response: FetchResponse) -> FetchOutcome:
+    def _take(self, run: _Run, response: FetchResponse) -> FetchOutcome:
         """Takes the data in; an answer about what was not asked for makes no sense."""
+        node, address, plan = run.lane.node, run.connection.address, run.plan
         outcome, now = FetchOutcome(), self._clock.monotonic()
-        names = plan.topic_names() if plan.by_id else {}
+        names = plan.topic_names() if run.by_id else {}
         outcome.size, memory = memory_of(response)
         frame = Frame(node, memory)
         with self._lock:
             for topic in response.responses:
-                name = names.get(topic.topic_id, "") if plan.by_id else topic.topic
+                name = names.get(topic.topic_id, "") if run.by_id else topic.topic
                 for data in topic.partitions:
                     target = plan.targets.get(TopicPartition(name, data.partition_index))
                     if target is None:

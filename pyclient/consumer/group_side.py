@@ -16,7 +16,7 @@ from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.coordinator import Coordinator, ThreadTask
 from pyclient.consumer.group_events import Doubted, Event, Polled, Subscribed
 from pyclient.consumer.group_metrics import GroupMetrics
-from pyclient.consumer.rebalance import Rebalances
+from pyclient.consumer.rebalance import Notice, Rebalances
 from pyclient.consumer.subscription import Mode, SubscriptionState
 from pyclient.errors import CommitFailed, KafkaError
 from pyclient.types import TopicPartition
@@ -70,7 +70,7 @@ class GroupSide:
             subscription,
             lock,
             auto_commit=bool(config.enable_auto_commit),
-            feed=self.feed,
+            notify=self._notify,
             on_assignment=on_assignment,
         )
 
@@ -78,6 +78,14 @@ class GroupSide:
         """Tells the group member something, from any thread."""
         if self.coordinator is not None:
             self._call(self.coordinator.feed, event)
+
+    def _notify(self, notice: Notice) -> None:
+        self._call(self._deliver, notice)
+
+    def _deliver(self, notice: Notice) -> None:
+        if self.coordinator is not None and not notice.delivered:
+            notice.delivered = True
+            self.coordinator.feed(notice.event)
 
     def note_poll(self, now: float) -> None:
         """The user polls."""

@@ -7,8 +7,6 @@ from operator import length_hint
 
 from pyclient.consumer.batches import BatchSlice, RawRecord
 from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.subscription import AssignedPartition
-from pyclient.errors import CorruptBatch
 from pyclient.types import TopicPartition
 
 
@@ -17,51 +15,35 @@ class Chunk:
 
     A record counts as polled when the loop asks for it. `settle` gives the rest back to the fetch buffer and empties
     the list, whereupon the loop asks for the next chunk: so commits and seeks inside the loop mean what they say, and
-    the loop itself costs nothing per record.
+    the loop itself costs nothing per record. `making` is True while the record asked for last is deserialized: one that
+    fails counts as not read, and its partition then goes behind the others.
     """
 
-    __slots__ = ("_core", "_pieces", "_records", "iterator")
+    __slots__ = ("_core", "_last", "_pieces", "_records", "_unread", "iterator", "making")
 
     def __init__(self, core: ConsumerCore, slices: Sequence[BatchSlice]) -> None:
         self._core = core
-        self._records: list[RawRecord] = []
-        self._pieces: list[tuple[BatchSlice, AssignedPartition, int, list[RawRecord]]] = []
+        self._pieces = [(piece, piece.records()) for piece in slices]
+        self._records: list[RawRecord] = [record for _, records in self._pieces for record in records]
+        self._unread: list[tuple[BatchSlice, int]] | None = None
+        self._last: TopicPartition | None = None
+        self.making = False
         self.iterator: Iterator[RawRecord] = iter(self._records)
-        poison: CorruptBatch | None = None
-        for piece in slices:
-            records: list[RawRecord] = []
-            if poison is None:
-                try:
-                    records = piece.records()
-                except CorruptBatch as error:
-                    poison = error
-            partition = TopicPartition(piece.batch.topic, piece.batch.partition)
-            state = core.subscription.find(partition)
-            if state is not None:
-                self._pieces.append((piece, state, state.version, records))
-                self._records += records
-        if poison is not None and not self._records:
-            self.settle()
-            raise poison
 
-    def settle(self, *, failed: bool = False) -> None:
-        """Gives back what was not read; with `failed`, the record read last is given back, too."""
-        read = len(self._records) - length_hint(self.iterator) - failed
-        with self._core.lock:
-            for piece, state, version, records in self._unread(read):
-                if self._core.subscription.holds(state, version):
-                    offset = records[0].offset if records else piece.start
-                    self._core.buffer.put_back(state, piece, offset)
+    def settle(self) -> None:
+        """Gives back what was not read. It may be called again, if Ctrl-C ended it: what was read is looked at once."""
+        if self._unread is None:
+            unread = self._find_unread(len(self._records) - length_hint(self.iterator) - self.making)
+            self._last = unread[0][0].topic_partition if self.making else None
+            self._unread = unread
         self._records.clear()
-        self._pieces.clear()
+        self._core.give_back(self._unread, last=self._last)
 
-    def _unread(self, read: int) -> list[tuple[BatchSlice, AssignedPartition, int, list[RawRecord]]]:
-        """The pieces with records left, the last one first."""
+    def _find_unread(self, read: int) -> list[tuple[BatchSlice, int]]:
+        """The pieces with records left, each with the offset of the first of them."""
         left = []
-        for piece, state, version, records in self._pieces:
-            skipped = min(read, len(records))
-            read -= skipped
-            if skipped < len(records) or not records:
-                left.append((piece, state, version, records[skipped:]))
-        left.reverse()
+        for piece, records in self._pieces:
+            if read < len(records):
+                left.append((piece, records[max(read, 0)].offset))
+            read -= len(records)
         return left

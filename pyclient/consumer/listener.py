@@ -13,8 +13,9 @@ from pyclient.types import TopicPartition
 class RebalanceListener:
     """Give an instance of a subclass to `subscribe(topics, listener=...)`; the methods run in the thread that polls.
 
-    They may commit, seek, pause and ask for positions, but not poll. What they raise comes out of `poll`, when the
-    rebalance is done, with a note that says where it was raised. With `AsyncConsumer` they may be `async def`.
+    They may commit, seek, pause and ask for positions, but not poll. What they raise keeps no other of them from being
+    called; the first error comes out of `poll` when the rebalance is done, with a note that says where it was raised,
+    later ones are logged. With `AsyncConsumer` they may be `async def`.
     """
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:

@@ -19,6 +19,7 @@ class ConsumerMetrics:
         self.polls = 0
         self.records = 0
         self.bytes = 0
+        self.skipped = 0
         self.fetches = 0
         self.fetches_failed = 0
         self.fetched_bytes = 0
@@ -79,6 +80,7 @@ class ConsumerMetrics:
         return {
             "records_consumed": self.records,
             "bytes_consumed": self.bytes,
+            "records_skipped": self.skipped,
             "records_per_second": records_rate,
             "bytes_per_second": bytes_rate,
             "polls": self.polls,

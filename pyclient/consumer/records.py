@@ -3,84 +3,37 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import Any, Generic, NoReturn, cast, overload
+from typing import Any, Generic, NoReturn, overload
 
-from pyclient.consumer.batches import BatchSlice, FetchedBatch, RawRecord
+from pyclient.consumer.batches import BatchSlice, FetchedBatch
 from pyclient.consumer.typevars import K, V
-from pyclient.errors import CorruptRecord, DeserializationError
+from pyclient.errors import CorruptRecord
 from pyclient.records import ColumnsBuilder, Record, RecordChain, RecordColumns
 from pyclient.types import OffsetAndMetadata, TopicPartition
-
-Deserializer = Callable[[bytes], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Deserializers:
-    """What turns a record's bytes into the user's key and value; a missing key or value stays None."""
-
-    key: Deserializer | None = None
-    value: Deserializer | None = None
-
-    def __bool__(self) -> bool:
-        return self.key is not None or self.value is not None
-
-    def apply(self, raw: RawRecord) -> Record[Any, Any]:
-        """The record as the user sees it; `DeserializationError` names it if a deserializer fails."""
-        key, value = raw.key, raw.value
-        what = "key"
-        try:
-            if self.key is not None and key is not None:
-                key = self.key(key)
-            what = "value"
-            if self.value is not None and value is not None:
-                value = self.value(value)
-        except Exception as error:  # the user's own code may raise anything
-            raise DeserializationError(
-                f"{raw.topic}-{raw.partition} offset {raw.offset}: the {what} cannot be deserialized: {error!r}",
-                raw.topic,
-                raw.partition,
-                raw.offset,
-                raw.offset + 1,
-            ) from error
-        return raw.replace(key, value)
 
 
 class Records(Sequence[Record[K, V]], Generic[K, V]):
     """Records in the order of their partitions, as a sequence.
 
-    Counting or slicing them decodes nothing; looking at one decodes its batch, once, and deserializes that record.
-    Poison is raised when it is looked at, with its place, and what follows it comes after it: `DeserializationError`
-    for a record that a deserializer fails on, `CorruptBatch` for a batch that cannot be decoded:
-
-        iterator = iter(records)
-        while True:
-            try:
-                record = next(iterator)
-            except StopIteration:
-                break
-            except errors.PoisonRecord as poison:
-                continue    # or keep poison.topic, poison.partition, poison.offset somewhere
+    Counting or slicing them decodes nothing; looking at one decodes its batch, once. Every record here can be read: a
+    poll ends a partition in front of a batch or record that cannot be, and the next one raises what is wrong with it.
+    With deserializers the poll has made all records.
     """
 
-    __slots__ = ("_deserializers", "_ends", "_slices")
+    __slots__ = ("_ends", "_slices")
 
-    def __init__(self, slices: Sequence[BatchSlice] = (), deserializers: Deserializers | None = None) -> None:
+    def __init__(self, slices: Sequence[BatchSlice] = ()) -> None:
         self._slices = tuple(slices)
         self._ends = list(accumulate(piece.count for piece in self._slices))
-        self._deserializers = deserializers if deserializers else None
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Record[K, V]]:
-        raw = RecordChain([piece.records for piece in self._slices])
-        if self._deserializers is None:
-            return raw
-        return map(self._deserializers.apply, raw)
+        return RecordChain([piece.records for piece in self._slices])
 
     @overload
     def __getitem__(self, index: int) -> Record[K, V]: ...
@@ -88,14 +41,13 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
     def __getitem__(self, index: slice) -> Records[K, V]: ...
     def __getitem__(self, index: int | slice) -> Record[K, V] | Records[K, V]:
         if isinstance(index, slice):
-            return Records(self._slices_of(range(*index.indices(len(self)))), self._deserializers)
+            return Records(self._slices_of(range(*index.indices(len(self)))))
         row = index + len(self) if index < 0 else index
         if not 0 <= row < len(self):
             raise IndexError(f"record {index} of {len(self)}")
         number = bisect_right(self._ends, row)
         piece = self._slices[number]
-        raw = piece.records()[row - self._ends[number] + piece.count]
-        return cast("Record[K, V]", raw if self._deserializers is None else self._deserializers.apply(raw))
+        return piece.records()[row - self._ends[number] + piece.count]
 
     def _slices_of(self, rows: range) -> list[BatchSlice]:
         """Neighbours stay together; every other step is a slice for each record."""
@@ -112,27 +64,27 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that have records here, in order."""
-        return tuple(dict.fromkeys(_partition_of(piece) for piece in self._slices))
+        return tuple(dict.fromkeys(piece.topic_partition for piece in self._slices))
 
     def by_partition(self) -> dict[TopicPartition, Records[K, V]]:
         """The records of each partition, as lazy as these."""
         pieces: dict[TopicPartition, list[BatchSlice]] = {}
         for piece in self._slices:
-            pieces.setdefault(_partition_of(piece), []).append(piece)
-        return {partition: Records(mine, self._deserializers) for partition, mine in pieces.items()}
+            pieces.setdefault(piece.topic_partition, []).append(piece)
+        return {partition: Records(mine) for partition, mine in pieces.items()}
 
     def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """What to commit when all of these are done: `consumer.commit(records.next_offsets())`."""
         return {
-            _partition_of(piece): OffsetAndMetadata(piece.stop, "", piece.batch.leader_epoch) for piece in self._slices
+            piece.topic_partition: OffsetAndMetadata(piece.stop, "", piece.batch.leader_epoch) for piece in self._slices
         }
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`: topic, partition, offset, timestamp, key, value, headers; no Python object per record.
 
-        Key and value are the bytes as they are in the log, whatever the deserializers. Batches of which all records
-        are here share a chunk; part of a batch is a view of that batch's columns, which are made once. Needs pyarrow.
-        Raises `CorruptBatch` for a batch that cannot be read.
+        Key and value are the bytes as they are in the log, whatever the deserializers, which are best left out then, as
+        the poll applies them. Batches of which all records are here share a chunk; part of a batch is a view of that
+        batch's columns, which are made once. Needs pyarrow.
         """
         from pyclient.records.arrow import to_table
 
@@ -160,10 +112,6 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         where = ", ".join(map(str, self.partitions()[:4]))
         more = len(self.partitions()) - 4
         return f"<Records {len(self)}{f' from {where}' if where else ''}{f' and {more} more' if more > 0 else ''}>"
-
-
-def _partition_of(piece: BatchSlice) -> TopicPartition:
-    return TopicPartition(piece.batch.topic, piece.batch.partition)
 
 
 def _columns_of(pieces: Sequence[BatchSlice]) -> list[RecordColumns]:

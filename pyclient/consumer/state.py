@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyclient.records import IMPLEMENTATION
+
 if TYPE_CHECKING:
     from pyclient.consumer.core import ConsumerCore
 
@@ -42,6 +44,7 @@ def health_of(core: ConsumerCore) -> dict[str, Any]:
             "nodes": list(cluster.nodes),
             "connected_nodes": list(cluster.connected),
             "last_failures": dict(cluster.last_failures),
+            "record_codec": IMPLEMENTATION,
             **core.group.health(),
             "subscription": sorted(core.subscription.topics),
             "topic_errors": dict(core.topics.problems),

@@ -59,14 +59,32 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
+class Changes:
+    """Partitions that somebody has to look at again, so that nobody looks at all of them.
+
+    `dirty` have changed in what decides whether they are fetched, `failed` may have an error to raise, `stocked` may
+    have data that is not polled yet. Dictionaries, for their order.
+    """
+
+    __slots__ = ("dirty", "failed", "stocked")
+
+    def __init__(self) -> None:
+        self.dirty: dict[AssignedPartition, None] = {}
+        self.failed: dict[AssignedPartition, None] = {}
+        self.stocked: dict[AssignedPartition, None] = {}
+
+
 @dataclass(slots=True, eq=False)
 class AssignedPartition:
     """One assigned partition.
 
+    Ctrl-C may end a method at any call it makes, so each first drops what was fetched, which is consistent by itself,
+    and then changes the rest without a call.
+
     `position` is the offset of the next record for the user (-1: not known yet), `position_epoch` the leader epoch of
     the one before. `fetch_offset` is where the next fetch begins; between the two lies what is fetched already,
     `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped.
-    A fetch for the version `asked` is in flight to `asked_node`. `polled_from` is where the poll numbered `polled_in`,
+    `polled_from` is where the poll numbered `polled_in`,
     the last one that returned some of it, began, and `polled_from_epoch` the epoch of the record before.
     """
 
@@ -77,8 +95,6 @@ class AssignedPartition:
     fetch_offset: int = UNKNOWN
     buffered: int = 0
     version: int = 0
-    asked: int = UNKNOWN
-    asked_node: int = UNKNOWN
     paused: bool = False
     reset_to: int | None = None
     retry_at: float = 0.0
@@ -93,6 +109,11 @@ class AssignedPartition:
     polled_in: int = 0
     polled_from: int = UNKNOWN
     polled_from_epoch: int = UNKNOWN
+    changes: Changes = field(default_factory=Changes, repr=False)
+
+    def touch(self) -> None:
+        """Has the fetcher look at it again. What changes a field that decides what is fetched calls this before."""
+        self.changes.dirty[self] = None
 
     def start_at(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
         """Sets the position, and the epoch of the record before it; whatever was fetched before is void."""
@@ -100,6 +121,7 @@ class AssignedPartition:
         self.phase = Phase.VALIDATE if 0 <= leader_epoch < self.leader_epoch else Phase.FETCH
         self.position = self.fetch_offset = offset
         self.position_epoch = leader_epoch
+        self.polled_in = 0
 
     def reset(self, timestamp: int | None) -> None:
         """Makes the position unknown until ListOffsets has found `timestamp`.
@@ -111,29 +133,30 @@ class AssignedPartition:
         self.position = self.fetch_offset = UNKNOWN
         self.position_epoch = UNKNOWN
         self.reset_to = timestamp
+        self.polled_in = 0
 
     def validate(self) -> None:
         """Before going on, the new leader is asked whether its log still holds the position."""
         self._void()
         self.phase = Phase.VALIDATE
-        self.fetch_offset = self.position
 
     def validated(self) -> None:
         """The log holds the position: go on."""
+        self.touch()
         self.phase = Phase.FETCH
+        self.retry_at = 0.0
 
     def stop(self, error: KafkaError) -> None:
         """Only the user can go on from here, by a seek: every poll raises `error` until then."""
         self._void()
+        self.changes.failed[self] = None
         self.phase = Phase.STOPPED
-        self.fetch_offset = self.position
         self.error = error
 
     def retire(self) -> None:
         """Nothing more is wanted of it, though it is assigned until the next rebalance; its position stays."""
         self._void()
         self.phase = Phase.STOPPED
-        self.fetch_offset = self.position
 
     def revive(self, first_phase: Phase) -> None:
         """Undoes `retire`."""
@@ -143,13 +166,19 @@ class AssignedPartition:
             else:
                 self.phase = first_phase
 
+    def rewind(self, poll: int) -> None:
+        """Move the position back to where it was before the poll of that number, if that has moved it."""
+        if self.polled_in == poll:
+            self.start_at(self.polled_from, self.polled_from_epoch)
+
     def _void(self) -> None:
+        self.touch()
         self.version += 1
         self.buffered = 0
         self.retry_at = 0.0
         self.error = None
         self.preferred_replica = UNKNOWN
-        self.polled_in = 0
+        self.fetch_offset = self.position
 
     def lag(self, *, read_committed: bool = False) -> int | None:
         """How many offsets lie between the position and the end; None while either is unknown."""
@@ -170,6 +199,7 @@ class SubscriptionState:
         self.pattern: re.Pattern[str] | None = None
         self._first_phase = Phase.COMMITTED if looks_up_committed else Phase.RESET
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
+        self.changes = Changes()
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replaces the subscription by a list of topics. Of other topics nothing is read any more, from now on."""
@@ -214,11 +244,15 @@ class SubscriptionState:
 
     def set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
         """Replaces the assignment; partitions that stay keep position, paused state and fetched data."""
-        before = self._assigned
-        self._assigned = {
-            partition: before[partition] if partition in before else AssignedPartition(partition, self._first_phase)
+        before, changes = self._assigned, self.changes
+        after = {
+            partition: before.get(partition) or AssignedPartition(partition, self._first_phase, changes=changes)
             for partition in partitions
         }
+        for state in [*before.values(), *after.values()]:
+            if before.get(state.topic_partition) is not after.get(state.topic_partition):
+                state.touch()
+        self._assigned = after
         self._note_topics()
 
     def _note_topics(self) -> None:
@@ -279,7 +313,11 @@ class SubscriptionState:
 
     def first_error(self) -> KafkaError | None:
         """The error of a partition that is stopped."""
-        return next((state.error for state in self._assigned.values() if state.error is not None), None)
+        for state in tuple(self.changes.failed):
+            if state.error is not None and self._assigned.get(state.topic_partition) is state:
+                return state.error
+            del self.changes.failed[state]
+        return None
 
     def describe(self) -> str:
         """In words, what is assigned."""
@@ -292,19 +330,14 @@ class SubscriptionState:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stops returning records of these; what is fetched already is kept. All or none: `NotAssigned`."""
         for state in [self.require(partition) for partition in partitions]:
+            state.touch()
             state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Goes on where `pause` stopped."""
         for state in [self.require(partition) for partition in partitions]:
+            state.touch()
             state.paused = False
-
-    def served(self, state: AssignedPartition) -> None:
-        """Puts a partition that just brought data behind the others, so that none waits for ever."""
-        partition = state.topic_partition
-        if self._assigned.get(partition) is state:
-            del self._assigned[partition]
-            self._assigned[partition] = state
 
     def note_leader(self, partition: TopicPartition, leader_epoch: int, topic_id: uuid.UUID) -> None:
         """Takes what new metadata says about an assigned partition.
@@ -316,6 +349,8 @@ class SubscriptionState:
         state = self._assigned.get(partition)
         if state is None:
             return
+        if (topic_id != state.topic_id and topic_id != _NO_TOPIC_ID) or leader_epoch > state.leader_epoch:
+            state.touch()
         known, state.topic_id = state.topic_id, topic_id if topic_id != _NO_TOPIC_ID else state.topic_id
         if _NO_TOPIC_ID not in (known, topic_id) and known != topic_id:
             state.leader_epoch = leader_epoch

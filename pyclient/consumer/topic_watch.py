@@ -43,6 +43,9 @@ class TopicWatch:
         `topics` may be those that a `pattern` matches.
         """
         problems = {**self._of_topics(metadata, topics, now), **_of_partitions(metadata, partitions)}
+        if pattern is not None:
+            unlisted = (name for name in topics if name not in metadata.topics)
+            problems.update((name, _describe_unlisted(name)) for name in unlisted)
         if pattern is not None and not topics:
             problems[f"pattern {pattern}"] = (
                 f"no topic matches the pattern {pattern!r}, which has to match a whole name; the cluster shows "
@@ -89,6 +92,13 @@ def describe_missing(name: str) -> str:
     """What to say of a topic that the cluster does not know."""
     return (
         f"topic {name!r} does not exist in the cluster: check its name, or create it; it is read as soon as it is there"
+    )
+
+
+def _describe_unlisted(name: str) -> str:
+    return (
+        f"topic {name!r} matches the pattern and is not listed by the cluster any more: it was deleted, or this "
+        "client's principal lost Describe on it. Its positions are kept, and it is read as soon as it is listed again"
     )
 
 

@@ -14,6 +14,7 @@ from pyclient.consumer.coordinator import ThreadTask
 from pyclient.consumer.group_events import Adopt
 from pyclient.consumer.group_side import GroupSide
 from pyclient.consumer.subscription import Mode, SubscriptionState
+from pyclient.consumer.topic_partitions import TopicPartitionCounts
 from pyclient.consumer.topic_watch import TopicWatch, describe_refusal
 from pyclient.errors import KafkaError, for_code, from_code
 from pyclient.types import TopicPartition
@@ -48,6 +49,7 @@ class TopicsSide:
         self._clock = clock
         self._on_task = on_task
         self._on_change = on_change
+        self._counts = TopicPartitionCounts()
         self._watch = TopicWatch(may_be_created=config.allow_auto_create_topics)
 
     @property
@@ -61,7 +63,7 @@ class TopicsSide:
         if subscription.mode is Mode.PATTERN:
             self._cluster.set_topics(None)
         else:
-            self._cluster.set_topics({*subscription.topics, *(topic for topic, _ in subscription.assignment())})
+            self._cluster.set_topics(self._wanted())
         if self._cluster.metadata is not EMPTY:
             self.note(self._cluster.metadata)
 
@@ -72,10 +74,13 @@ class TopicsSide:
             info.name for info in metadata.topics.values() if info.partitions and (internal_too or not info.internal)
         ]
         with self._lock:
-            self.note_leaders(metadata)
+            if self._group.coordinator is None:  # a topic that is not listed for a moment is not given up
+                names += self._subscription.topics
             matched = self._subscription.match(names)
+            self._counts.update(metadata, self._wanted())
+            self.note_leaders(metadata)
         if self._group.coordinator is None:
-            self._assign_everything(metadata)
+            self._assign_everything()
         else:
             self._group.note_metadata(metadata, matched=matched)
         self._watch_topics(metadata)
@@ -83,16 +88,24 @@ class TopicsSide:
 
     def note_leaders(self, metadata: ClusterMetadata) -> None:
         """Which leaders the assigned partitions have; the caller holds the lock."""
+        outdated = {
+            topic
+            for topic in {partition.topic for partition in self._subscription.assignment()}
+            if (entry := metadata.topics.get(topic)) is not None and self._counts.is_outdated(entry)
+        }
         for partition in self._subscription.assignment():
             info = metadata.partition(*partition)
-            if info is not None:
+            if info is not None and partition.topic not in outdated:
                 topic_id = metadata.topics[partition.topic].topic_id
                 self._subscription.note_leader(partition, info.leader_epoch, topic_id)
 
+    def _wanted(self) -> set[str]:
+        """Return the topics that are subscribed to or assigned."""
+        return {*self._subscription.topics, *(topic for topic, _ in self._subscription.assignment())}
+
     def _topic_errors(self, metadata: ClusterMetadata) -> list[KafkaError]:
         """What waiting cannot help: topics that may not be read, or cannot exist."""
-        wanted = {*self._subscription.topics, *(partition.topic for partition in self._subscription.assignment())}
-        infos = [metadata.topics[topic] for topic in wanted if topic in metadata.topics]
+        infos = [metadata.topics[topic] for topic in self._wanted() if topic in metadata.topics]
         return [
             from_code(info.error_code, describe_refusal(info))
             for info in infos
@@ -111,17 +124,21 @@ class TopicsSide:
         """What keeps the consumer from its topics, for an error's text; empty if nothing does."""
         return "; ".join(filter(None, [*self._watch.problems.values(), self._cluster.describe_failures()]))
 
-    def _assign_everything(self, metadata: ClusterMetadata) -> None:
-        """Without a group, a subscription means every partition of its topics."""
+    def _assign_everything(self) -> None:
+        """Without a group, a subscription means every partition of its topics.
+
+        A topic is given up only when it is unsubscribed from; see `TopicPartitionCounts` for a partition.
+        """
         if self._subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
             return
         wanted = [
             TopicPartition(topic, number)
             for topic in self._subscription.topics
-            for number in range(metadata.partition_count(topic) or 0)
+            for number in range(self._counts.count(topic))
         ]
-        held = self._group.rebalances.expected()
+        held = dict.fromkeys(self._group.rebalances.expected())
         added = tuple(partition for partition in wanted if partition not in held)
-        revoked = tuple(partition for partition in held if partition not in wanted)
+        kept = set(wanted)
+        revoked = tuple(partition for partition in held if partition not in kept)
         if added or revoked:
             self._on_task(Adopt(0, tuple(wanted), added, revoked))

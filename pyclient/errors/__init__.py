@@ -6,7 +6,8 @@ KafkaError
 |   `-- UnknownErrorCode   a code newer than this library
 `-- ClientError            found out on this side
     |-- ConfigError, ClosedError, ForkError, SerializationError, PartitionerError (also a ValueError)
-    |-- ConnectionFailed (also a ConnectionError), KafkaTimeout (also a TimeoutError)
+    |-- ConnectionFailed (also a ConnectionError): ClusterUnreachable
+    |-- KafkaTimeout (also a TimeoutError)
     |-- BufferExhausted (a KafkaTimeout, also a BufferError), DeliveryTimeout (a KafkaTimeout), DeliveryFailed
     |-- NotAssigned (also a ValueError), CommitFailed, NoOffsetForPartition,
     |   LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup

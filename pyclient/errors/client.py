@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pyclient.errors.base import ClientError
 
 __all__ = [
     "BufferExhausted",
     "ClosedError",
+    "ClusterUnreachable",
     "CommitFailed",
     "ConcurrentUse",
     "ConfigError",
@@ -34,7 +37,12 @@ __all__ = [
 
 
 class ConfigError(ClientError, ValueError):
-    """An option is unknown, impossible, or in conflict with another."""
+    """Options are unknown, impossible, or in conflict with each other; `problems` has one text for each."""
+
+    def __init__(self, *problems: str) -> None:
+        text = problems[0] if len(problems) == 1 else "\n- ".join([f"{len(problems)} options are wrong:", *problems])
+        super().__init__(text)
+        self.problems = problems
 
 
 class ClosedError(ClientError, RuntimeError):
@@ -54,9 +62,27 @@ class PartitionerError(ClientError, ValueError):
 
 
 class ConnectionFailed(ClientError, ConnectionError):
-    """A connection could not be made, or ended before the answer came."""
+    """A connection could not be made, or ended before the answer came.
+
+    `lasting` says that trying again cannot help, only another option or another broker: a certificate is refused, a
+    name does not exist, the port speaks another protocol.
+    """
 
     retriable = True
+    lasting: bool = False
+
+    def __init__(self, *args: object, lasting: bool = False) -> None:
+        super().__init__(*args)
+        self.lasting = lasting
+
+
+class ClusterUnreachable(ConnectionFailed):
+    """No address of the cluster can be used, each for a cause that waiting does not mend; the text has them all.
+
+    Raised at once, where otherwise the call's timeout would be waited for. The client goes on trying.
+    """
+
+    retriable = False
 
 
 class KafkaTimeout(ClientError, TimeoutError):
@@ -148,7 +174,8 @@ class Wakeup(ClientError):
 class PoisonRecord(ClientError):
     """A fetched record, or a whole batch, cannot be read; `__cause__` says why.
 
-    It stands at `topic`, `partition`, `offset`; `consumer.seek((topic, partition), offset=error.next_offset)` skips it.
+    It is at `topic`, `partition`, `offset`. The position stays in front of it, so later polls raise it again, until
+    `consumer.seek((topic, partition), error.next_offset)` skips it, and nothing else.
     """
 
     def __init__(self, message: str, topic: str, partition: int, offset: int, next_offset: int) -> None:
@@ -164,7 +191,32 @@ class PoisonRecord(ClientError):
 
 
 class DeserializationError(PoisonRecord, SerializationError):
-    """A deserializer failed on a record's key or value."""
+    """A deserializer failed on a record's key or value (`origin`); `__cause__` is what it raised.
+
+    `key`, `value`, `headers` and `timestamp_ms` are the record's as they are in the log, for a dead-letter topic:
+    `producer.send("orders.dlq", error.value, key=error.key, headers=error.headers)`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        next_offset: int,
+        *,
+        origin: Literal["key", "value"] = "value",
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        timestamp_ms: int = -1,
+    ) -> None:
+        super().__init__(message, topic, partition, offset, next_offset)
+        self.origin = origin
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.timestamp_ms = timestamp_ms
 
 
 class CorruptBatch(PoisonRecord, CorruptRecord):

@@ -17,7 +17,8 @@ from pyclient.net.forked_sockets import keep_from_children
 from pyclient.net.hedge import first_success
 from pyclient.net.stream import FrameStream
 from pyclient.net.stream_protocol import Stream
-from pyclient.net.tls import TlsStream, client_context
+from pyclient.net.tls import TlsStream
+from pyclient.net.tls_context import client_context
 
 OnFrame = Callable[[memoryview], None]
 OnClosed = Callable[[BaseException | None], None]
@@ -59,7 +60,7 @@ class TcpConnector:
         target = format_address(host, port)
         if self._pid != os.getpid():
             raise ConnectionFailed(f"{target}: only process {self._pid}, which made this client, connects for it")
-        failures: list[str] = []
+        failures: list[ConnectionFailed] = []
 
         def attempt(family: socket.AddressFamily, address: Any) -> Callable[[], Coroutine[Any, Any, Stream]]:
             return lambda: self._attempt(family, address, host, on_frame, on_closed, failures)
@@ -69,7 +70,8 @@ class TcpConnector:
             return await first_success(attempts, _NEXT_ADDRESS_SECONDS, discard=_drop)
         except ConnectionFailed:
             ours = f"{target}: "
-            raise ConnectionFailed(ours + "; ".join(text.removeprefix(ours) for text in failures)) from None
+            text = ours + "; ".join(str(failure).removeprefix(ours) for failure in failures)
+            raise ConnectionFailed(text, lasting=all(failure.lasting for failure in failures)) from None
 
     async def _attempt(
         self,
@@ -78,19 +80,20 @@ class TcpConnector:
         host: str,
         on_frame: OnFrame,
         on_closed: OnClosed,
-        failures: list[str],
+        failures: list[ConnectionFailed],
     ) -> Stream:
+        lasting = False
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._connect(family, address, host, on_frame, on_closed)
         except TimeoutError:
             reason = f"no connection within {self._timeout:g} s"
         except ConnectionFailed as error:
-            reason = str(error)
+            reason, lasting = str(error), error.lasting
         except OSError as error:
             reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        failures.append(f"{format_address(*address[:2])}: {reason}")
-        raise ConnectionFailed(failures[-1])
+        failures.append(ConnectionFailed(f"{format_address(*address[:2])}: {reason}", lasting=lasting))
+        raise failures[-1]
 
     async def _connect(
         self, family: socket.AddressFamily, address: Any, host: str, on_frame: OnFrame, on_closed: OnClosed
@@ -153,7 +156,9 @@ async def resolve(host: str, port: int, timeout: float) -> list[_Address]:
         raise ConnectionFailed(f"{target}: DNS did not answer within {timeout:g} s") from None
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConnectionFailed(f"{target}: DNS does not know the name {host!r} ({reason})") from error
+        lasting = getattr(error, "errno", None) != socket.EAI_AGAIN  # that is a resolver without an answer for now
+        text = f"{target}: DNS does not know the name {host!r} ({reason})"
+        raise ConnectionFailed(text, lasting=lasting) from error
 
 
 def _look_up_into(

@@ -61,6 +61,8 @@ class Connection:
         self._timer_at = 0.0
         self._throttled_until = 0.0
         self._held: list[list[Part]] = []
+        self._opening = 0  # the requests that opened it
+        self._unanswered = 0  # when it ended
 
     @classmethod
     async def open(
@@ -84,6 +86,7 @@ class Connection:
         except BaseException:
             connection.end("given up while connecting")
             raise
+        connection._opening = connection._correlation_id
         return connection
 
     # -- state
@@ -97,6 +100,16 @@ class Connection:
     def cause(self) -> BaseException | None:
         """Why the connection has ended; None while it lives."""
         return self._cause
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it is a connection by TLS."""
+        return self._config.security_protocol == "SSL"
+
+    @property
+    def refused(self) -> bool:
+        """Whether it ended before a single request was answered, but for those that opened it."""
+        return self._cause is not None and 0 < self._unanswered == self._correlation_id - self._opening
 
     @property
     def in_flight(self) -> int:
@@ -378,6 +391,7 @@ class Connection:
             if self.stream is not None:
                 self.stream.close(cause)
             waiting, self._waiting = self._waiting, deque()
+            self._unanswered = len(waiting)
             self._held.clear()
         for each in waiting:
             if not each.future.done():

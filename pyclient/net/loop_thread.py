@@ -40,12 +40,13 @@ class LoopThread:
     within two seconds. In a child made by `fork` every use raises `ForkError`.
     """
 
+    _thread: threading.Thread | None = None  # what `__del__` finds if Ctrl-C ends `__init__`
+
     def __init__(self, name: str, *, at_exit: Callable[[], None] | None = None) -> None:
         self.name = name
         self.at_exit = at_exit
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
         self._stopping = False
         self._ended = Latch()
         self._winding_up: list[asyncio.Task[None]] = []

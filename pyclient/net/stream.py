@@ -60,8 +60,8 @@ class FrameStream(SendingStream):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().__init__(loop, sock, pause_above)
         self.on_closed = on_closed
-        self.on_end: Callable[[], None] | None = None
-        """Called if the other side ends, or is lost, while reading is paused and all that came was received."""
+        self.on_end: Callable[[bool], None] | None = None
+        """Called if the other side ends while reading is paused and all that came was received; True for a reset."""
         self.frames = FrameAssembler(max_frame, on_frame)
         self._reader: Reader | None = None
         self._held = False  # paused by the caller
@@ -163,8 +163,8 @@ class FrameStream(SendingStream):
         if not self._reading:
             self._watching = False
             self._loop.remove_reader(self._watched_fd)
-            if self.on_end is not None and self._has_ended():
-                self.on_end()
+            if self.on_end is not None:
+                self._look_for_end(self.on_end)
             return
         if self.frames.paused:
             self._hand_out_backlog()
@@ -182,14 +182,16 @@ class FrameStream(SendingStream):
         self._loop.remove_reader(self._watched_fd)
         self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
 
-    def _has_ended(self) -> bool:
-        """Whether the next thing to receive is the end; nothing is taken from the socket."""
+    def _look_for_end(self, on_end: Callable[[bool], None]) -> None:
+        """Call `on_end` if the next thing to receive is the end; nothing is taken from the socket."""
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
+            ended, reset = not self._sock.recv(1, socket.MSG_PEEK), False
         except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:  # the next write or read tells which
-            return True
+            return
+        except OSError:
+            ended = reset = True
+        if ended:
+            on_end(reset)
 
     def _receive(self) -> bool:
         """Receives once; True if there may be more at once."""

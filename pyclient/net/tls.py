@@ -9,33 +9,51 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from pyclient.config import ClientConfig
-from pyclient.errors import ConfigError, ConnectionFailed
+from pyclient.errors import ConnectionFailed
 from pyclient.net.file_region import FileRegion
 from pyclient.net.shared import shared
 from pyclient.net.stream import FrameStream
 
 _RECEIVE: Final = 64 * 1024
 _NO_TLS: Final = "perhaps the port speaks no TLS: then set security_protocol='PLAINTEXT'"
+_CLIENT_CERTIFICATE: Final = (
+    "it demands a client certificate that it trusts (mutual TLS): set ssl_certfile and ssl_keyfile to one whose "
+    "authority is in the broker's truststore"
+)
+_MEANINGS: Final = (
+    (("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"), _NO_TLS),
+    (
+        ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE"),
+        "there is no TLS version that both sides take; this side takes 1.2 and 1.3 unless ssl_context says otherwise",
+    ),
+    (
+        ("CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN", "ALERT_UNKNOWN_CA"),
+        _CLIENT_CERTIFICATE,
+    ),
+    (
+        (
+            "ALERT_CERTIFICATE_EXPIRED",
+            "ALERT_CERTIFICATE_REVOKED",
+            "ALERT_UNSUPPORTED_CERTIFICATE",
+            "ALERT_ACCESS_DENIED",
+        ),
+        "it does not accept this client's certificate: replace ssl_certfile",
+    ),
+    (
+        ("ALERT_HANDSHAKE_FAILURE", "NO_SHARED_CIPHER", "INSUFFICIENT_SECURITY"),
+        "there is no cipher that both sides take, or it demands a client certificate (ssl_certfile and ssl_keyfile)",
+    ),
+)
+"""What the reasons of OpenSSL's errors mean to a client, an alert being what the broker sent."""
+
+_OTHER_NAME: Final = "connect by a name in its certificate, or set ssl_check_hostname=False"
+_ADVICE_BY_VERIFY_CODE: Final = {
+    9: "check this machine's clock, or wait until it is valid",
+    10: "the broker needs a new one",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
 _ENCRYPT: Final = 64 * 1024  # plaintext per step: what waits encrypted stays small
-
-
-def client_context(config: ClientConfig) -> ssl.SSLContext:
-    """The TLS context that the ssl_ options describe; `ConfigError` names the file that cannot be read."""
-    if config.ssl_context is not None:
-        return config.ssl_context
-    try:
-        context = ssl.create_default_context(cafile=config.ssl_cafile)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"ssl_cafile={config.ssl_cafile!r} cannot be used: {error}") from error
-    context.check_hostname = config.ssl_check_hostname
-    if config.ssl_certfile is not None:
-        try:
-            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, lambda: config.ssl_password or "")
-        except (OSError, ssl.SSLError) as error:
-            files = f"ssl_certfile={config.ssl_certfile!r}, ssl_keyfile={config.ssl_keyfile!r}"
-            raise ConfigError(f"{files} cannot be used: {error}") from error
-    return context
 
 
 class TlsStream(FrameStream):
@@ -85,7 +103,8 @@ class TlsStream(FrameStream):
 
     def _refuse(self, error: ssl.SSLError) -> None:
         self._push_out_last_words()
-        failure = ConnectionFailed(f"TLS failed: {_explain(error)}")
+        text, lasting = _explain(error)
+        failure = ConnectionFailed(f"TLS failed: {text}", lasting=lasting)
         failure.__cause__ = error
         self.close(failure)
 
@@ -204,16 +223,15 @@ class TlsStream(FrameStream):
             self._sock.send(self._outgoing.read())
 
 
-def _explain(error: ssl.SSLError) -> str:
+def _explain(error: ssl.SSLError) -> tuple[str, bool]:
+    """What an error of TLS means and what to do, and whether trying again cannot help."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        hint = "trust its authority with ssl_cafile"
-        if "hostname" in error.verify_message.lower() or "ip address" in error.verify_message.lower():
-            hint = "connect by a name in its certificate, or set ssl_check_hostname=False"
-        return f"its certificate is not accepted: {error.verify_message}; {hint}"
-    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNSUPPORTED_PROTOCOL"):
-        return f"{_NO_TLS} ({error})"
+        advice = _ADVICE_BY_VERIFY_CODE.get(error.verify_code, "trust its authority with ssl_cafile")
+        return f"its certificate is not accepted: {error.verify_message}; {advice}", True
     if isinstance(error, ssl.SSLEOFError):
-        return f"it closed the connection during the handshake; {_NO_TLS}"
-    if error.reason is not None and "CERTIFICATE_REQUIRED" in error.reason:
-        return f"it wants a client certificate: set ssl_certfile and ssl_keyfile ({error})"
-    return str(error)
+        return f"it closed the connection during the handshake; {_NO_TLS}", False
+    reason = error.reason or ""
+    for words, meaning in _MEANINGS:
+        if any(word in reason for word in words):
+            return f"{meaning} ({error})", True
+    return str(error), "ALERT" in reason

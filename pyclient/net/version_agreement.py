@@ -7,8 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyclient
-from pyclient.errors import ConnectionFailed, KafkaError, KafkaTimeout, ProtocolError, UnsupportedVersion, from_code
+from pyclient.errors import (
+    ConnectionFailed,
+    KafkaError,
+    KafkaTimeout,
+    ProtocolError,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+    from_code,
+)
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from pyclient.net.connection import Connection
@@ -38,12 +47,11 @@ async def agree_on_versions(connection: Connection, timeout: float) -> None:
         if response.error_code == UnsupportedVersion.code:
             response = await _ask(connection, _listed_version(response, highest), timeout)
     except KafkaTimeout as error:
-        raise ConnectionFailed(
-            f"{connection.address} accepts connections but does not answer ApiVersions: it may not be a Kafka broker,"
-            f" or it speaks TLS (then set security_protocol='SSL')"
-        ) from error
+        text = f"accepts connections but does not answer ApiVersions: {_perhaps(connection)}"
+        raise ConnectionFailed(f"{connection.address} {text}") from error
     except KafkaError as error:
-        raise ConnectionFailed(f"{connection.address}: {_explain(connection, error)}") from error
+        text, lasting = _explain(connection, error)
+        raise ConnectionFailed(f"{connection.address}: {text}", lasting=lasting) from error
     if response.error_code:
         failure = from_code(response.error_code, "ApiVersions was refused")
         raise ConnectionFailed(f"{connection.address}: {failure!r}")
@@ -59,21 +67,38 @@ async def agree_on_versions(connection: Connection, timeout: float) -> None:
     )
 
 
+async def demands_sasl(connection: Connection, timeout: float) -> bool:
+    """Return True if the listener wants SASL before anything else; raise `KafkaError` if it does not say.
+
+    Without it Kafka answers SaslHandshake with ILLEGAL_SASL_STATE, and an unknown API ends the connection.
+    """
+    if SaslHandshakeRequest.api_key not in connection.api_ranges:
+        return False
+    response = await connection.request(SaslHandshakeRequest(mechanism="PLAIN"), timeout=timeout)
+    return response.error_code in (0, UnsupportedSaslMechanism.code)
+
+
 async def _ask(connection: Connection, version: int, timeout: float) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="pyclient", client_software_version=_SOFTWARE_VERSION)
     return await connection.request(request, version=version, timeout=timeout)
 
 
-def _explain(connection: Connection, error: KafkaError) -> str:
+def _explain(connection: Connection, error: KafkaError) -> tuple[str, bool]:
+    """Why there is no answer to ApiVersions, and whether trying again cannot help."""
     if isinstance(error, ProtocolError):
-        return f"the answer to ApiVersions makes no sense, it may not be a Kafka broker ({error})"
+        return f"the answer to ApiVersions makes no sense, it may not be a Kafka broker ({error})", True
     cause = connection.cause
     if isinstance(cause, ProtocolError):
-        return str(cause)
-    return (
-        f"the connection ended before ApiVersions was answered ({cause or error}): it may not be a Kafka broker,"
-        f" or it speaks TLS (then set security_protocol='SSL')"
-    )
+        return str(cause), True
+    if isinstance(cause, ConnectionFailed) and cause.lasting:
+        return str(cause), True
+    return f"the connection ended before ApiVersions was answered ({cause or error}): {_perhaps(connection)}", False
+
+
+def _perhaps(connection: Connection) -> str:
+    if connection.encrypted:
+        return "it may demand a client certificate (ssl_certfile and ssl_keyfile), or not be a Kafka broker"
+    return "it may not be a Kafka broker, or it speaks TLS (then set security_protocol='SSL')"
 
 
 def _listed_version(response: ApiVersionsResponse, highest: int) -> int:

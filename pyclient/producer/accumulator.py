@@ -71,6 +71,8 @@ class RecordAccumulator:
             if topic.queues:
                 for queue in topic.queues:  # created anew: the log knows nothing of this producer
                     queue.begin_anew()
+                    if queue.head_is_ready:
+                        self.mark_ready(queue)
             topic.topic_id = topic_id
         topic.grow(len(leaders))
         for queue in topic.queues:

@@ -11,12 +11,13 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
+from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
 from pyclient.net.shared import shared
 from pyclient.producer.async_ending import all_done, finish, finish_in_background, until_the_loop_ends
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.bulk import BulkAppend
+from pyclient.producer.bulk import TOPIC_UNKNOWN, BulkAppend
 from pyclient.producer.callbacks import LoopCallbacks
 from pyclient.producer.checks import (
     WRONG_RECORD,
@@ -230,9 +231,10 @@ class AsyncProducer(RecordAppender):
         queues = await self._learn(topic, given.highest_partition, deadline)
         bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows))
         try:
-            waiter = await self._until(bulk.advance, deadline)
-            if waiter is not None:
-                bulk.give_up(core.exhausted(waiter.size, topic, partition))
+            while (left := await self._until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
+                await self._learn(topic, bulk.partition, deadline)
+            if isinstance(left, Waiter):
+                bulk.give_up(core.exhausted(left.size, topic, partition))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -374,3 +376,6 @@ class AsyncProducer(RecordAppender):
     def _check_process(self) -> None:
         if self._forked:
             raise ForkError("this producer belongs to the parent process: after fork() make one of your own")
+
+
+document(AsyncProducer, ProducerConfig)

@@ -150,7 +150,7 @@ class BatchFuture:
         now = self._desk.clock.monotonic
         deadline = None if timeout is None else now() + timeout
         for delivery, index in self._pending():
-            left = None if deadline is None else deadline - now()
+            left = None if deadline is None else max(0.0, deadline - now())
             try:
                 wait_until_done(self._desk, delivery, index, left)
             except KafkaTimeout:

@@ -8,6 +8,8 @@ from typing import Final
 
 PACE: Final = 1_048_576  # bytes between two looks whether the sender keeps up
 AHEAD: Final = 4 * PACE  # bytes in use from which it is waited for, a moment each time
+FAR_AHEAD: Final = 33_554_432
+"""Bytes in use from which single sends wait for the sender, too: more would be memory that was not in use before."""
 _PLENTY: Final = 8  # usual buffers: so much is handed out at once, less may wait for more to become free
 
 
@@ -92,6 +94,11 @@ class BufferPool:
             except ValueError:  # it was woken, or never had to wait
                 return
             self.grant()
+
+    @property
+    def far_ahead(self) -> bool:
+        """Whether callers are so far ahead of the sender that single sends should let it catch up for a moment."""
+        return self.total - self.available > FAR_AHEAD
 
     def falls_behind(self, wake: Callable[[], object]) -> bool:
         """Whether much is in use, `PACE` bytes after this was said last; `wake` is called when it is less."""

@@ -14,7 +14,10 @@ from pyclient.producer.columns import WRONG_ROW
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.lanes import Lane
-from pyclient.producer.partition_queue import PartitionQueue
+from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
+
+TOPIC_UNKNOWN: Final = object()
+"""What `advance` returns when the topic, or the partition, has to be learnt (again) first."""
 
 _TURN: Final = 8  # batches that are filled before others get the lock
 
@@ -43,14 +46,25 @@ class BulkAppend:
         self._refused: dict[int, BaseException] = {}
         self._sender_waits = False  # a batch was finished, and the sender does not know
 
-    def advance(self, waiter: Waiter) -> Waiter | None:
-        """Appends rows; returns the `waiter` if it now waits for memory and is woken to call again, None at the end."""
+    @property
+    def partition(self) -> int | None:
+        """The partition that the next rows are for; None for those that go to whichever has room."""
+        return None if self._lane is None else self._lane.partition
+
+    def advance(self, waiter: Waiter) -> object:
+        """Appends rows; returns the `waiter` if it now waits for memory and is woken to call again, None at the end.
+
+        Returns `TOPIC_UNKNOWN` if an idle topic was forgotten meanwhile: learn it and call again.
+        """
         core = self._core
         while (lane := self._lane) is not None:
             while lane.next < lane.count:
                 with core.lock:
                     core.check_open()
-                    waiting = self._take_turn(lane, waiter)
+                    queues = core.topics.get(self._topic)
+                    if queues is None or (lane.partition is not None and lane.partition >= len(queues.queues)):
+                        return TOPIC_UNKNOWN
+                    waiting = self._take_turn(queues, lane, waiter)
                 if self._sender_waits:  # not under the lock, which is the first thing that the sender wants
                     self._sender_waits = False
                     core.loop.wake()
@@ -82,12 +96,11 @@ class BulkAppend:
             self._spans.append(Span(refused, 0, positions, -1))
         return BatchFuture(self._core.desk, self._count, self._spans)
 
-    def _take_turn(self, lane: Lane, waiter: Waiter) -> bool:
+    def _take_turn(self, queues: TopicQueues, lane: Lane, waiter: Waiter) -> bool:
         """Fills a few batches; True if it has to wait for memory. The caller holds the lock.
 
         One batch a turn made the two threads wait for each other at every batch (measured: 1.2x the CPU time).
         """
-        queues = self._core.topics[self._topic]
         for _ in range(_TURN):
             if lane.next == lane.count:
                 break

@@ -78,7 +78,11 @@ class CallbackThread:
             stopped = self._stopped
             if calls and not stopped:  # an empty list is the end
                 self._put(calls)
-                self._begin()
+                try:
+                    self._begin()
+                except RuntimeError as error:
+                    if "interpreter shutdown" not in str(error):  # Python 3.12: then `stop` follows and runs them
+                        raise
         if stopped:
             run_in_order(calls)
 

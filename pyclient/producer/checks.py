@@ -45,12 +45,12 @@ def check_partition(partition: Any) -> int | None:
 
 def check_seconds(timeout: Any) -> None:
     """`TypeError` for a timeout that is no number of seconds, `ValueError` for one that is no time; None is none."""
-    if timeout is None or (type(timeout) is float and timeout == timeout):
+    if timeout is None or (type(timeout) is float and timeout >= 0):
         return
     if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"timeout={timeout!r} is not possible: it takes seconds, as a number, or None for no limit")
-    if isnan(timeout):
-        raise ValueError(f"timeout={timeout!r} is not possible: it takes seconds, or None for no limit")
+    if isnan(timeout) or timeout < 0:
+        raise ValueError(f"timeout={timeout!r} is not possible: it takes seconds from 0, or None for no limit")
 
 
 def check_callback(callback: Any, name: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
+from pyclient import serialization
 from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option, read_int
-from pyclient.errors import ConfigError
 from pyclient.producer.interceptors import Interceptor, interceptors_of
 from pyclient.producer.partitioner import Partitioner
 
 Serializer = Callable[[Any], bytes]
+Acks = Literal["all", 1, 0, -1, "-1", "1", "0"]
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 ACKS_ALL: Final = -1
 MAX_IN_FLIGHT_IDEMPOTENT: Final = 5  # a broker remembers the last five batches of a producer (KIP-98)
@@ -33,6 +35,10 @@ def _gzip_level(value: Any) -> int | None:
     return None if level == -1 else level
 
 
+def _partitioner(value: Any) -> Any:
+    return None if value == "murmur2_random" else _callable(value)  # librdkafka's name of what is done without one
+
+
 def _callable(value: Any) -> Any:
     if not callable(value):
         raise ValueError(f"{value!r} cannot be called")
@@ -40,6 +46,8 @@ def _callable(value: Any) -> Any:
 
 
 def _serializer(value: Any) -> Any:
+    if value == "org.apache.kafka.common.serialization.ByteArraySerializer":
+        return None
     return _callable(getattr(value, "serialize", value))
 
 
@@ -95,10 +103,9 @@ class ProducerConfig(ClientConfig):
         maximum=INT_MAX,
         aliases=("message_max_bytes",),
     )
-    compression_type: str = option(
+    compression_type: CompressionType = option(
         "none",
         doc="How batches are compressed.",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
         aliases=("compression_codec",),
     )
     compression_gzip_level: int | None = option(
@@ -145,7 +152,7 @@ class ProducerConfig(ClientConfig):
         None,
         doc="partitioner(topic, key, partition_count) -> partition, instead of murmur2 for keys and sticky without "
         "(KIP-480, KIP-794).",
-        convert=_callable,
+        convert=_partitioner,
         allowed="a callable",
     )
     partitioner_ignore_keys: bool = option(False, doc="Spread records with keys like those without (KIP-794).")
@@ -180,21 +187,26 @@ class ProducerConfig(ClientConfig):
     )
 
     def __post_init__(self) -> None:
-        """Checks every option, then those that depend on each other."""
+        """Check every option, then those that depend on each other."""
         ClientConfig.__post_init__(self)
+        idempotent = self.enable_idempotence is not False and self._idempotence_conflict() is None
+        object.__setattr__(self, "enable_idempotence", idempotent)
+
+    def conflicts(self) -> Iterable[str]:
+        """What is wrong with the options together."""
+        yield from ClientConfig.conflicts(self)
         conflict = self._idempotence_conflict()
         in_flight = self.max_in_flight_requests_per_connection
         if in_flight > MAX_IN_FLIGHT_IDEMPOTENT and self.enable_idempotence is not False and conflict is None:
-            raise ConfigError(  # nobody means to give up idempotence by asking for speed
+            yield (  # nobody means to give up idempotence by asking for speed
                 f"max_in_flight_requests_per_connection={in_flight} is not possible: with idempotence brokers remember "
                 f"{MAX_IN_FLIGHT_IDEMPOTENT} batches; use at most as many, or enable_idempotence=False"
             )
         if self.enable_idempotence and conflict:
-            raise ConfigError(f"enable_idempotence=True is not possible with {conflict}: change one of them")
-        object.__setattr__(self, "enable_idempotence", self.enable_idempotence is not False and conflict is None)
+            yield f"enable_idempotence=True is not possible with {conflict}: change one of them"
         least = self.linger_ms + self.request_timeout_ms
         if self.delivery_timeout_ms < least:
-            raise ConfigError(
+            yield (
                 f"delivery_timeout_ms={self.delivery_timeout_ms} is not possible: it must be at least linger_ms + "
                 f"request_timeout_ms = {least:g}, or no request could be waited for; lower request_timeout_ms with it"
             )
@@ -240,14 +252,14 @@ class ProducerConfig(ClientConfig):
 class ProducerOptions(ClientOptions, total=False):
     """The keyword arguments of a producer; `ProducerConfig` documents them."""
 
-    acks: int | str
+    acks: Acks
     enable_idempotence: bool | None
     batch_size: int
     linger_ms: float
     buffer_memory: int
     max_block_ms: int
     max_request_size: int
-    compression_type: str
+    compression_type: CompressionType
     compression_gzip_level: int | None
     compression_lz4_level: int | None
     compression_zstd_level: int | None
@@ -260,6 +272,6 @@ class ProducerOptions(ClientOptions, total=False):
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
     metadata_max_idle_ms: int
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
+    key_serializer: Serializer | serialization.Serializer | None
+    value_serializer: Serializer | serialization.Serializer | None
     interceptors: Sequence[Interceptor] | Interceptor

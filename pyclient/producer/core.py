@@ -43,7 +43,7 @@ from pyclient.producer.partition_queue import PartitionQueue, TopicQueues, choos
 from pyclient.producer.sender import Sender
 from pyclient.producer.sender_loop import SenderLoop
 from pyclient.producer.state import health_of, metrics_of
-from pyclient.records import HEADER_SIZE, record_size_bound
+from pyclient.records import HEADER_SIZE, log_pure_codec, record_size_bound
 
 _AGAIN: Final = object()
 _delivery_of: Final = attrgetter("delivery")
@@ -108,6 +108,7 @@ class ProducerCore:
 
     async def start(self) -> None:
         """Begins to look for the cluster, in the background."""
+        log_pure_codec()
         await self.cluster.start()
         self.loop.start()
 
@@ -295,35 +296,41 @@ class ProducerCore:
 
     # -- topics
 
+    def learn_listed(self, topic: str) -> TopicQueues | None:
+        """Return a new topic that the metadata contain already; None if it must be asked for. From any thread."""
+        info = self.cluster.listed_topic(topic)
+        if info is None:
+            return None
+        leaders = [entry.leader for entry in info.partitions]
+        with self.lock:
+            self.check_open()
+            self.loop.listed.append(topic)
+            return self.accumulator.update_topic(topic, info.topic_id, leaders, self.clock.monotonic())
+
     async def learn_topic(self, topic: str, partition: int | None, timeout: float) -> TopicQueues:
-        """Waits up to `timeout` seconds for the topic's partitions; a number that it does not have is an error."""
+        """Waits up to `timeout` seconds for the topic's partitions, `partition` among them if that is given."""
         self.check_open()
-        deadline = self.clock.monotonic() + timeout
-        self.loop.learning[topic] += 1
+        learning, heard = self.loop.learning, self.cluster.metadata
+        learning[topic] += 1
         try:
-            info = await self.cluster.topic_partitions(topic, timeout)
-            if partition is not None and partition >= len(info.partitions):
-                left = max(0.0, deadline - self.clock.monotonic())
-                info = await self._look_again(topic, partition, len(info.partitions), left)
+            info = await self.cluster.topic_partitions(topic, timeout, partitions=(partition or 0) + 1)
             with self.lock:
                 self.check_open()
                 leaders = [entry.leader for entry in info.partitions]
                 return self.accumulator.update_topic(topic, info.topic_id, leaders, self.clock.monotonic())
-        finally:
-            self.loop.learning[topic] -= 1
-            self.loop.ask_for_topics_in_use()
-
-    async def _look_again(self, topic: str, partition: int, known: int, timeout: float) -> Any:
-        """Perhaps partitions were added to the `known` ones: one fresh answer decides."""
-        asked = self.clock.monotonic()
-        try:
-            metadata = await self.cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, timeout)
         except KafkaTimeout as error:
-            raise perhaps_no_partition(topic, partition, known, error) from None
-        count = metadata.partition_count(topic) or 0
-        if partition >= count:
-            raise no_partition(topic, partition, count)
-        return metadata.topics[topic]
+            known = self.cluster.metadata.partition_count(topic)
+            if partition is None or known is None:
+                raise
+            if heard.topics.get(topic) is self.cluster.metadata.topics.get(topic):
+                raise perhaps_no_partition(topic, partition, known, error) from None
+            raise no_partition(topic, partition, known, self.config.max_block_ms) from None
+        finally:
+            learning[topic] -= 1
+            if not learning[topic]:
+                del learning[topic]
+                if topic not in self.accumulator.topics:
+                    self.loop.ask_for_topics_in_use()
 
     # -- flush and close
 

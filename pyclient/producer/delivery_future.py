@@ -18,7 +18,6 @@ from pyclient.types import RecordMetadata
 
 def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout: float | None) -> None:
     """Blocks the thread until the record's outcome is known; `KafkaTimeout` after `timeout` seconds (None: never)."""
-    check_seconds(timeout)
     desk.check_process()
     if timeout is not None and timeout <= 0:
         raise _not_yet(delivery, "is not confirmed yet")
@@ -107,13 +106,14 @@ class DeliveryFuture(OutcomeHandle):
         return self._delivery.locate(self.index)[0].state is not State.PENDING
 
     def _result(self, timeout: float | None) -> RecordMetadata:
-        error = self.exception(timeout)
+        error = self._exception(timeout)
         if error is not None:
             raise error
         delivery, index = self._delivery.locate(self.index)
         return delivery.metadata_of(index, self.timestamp_ms)
 
     def _exception(self, timeout: float | None) -> BaseException | None:
+        check_seconds(timeout)
         delivery, index = self._delivery.locate(self.index)
         if delivery.state is State.PENDING:
             wait_until_done(delivery.desk, delivery, index, timeout)

@@ -18,7 +18,7 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.delivery_future import DeliveryFuture
-from pyclient.producer.idempotence import MAX_SEQUENCE, Phase
+from pyclient.producer.idempotence import KNOWN_SECONDS, MAX_SEQUENCE, Phase
 from pyclient.producer.partition_queue import Append, PartitionQueue
 from pyclient.producer.sender_loop import SenderLoop
 from pyclient.producer.work import ProduceWork
@@ -58,6 +58,8 @@ class DirectSend:
         ):  # fmt: skip
             return None
         now = self._monotonic()
+        if self._idempotent and now - queue.sequence.confirmed_at > KNOWN_SECONDS:
+            return None
         if node.throttled_until > now or now >= loop.idle_check_at or now + self._timeout < loop.next_look:
             return None
         accumulator, topic = sender.accumulator, queue.topic

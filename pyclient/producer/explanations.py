@@ -66,11 +66,11 @@ def closed_before(core: ProducerCore) -> ClosedError:
     return ClosedError(f"{text}; flush() before close(), or give close() more time")
 
 
-def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
-    """The error for the number of a partition that the topic does not have."""
+def no_partition(topic: str, partition: int, count: int, max_block_ms: int) -> UnknownTopicOrPartition:
+    """The error for the number of a partition that the topic did not have in time."""
     return UnknownTopicOrPartition(
-        f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0; "
-        "send to one of them, or add partitions"
+        f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0, and got no more "
+        f"within max_block_ms={max_block_ms}; send to one of them, or add partitions"
     )
 
 

@@ -9,10 +9,32 @@ The numbers of a partition move through four phases:
 
 A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can slip in
 between, and once every batch before the missing number has an outcome under its old one, by which the broker knows it.
-It goes out alone first, because a broker that has no state of a producer takes any first sequence.
+It goes out alone first, because a broker that has no state of a producer takes any first sequence; so does the first
+batch after `KNOWN_SECONDS` without one, as brokers forget idle producers.
+
+A batch is *doubtful* once a request with its present numbers may have been written, else *clean*. A broker that has
+state of the producer writes in sequence only, but remembers one batch after a clean restart, so a doubtful batch that
+is OUT_OF_ORDER (or UNKNOWN_PRODUCER_ID) may be missing, or written and forgotten. It is set aside (*undecided*), and
+the next doubtful ones are sent under their numbers, in order:
+
+    answer for the first batch that has no outcome    what follows from it
+    ------------------------------------------------  ----------------------------------------------------------------
+    clean, out of order                               it and all that follow are missing: new epoch from it on
+    doubtful, out of order, a later one was confirmed  it is written: delivered, offset unknown (-1)
+    doubtful, out of order                            undecided; the next one decides
+    then: the next is accepted or a duplicate         all undecided are written: delivered, offset unknown
+    then: the next is doubtful and out of order       undecided as well
+    then: the next is clean, or there is none         none is written: the last batch that was would be known, or the
+                                                      one after it accepted. New epoch from the first undecided on
+       ... but a number before or among them was      one may be written later, or another in its place: all undecided
+       given up in doubt, or they are parts of a      fail as `maybe_persisted`
+       doubtful batch that was split
+    the next expires, or fails in doubt               as "given up in doubt" above
+    INVALID_PRODUCER_EPOCH                            it and what follows get a new producer id; doubtful ones fail
+    the topic was created again (another id)          undecided ones are sent again, in order, to the new log
+
 A request whose connection is gone may still reach the broker. Where a batch was given up in doubt, its number may
-therefore come after all, and with it those of the requests behind it: a batch whose own fate is in doubt, too, does
-not get new numbers then, as it could be written under both.
+therefore come after all, and with it those of the requests that follow it: hence the exception in the table.
 Epochs are raised here, partition by partition: a broker compares them per partition.
 """
 
@@ -28,6 +50,8 @@ MAX_SEQUENCE: Final = 2**31 - 1
 NO_PRODUCER_ID: Final = -1
 EVERYTHING: Final = -1  # the position before all batches
 NOTHING: Final = -1
+KNOWN_SECONDS: Final = 60.0
+"""How long after a confirmed batch a broker is taken to know the producer (`producer.id.expiration.ms`: a day)."""
 
 
 class Phase(Enum):
@@ -98,13 +122,19 @@ def add_sequence(sequence: int, count: int) -> int:
 class PartitionSequence:
     """The numbers of one partition."""
 
-    __slots__ = ("_given_up", "_hole", "_replace_id", "epoch", "next", "phase", "producer_id")
+    __slots__ = (
+        "_certain", "_confirmed", "_given_up", "_hole", "_replace_id", "confirmed_at", "epoch", "next", "phase",
+        "producer_id",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
         self.epoch = -1
         self.next = 0
         self.phase = Phase.NEW
+        self.confirmed_at = 0.0  # monotonic seconds
+        self._confirmed = NOTHING  # the last position that the broker confirmed under these numbers
+        self._certain = True  # in phase BROKEN: nothing from the missing number on is in the log
         self._given_up = NOTHING  # the last position given up in doubt, if nothing behind it was confirmed since
         self._replace_id = False
         self._hole = EVERYTHING  # in phase BROKEN: the position from which on numbers are void
@@ -131,6 +161,15 @@ class PartitionSequence:
         batch.number(self.producer_id, self.epoch, self.next)
         self.next = add_sequence(self.next, batch.count)
 
+    def delivered(self, position: int, now: float) -> None:
+        """The broker has the batch at `position`, and so all doubtful ones before it."""
+        self.confirmed_at = now
+        self._confirmed = max(self._confirmed, position)
+
+    def is_written(self, position: int) -> bool:
+        """Return True if the doubtful batch at `position` is in the log, as a later one was confirmed."""
+        return position < self._confirmed
+
     def confirmed(self, position: int) -> None:
         """The broker has the first outstanding batch, at `position`: it takes no numbers from before it any more."""
         if position > self._given_up:
@@ -154,14 +193,28 @@ class PartitionSequence:
         self.doubted()
 
     def broke(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
-        """The broker certainly has nothing from `position` on, and will not take the numbers behind it.
+        """The broker does not take the numbers from `position` on, and certainly has nothing from there on.
 
-        `replace_id` if even a higher epoch would be refused.
+        `replace_id` if even a higher epoch would be refused; then doubtful batches may be in the log all the same, as
+        they may be if a later one was confirmed (see `is_uncertain`).
         """
         if self.phase is not Phase.NEW:
-            self._hole = min(position, self._hole) if self.phase is Phase.BROKEN else position
+            certain = not replace_id and not self.is_written(position)
+            if self.phase is Phase.BROKEN:
+                position, certain = min(position, self._hole), certain and self._certain
+            self._hole, self._certain = position, certain
             self.phase = Phase.BROKEN
             self._replace_id = self._replace_id or replace_id
+
+    def is_uncertain(self, position: int) -> bool:
+        """Return True if a doubtful batch at `position` may be written, and would get new numbers all the same."""
+        return self.phase is Phase.BROKEN and not self._certain and position >= self._hole
+
+    def needs_id(self, position: int) -> bool:
+        """Return True if the batch at `position` cannot be sent before the cluster gives out a producer id."""
+        if self.phase is Phase.BROKEN:
+            return (self._replace_id or self.epoch >= MAX_EPOCH) and position >= self._hole
+        return self.phase is Phase.NEW
 
     def _begin(self, identity: ProducerIdentity) -> bool:
         if self.producer_id != NO_PRODUCER_ID and self.epoch < MAX_EPOCH and not self._replace_id:
@@ -180,4 +233,5 @@ class PartitionSequence:
         for batch in outstanding:
             self.assign(batch)
         self.phase = Phase.PROBING
+        self._confirmed = NOTHING
         return True

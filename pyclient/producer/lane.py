@@ -171,7 +171,7 @@ class LaneKeeper:
         assert connection is not None
         metrics.requests += count
         metrics.delivered_singly(count, size, last, longest, buckets)
-        queue.topic.last_used = connection.last_used = last
+        queue.topic.last_used = connection.last_used = queue.sequence.confirmed_at = last
         if queue is queue.topic.sticky:
             queue.topic.partitioner.closed(size)
 

@@ -116,8 +116,6 @@ def judge(code: int, *, count: int, attempts: int, retries: int, idempotent: boo
         return Verdict.SPLIT if count > 1 else Verdict.FAILED
     if attempts > retries:
         return Verdict.FAILED
-    if idempotent and code in LOST_ITS_PLACE:
-        return Verdict.RETRY
     if idempotent and code == FENCED:
         return Verdict.FAILED if doubtful else Verdict.RETRY
     return Verdict.RETRY if errors.for_code(code).retriable else Verdict.FAILED
@@ -127,6 +125,14 @@ def with_doubt(error: KafkaError, doubtful: bool) -> KafkaError:
     """A copy of the error for one batch, marked with whether its records may be in the log all the same."""
     copy = fresh_copy(error)
     copy.maybe_persisted = doubtful
+    return copy
+
+
+def with_detail(error: BaseException, detail: str) -> KafkaError:
+    """A copy of a batch's last error that says more."""
+    assert isinstance(error, KafkaError)
+    copy = fresh_copy(error)
+    copy.args = (f"{error}: {detail}",)
     return copy
 
 

@@ -37,7 +37,7 @@ class PartitionQueue:
 
     __slots__ = (
         "append", "leader", "lone", "name", "on_wire", "open", "outstanding", "partition", "records",
-        "sequence", "topic", "turn", "waiting", "wire_link", "wire_node",
+        "sequence", "topic", "turn", "undecided", "waiting", "wire_link", "wire_node",
     )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: int) -> None:
@@ -54,6 +54,7 @@ class PartitionQueue:
         self.wire_node = NO_LEADER  # the node that those are at, and the connection
         self.wire_link = 0
         self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
+        self.undecided: list[ProducerBatch] = []  # the first of those, if a later one tells whether they are written
         self.sequence = PartitionSequence()
         self.lone: LoneBatch | None = None  # made by the first batch that travels alone
 
@@ -76,6 +77,9 @@ class PartitionQueue:
 
     def begin_anew(self) -> None:
         """The log is another one: numbers restart, behind batches of which a request may still reach it."""
+        if self.undecided:
+            self.put_back(self.undecided)
+            self.undecided = []
         unsure = [batch.position for batch in self.outstanding if batch.doubtful or batch.on_wire]
         self.sequence.broke(unsure[-1] + 1 if unsure else EVERYTHING)
 
@@ -86,6 +90,12 @@ class PartitionQueue:
             index += 1
         for offset, batch in enumerate(batches):
             self.waiting.insert(index + offset, batch)
+
+    @property
+    def first_unsettled(self) -> ProducerBatch | None:
+        """The first numbered batch without an outcome that is not set aside as undecided; None if there is none."""
+        at = len(self.undecided)
+        return self.outstanding[at] if at < len(self.outstanding) else None
 
     @property
     def head_is_ready(self) -> bool:

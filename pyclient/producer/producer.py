@@ -10,10 +10,11 @@ from typing import Any, Final, NoReturn, Self, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
+from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.bulk import BulkAppend
+from pyclient.producer.bulk import TOPIC_UNKNOWN, BulkAppend
 from pyclient.producer.checks import (
     WRONG_RECORD,
     Headers,
@@ -101,6 +102,8 @@ class Producer(RecordSender[DeliveryFuture]):
                 if timestamp_ms is None:
                     timestamp_ms = self._engine.clock.time_ms()
                 self._check_process()
+                if self._core.accumulator.pool.far_ahead:
+                    self._engine.keep_pace()
                 future = self._core.begin_with(topic, timestamp_ms, key, value, headers, partition)
                 if future is None:
                     if deadline is None:
@@ -183,9 +186,10 @@ class Producer(RecordSender[DeliveryFuture]):
         queues = self._learn(topic, given.highest_partition, deadline)
         bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows), engine.keep_pace)
         try:
-            waiter = engine.until(bulk.advance, deadline)
-            if waiter is not None:
-                bulk.give_up(core.exhausted(waiter.size, topic, partition))
+            while (left := engine.until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
+                self._learn(topic, bulk.partition, deadline)
+            if isinstance(left, Waiter):
+                bulk.give_up(core.exhausted(left.size, topic, partition))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -208,6 +212,7 @@ class Producer(RecordSender[DeliveryFuture]):
         with self._lock:
             self._core.check_open()
             queues = self._topics.get(topic)
+        queues = queues or self._core.learn_listed(topic)
         if queues is not None and (partition is None or partition < queues.count):
             return queues
         left = max(0.0, deadline - self._engine.clock.monotonic())
@@ -329,3 +334,6 @@ class Producer(RecordSender[DeliveryFuture]):
     def _check_process(self) -> None:
         if self._forked:
             raise ForkError("this producer belongs to the parent process: after fork() make one of your own")
+
+
+document(Producer, ProducerConfig)

@@ -71,4 +71,6 @@ class ProducerIdSearch:
             return from_code(response.error_code, text)
         with self._lock:
             self._identity.obtained(response.producer_id, response.producer_epoch)
+        text = "client %r: its producer id is %d, epoch %d"
+        logger.info(text, self._cluster.config.client_id, response.producer_id, response.producer_epoch)
         return None

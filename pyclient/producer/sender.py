@@ -11,7 +11,7 @@ from pyclient.errors import KafkaError, MalformedMessage
 from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
 from pyclient.producer.explanations import too_late
-from pyclient.producer.idempotence import Phase, ProducerIdentity
+from pyclient.producer.idempotence import KNOWN_SECONDS, Phase, ProducerIdentity
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.node import Node
 from pyclient.producer.outcome import (
@@ -26,6 +26,7 @@ from pyclient.producer.outcome import (
     error_of,
     judge,
     record_errors_of,
+    with_detail,
     with_doubt,
 )
 from pyclient.producer.partition_queue import PartitionQueue
@@ -175,6 +176,9 @@ class Sender:
                 return None
             sequence = queue.sequence
             steady = sequence.phase is Phase.STEADY
+            if steady and not queue.outstanding and now - sequence.confirmed_at > KNOWN_SECONDS:
+                sequence.doubted()
+                steady = False
             if not steady and not sequence.prepare(queue.on_wire, self.identity, queue.outstanding):
                 return None
         elif queue.on_wire and self._max_in_flight == 1:  # asked for, for the order's sake: one at a time everywhere
@@ -206,18 +210,18 @@ class Sender:
         if throttle_ms > 0:
             node = self.nodes[work.node]
             node.throttled_until = max(node.throttled_until, now + min(throttle_ms / 1000, MAX_THROTTLE))
-        settlements = []
+        settlements: list[Settlement] = []
         for batch in work.batches:
             queue = batch.queue
             answer = answers.get((queue.topic.name, queue.partition))
             if answer is None:
                 missing = MalformedMessage(f"broker {work.node} left {queue.name} out of its Produce response")
-                settlements.append(self._unknown(batch, missing, True, now))
+                settlements += self._unknown(batch, missing, True, now)
             else:
-                settlements.append(self._settle(batch, answer, work.node, now))
-        return [settlement for settlement in settlements if settlement is not None]
+                settlements += self._settle(batch, answer, work.node, now)
+        return settlements
 
-    def delivered(self, work: ProduceWork, answer: PartitionAnswer, now: float) -> Settlement:
+    def delivered(self, work: ProduceWork, answer: PartitionAnswer, now: float) -> list[Settlement]:
         """The answer to a request with one batch says that it was written, and nothing else."""
         self._ended(work)
         return self._delivered(work.batches[0], answer, now)
@@ -226,13 +230,12 @@ class Sender:
         """A Produce request ended without an answer; `written` says whether the broker may have seen it."""
         self._ended(work)
         self.refresh_wanted = True
-        settlements = [self._unknown(batch, error, written, now) for batch in work.batches]
-        return [settlement for settlement in settlements if settlement is not None]
+        return [settlement for batch in work.batches for settlement in self._unknown(batch, error, written, now)]
 
     def unanswered(self, work: ProduceWork, now: float) -> list[Settlement]:
         """A Produce request with acks=0 was handed to the network: that is all that will ever be known."""
         self._ended(work)
-        return [self._delivered(batch, PartitionAnswer(0), now) for batch in work.batches]
+        return [self._written(batch, PartitionAnswer(0), now) for batch in work.batches]
 
     def _ended(self, work: ProduceWork) -> None:
         node = self.nodes[work.node]
@@ -243,10 +246,12 @@ class Sender:
             batch.on_wire = False
             batch.queue.on_wire -= 1
 
-    def _settle(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> Settlement | None:
+    def _settle(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
         code, queue = answer.code, batch.queue
         if code == 0:
             return self._delivered(batch, answer, now)
+        if self._idempotent and code in LOST_ITS_PLACE:
+            return self._out_of_order(batch, answer, node, now)
         verdict = judge(
             code, count=batch.count, attempts=batch.attempts, retries=self._retries,
             idempotent=self._idempotent, doubtful=batch.doubtful,
@@ -256,35 +261,88 @@ class Sender:
         batch.last_error = error_of(answer, queue.name, node, batch.attempts)
         batch.doubtful = batch.doubtful or code not in NOT_WRITTEN
         self.refresh_wanted = self.refresh_wanted or code in STALE_METADATA
-        first = bool(queue.outstanding) and queue.outstanding[0] is batch
         if code == FENCED:
             queue.sequence.broke(batch.position, replace_id=True)
-        elif not (code in LOST_ITS_PLACE and first):
-            queue.sequence.doubted()
-        elif batch.part_of_doubtful or (batch.doubtful and queue.sequence.haunted):
-            verdict = Verdict.FAILED  # sent anew it might be written twice: as part and whole, or under both numbers
-            batch.last_error = error_of(answer, queue.name, node, batch.attempts, _MAY_BE_WRITTEN)
-            queue.sequence.doubted()
         else:
-            batch.doubtful = False  # all before it has an outcome, so the broker has neither it nor those behind it
-            queue.sequence.broke(batch.position)
+            queue.sequence.doubted()
+        settlements: list[Settlement] = []
         if batch.expired:
             self._drop(batch)
-            return None
-        if verdict is Verdict.SPLIT:
+        elif verdict is Verdict.SPLIT:
             self._split(batch)
-            return None
-        if verdict is Verdict.RETRY:
+        elif verdict is Verdict.RETRY:
             self._retry(batch, now)
-            return None
-        return self._failed(batch, batch.last_error, record_errors_of(answer, queue.name, node))
+        else:
+            settlements = [self._failed(batch, batch.last_error, record_errors_of(answer, queue.name, node))]
+        return settlements + self._decided(queue, now)
 
-    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Settlement:
-        queue = batch.queue
-        if self._idempotent:
-            if queue.outstanding and queue.outstanding[0] is batch:
-                queue.sequence.confirmed(batch.position)
-            queue.outstanding.remove(batch)
+    def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
+        """The broker misses the batch's predecessor, or does not remember the batch; see `idempotence`."""
+        queue, sequence = batch.queue, batch.queue.sequence
+        if batch.doubtful and sequence.is_written(batch.position):
+            return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
+        batch.last_error = error = error_of(answer, queue.name, node, batch.attempts)
+        sequence.doubted()
+        settlements: list[Settlement] = []
+        first = queue.first_unsettled is batch
+        if batch.expired:
+            self._drop(batch)
+        elif not first:  # the broker says so because of an earlier one: this was no attempt
+            batch.attempts -= 1
+            self.accumulator.put_back([batch])
+        elif batch.doubtful:
+            queue.undecided.append(batch)
+        elif batch.attempts > self._retries:
+            settlements = [self._failed(batch, error)]
+        else:
+            sequence.broke(batch.position)
+            self._retry(batch, now)
+        return settlements + self._decided(queue, now)
+
+    def _decided(self, queue: PartitionQueue, now: float) -> list[Settlement]:
+        """Outcomes of doubtful batches of which no answer will say more; see `idempotence`."""
+        sequence, undecided = queue.sequence, queue.undecided
+        if queue.on_wire:
+            return []
+        following = queue.first_unsettled
+        failing: list[ProducerBatch] = []
+        if undecided and not (following is not None and following.doubtful):
+            queue.undecided = []
+            if sequence.haunted or any(batch.part_of_doubtful for batch in undecided):
+                failing = undecided
+            else:
+                for batch in undecided:
+                    batch.doubtful = False
+                    self._retry(batch, now)
+                sequence.broke(undecided[0].position)
+        failing += [batch for batch in queue.outstanding if batch.doubtful and sequence.is_uncertain(batch.position)]
+        settlements = []
+        for batch in dict.fromkeys(failing):
+            if batch in queue.waiting:
+                self.accumulator.remove(batch)
+            error = batch.last_error
+            assert error is not None
+            settlements.append(self._failed(batch, with_detail(error, _MAY_BE_WRITTEN)))
+        return settlements
+
+    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> list[Settlement]:
+        """The broker has the batch, and all undecided ones, which come before it."""
+        if not self._idempotent:
+            return [self._written(batch, answer, now)]
+        queue, settlements = batch.queue, []
+        if queue.undecided and queue.undecided[0].position < batch.position:
+            undecided, queue.undecided = queue.undecided, []
+            for earlier in undecided:
+                queue.outstanding.remove(earlier)
+                settlements.append(self._written(earlier, PartitionAnswer(DUPLICATE), now))
+        queue.sequence.delivered(batch.position, now)
+        if queue.outstanding and queue.outstanding[0] is batch:
+            queue.sequence.confirmed(batch.position)
+        queue.outstanding.remove(batch)
+        settlements.append(self._written(batch, answer, now))
+        return settlements
+
+    def _written(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Settlement:
         base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
         count = batch.builder.count
         settlement = Settlement(batch.delivery, count, base_offset, answer.log_append_time_ms)
@@ -292,17 +350,19 @@ class Sender:
         self.accumulator.release(batch, patient=True)
         return settlement
 
-    def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> Settlement | None:
+    def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> list[Settlement]:
+        queue = batch.queue
         batch.doubtful = batch.doubtful or written
         batch.last_error = error
-        batch.queue.sequence.doubted()
+        queue.sequence.doubted()
+        settlements: list[Settlement] = []
         if batch.expired:
             self._drop(batch)
-            return None
-        if batch.attempts > self._retries or not (written or error.retriable):
-            return self._failed(batch, error)
-        self._retry(batch, now)
-        return None
+        elif batch.attempts > self._retries or not (written or error.retriable):
+            settlements = [self._failed(batch, error)]
+        else:
+            self._retry(batch, now)
+        return settlements + self._decided(queue, now)
 
     def _retry(self, batch: ProducerBatch, now: float) -> None:
         self.metrics.batches_retried += 1
@@ -324,7 +384,16 @@ class Sender:
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> list[Settlement]:
         """Fails all batches, or with `on_wire=False` those that no request holds."""
         batches = [batch for batch in self.accumulator.incomplete if on_wire or not batch.on_wire]
-        return [self._give_up(batch, at_partition(error, batch.queue.name)) for batch in batches]
+        return self._give_up_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
+
+    def no_producer_id(self, error: KafkaError) -> list[Settlement]:
+        """Fails the batches that cannot be sent without a new producer id; others have theirs and go on."""
+        batches = [
+            batch
+            for batch in self.accumulator.incomplete
+            if not batch.on_wire and batch.queue.sequence.needs_id(batch.position)
+        ]
+        return self._give_up_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
 
     def _expire(self, now: float) -> list[Settlement]:
         expired: list[ProducerBatch] = []
@@ -335,10 +404,19 @@ class Sender:
         if not expired:
             return []
         timeout, reasons = self._delivery_timeout_ms, self.describe_failures()
-        return [self._give_up(batch, too_late(batch, timeout, reasons)) for batch in expired]
+        return self._give_up_all([(batch, too_late(batch, timeout, reasons)) for batch in expired])
+
+    def _give_up_all(self, failing: list[tuple[ProducerBatch, KafkaError]]) -> list[Settlement]:
+        settlements = [self._give_up(batch, error) for batch, error in failing]
+        for queue in dict.fromkeys(batch.queue for batch, _ in failing):
+            settlements += self._decided(queue, self._now)
+        return settlements
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError) -> Settlement:
         """Fails a batch wherever it is; one on the wire keeps its buffer until its request has ended."""
+        if batch in batch.queue.undecided:
+            batch.queue.undecided.remove(batch)
+            return self._failed(batch, error)
         if not batch.on_wire:
             self.accumulator.remove(batch)
             return self._failed(batch, error)

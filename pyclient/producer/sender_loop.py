@@ -61,6 +61,7 @@ class SenderLoop:
         self.sender = sender
         self.next_look = NEVER  # when the loop looks again by itself
         self.learning: Counter[str] = Counter()  # topics that somebody waits for, and how many do
+        self.listed: list[str] = []  # topics taken from a list of all topics, whose metadata must be kept fresh
         self._cluster = cluster
         self._lock = lock
         self._config = config
@@ -192,6 +193,10 @@ class SenderLoop:
         self._follow_up(now, next_look)
 
     def _follow_up(self, now: float, next_look: float) -> None:
+        if self.listed:
+            with self._lock:
+                listed, self.listed = self.listed, []
+            self._cluster.use_listed(listed)
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._cluster.request_refresh()
@@ -221,13 +226,13 @@ class SenderLoop:
 
     def ask_for_topics_in_use(self) -> None:
         """Metadata is refreshed for topics that are sent to, or that a `send` waits for, and for no others."""
-        self.learning = +self.learning
         self._cluster.set_topics({*self.sender.accumulator.topics, *self.learning})
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            for name in list(self.sender.accumulator.topics):
+            topics = self.sender.accumulator.topics
+            for name in list(topics) if metadata.updated is None else metadata.updated & topics.keys():
                 info = metadata.topics.get(name)
                 if info is not None and info.partitions:  # without partitions it is an error, perhaps a passing one
                     leaders = [partition.leader for partition in info.partitions]
@@ -291,11 +296,11 @@ class SenderLoop:
             return
         sender, now = self.sender, self._clock.monotonic()
         with self._lock:
-            settlement = sender.delivered(work, answer, now)
+            settlements = sender.delivered(work, answer, now)
             more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
             if not more and self.when_at_rest is not None:
                 self.when_at_rest(work.batches[0].queue, now)
-        self._tell(settlement)
+        self.tell(settlements)
         if withheld:
             self._grant_soon()
         if more:  # a look that finds nothing takes as long as to send a record
@@ -346,5 +351,5 @@ class SenderLoop:
     def _no_producer_id(self, error: KafkaError) -> None:
         """Fails what waits for one."""
         with self._lock:
-            settlements = self.sender.abort(error, on_wire=False)
+            settlements = self.sender.no_producer_id(error)
         self.tell_given_up(settlements)

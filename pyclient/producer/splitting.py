@@ -43,7 +43,7 @@ def _part(
         written = part.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         assert written is not None
     part.closed = True
-    part.attempts = batch.attempts
+    part.last_error = batch.last_error
     if batch.base_sequence != NO_SEQUENCE:
         part.number(batch.producer_id, batch.producer_epoch, add_sequence(batch.base_sequence, start))
     part.doubtful = part.part_of_doubtful = batch.doubtful

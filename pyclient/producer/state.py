@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyclient.records import IMPLEMENTATION
+
 if TYPE_CHECKING:
     from pyclient.producer.core import ProducerCore
 
@@ -35,6 +37,7 @@ def health_of(core: ProducerCore) -> dict[str, Any]:
             "nodes": list(cluster.nodes),
             "connected_nodes": list(cluster.connected),
             "last_failures": dict(cluster.last_failures),
+            "record_codec": IMPLEMENTATION,
             "topics": sorted(core.accumulator.topics),
             "batches_unconfirmed": len(core.accumulator.incomplete),
             "requests_in_flight": core.sender.total_in_flight,

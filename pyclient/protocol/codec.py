@@ -5,9 +5,9 @@ Each (message, version) gets one flat function of its own; see `encoding.py` and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from pyclient.errors import MalformedMessage, TruncatedMessage, UnsupportedVersion
 from pyclient.protocol.fields import CoordinatorKey, Message, Part
@@ -68,6 +68,26 @@ def decoder(cls: type[M], version: int) -> Callable[..., M]:
 
         cls.__decoders__[version] = compile_decoder(cls, version)
     return cls.__decoders__[version]
+
+
+def encoder_in_steps(cls: type[Message], version: int) -> Callable[[Any], Generator[None, None, list[Part]]]:
+    """`encode_parts` for messages of many items: a generator function that pauses and returns the parts."""
+    compiled = cls.__encoders__.get(~version)  # beside the others, none of which has a negative version
+    if compiled is None:
+        from pyclient.protocol.encoding import compile_encoder
+
+        compiled = cls.__encoders__[~version] = compile_encoder(cls, version, in_steps=True)
+    return cast("Callable[[Any], Generator[None, None, list[Part]]]", compiled)
+
+
+def decoder_in_steps(cls: type[M], version: int) -> Callable[..., Generator[None, None, M]]:
+    """`decode` for messages of many items: a generator function that pauses and returns the message."""
+    compiled = cls.__decoders__.get(~version)
+    if compiled is None:
+        from pyclient.protocol.decoding import compile_decoder
+
+        compiled = cls.__decoders__[~version] = compile_decoder(cls, version, in_steps=True)
+    return compiled
 
 
 def encode_versioned(message: Message, version: int) -> bytes:

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import calcsize
-from typing import Any
+from typing import Any, Final
 
 from pyclient.protocol.fields import Message
 from pyclient.protocol.kinds import BLANK, ArrayOf, Blob, Fixed, Kind, Nested, RecordData, Text
 from pyclient.protocol.layout import Layout, literal
 from pyclient.protocol.parts import Field, blank, shared_blank
-from pyclient.protocol.reading import MAX_STRING, NAMES
-from pyclient.protocol.source import FEW, Source, few_unpackers
+from pyclient.protocol.reading import MAX_STRING, MOST_ITEMS, NAMES
+from pyclient.protocol.source import FEW, ITEMS_A_STEP, Source, few_unpackers
+
+_MOST_STEPS: Final = MOST_ITEMS // ITEMS_A_STEP
 
 
-def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    """The function `decode(buffer, position=0)` of one version of a message."""
-    return _Decoder(Layout(cls, version)).function()
+def compile_decoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
+    """The function `decode(buffer, position=0)` of one version of a message.
+
+    With `in_steps` it is a generator function, which yields every `ITEMS_A_STEP` items and returns the message.
+    """
+    return _Decoder(Layout(cls, version), in_steps=in_steps).function()
 
 
 class _Decoder(Source):
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(dict(NAMES))
+    def __init__(self, layout: Layout, *, in_steps: bool) -> None:
+        super().__init__(dict(NAMES), in_steps=in_steps)
         self.layout = layout
         self.zero_copy = layout.has_records()
         self.after: list[str] = []
 
     def function(self) -> Callable[..., Any]:
         layout = self.layout
-        name = f"decode_{layout.cls.__name__}_v{layout.version}"
+        name = f"decode_{layout.cls.__name__}_v{layout.version}{'_in_steps' if self.in_steps else ''}"
         with self.block(f"def {name}(buf, pos=0):"):
             if self.zero_copy:
                 self.line("view = memoryview(buf)")
@@ -36,6 +41,7 @@ class _Decoder(Source):
                 with self.block("if type(buf) is not bytes:"):
                     self.line("buf = bytes(buf)")
             self.line("size = len(buf)")
+            self.begin_steps()
             with self.block("try:"):
                 self.part(layout.cls, "m", "")
             with self.block("except UNREADABLE as error:"):
@@ -162,6 +168,11 @@ class _Decoder(Source):
         with self.block(f"if {count} * {smallest} > size - pos:" if smallest > 1 else f"if {count} > size - pos:"):
             self.line(f"raise IndexError({path!r}, {count})")
         if isinstance(item, Fixed) and item.name != "Uuid":
+            if self.in_steps:
+                given = f"{self.layout.label!r}, '{item.code}', {item.size}, {count}, buf, pos"
+                self.line(f"{target} = yield from numbers({given})")
+                self.line(f"pos += {count} * {item.size}")
+                return
             few = self.refer(f"unpack_few_{item.code}".replace("?", "t"), few_unpackers(item.code))
             many = f"unpack_from('>%d{item.code}' % {count}, buf, pos)"
             self.line(f"{target} = list({few}[{count}](buf, pos) if {count} < {FEW} else {many})")
@@ -177,6 +188,7 @@ class _Decoder(Source):
                 self.value(item, var, path, nullable=False, compact=self.layout.flexible)
             self.flush()
             self.line(f"{items}.append({var})")
+            self.step(f"if steps > {_MOST_STEPS}: raise too_many({self.layout.label!r})")
 
     def tags(self, tagged: list[Field], var: str, path: str) -> None:
         count = self.fresh("t")

@@ -7,9 +7,9 @@ from struct import error as struct_error
 from struct import pack
 from typing import Any, Final
 
-from pyclient.errors import FieldNotInVersion
+from pyclient.errors import FieldNotInVersion, MalformedMessage
 from pyclient.protocol.diagnosis import explain
-from pyclient.protocol.fields import Message, Part
+from pyclient.protocol.fields import Message
 from pyclient.protocol.kinds import BLANK, ZERO_UUID, ArrayOf, Fixed, Kind, Nested, RecordData, Text
 from pyclient.protocol.layout import Layout, literal
 from pyclient.protocol.parts import Field, fields_of, shared_blank
@@ -18,29 +18,36 @@ from pyclient.protocol.source import FEW, Source, few_packers
 from pyclient.varint import encode_uvarint
 
 
-def compile_encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
-    """The function `encode(message) -> parts` of one version of a message."""
-    return _Encoder(Layout(cls, version)).function()
+def compile_encoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Callable[[Any], Any]:
+    """The function `encode(message) -> parts` of one version of a message.
+
+    With `in_steps` it is a generator function, which yields every `ITEMS_A_STEP` items and returns the parts.
+    """
+    return _Encoder(Layout(cls, version), in_steps=in_steps).function()
 
 
 class _Encoder(Source):
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(dict(_NAMES))
+    def __init__(self, layout: Layout, *, in_steps: bool) -> None:
+        super().__init__(dict(_NAMES), in_steps=in_steps)
         self.layout = layout
+        self.depth_of_tags = 0
 
-    def function(self) -> Callable[[Any], list[Part]]:
+    def function(self) -> Callable[[Any], Any]:
         layout = self.layout
-        name = f"encode_{layout.cls.__name__}_v{layout.version}"
-        has_records = layout.has_records()
+        name = f"encode_{layout.cls.__name__}_v{layout.version}{'_in_steps' if self.in_steps else ''}"
+        has_records = self.in_steps or layout.has_records()
         with self.block(f"def {name}(m):"):
             self.line("out = []")
             if has_records:
                 self.line("parts = []")
+            self.begin_steps()
+            if self.in_steps:
+                self.line("total = 0")
             with self.block("try:"):
                 self.part(layout.cls, "m", "")
                 self.flush()
                 if has_records:
-                    with self.block("if out:"):
+                    with self.block("if out or not parts:" if self.in_steps else "if out:"):
                         self.line("parts.append(join(out))")
                     self.line("return parts")
                 else:
@@ -196,6 +203,9 @@ class _Encoder(Source):
                 self.part(item.cls, var, f"{path}.")
             else:
                 self.value(item, var, path, nullable=False, compact=self.layout.flexible)
+            self.flush()
+            gather = [line.format(limit=MOST_BYTES, label=repr(self.layout.label)) for line in _GATHER]
+            self.step(*(() if self.depth_of_tags else gather))
 
     def tags(self, tagged: list[Field], var: str, path: str) -> None:
         if not tagged:
@@ -208,7 +218,9 @@ class _Encoder(Source):
             for each, condition in zip(tagged, conditions, strict=True):
                 with self.block(f"if {condition}:"):
                     self.line("out = []")
+                    self.depth_of_tags += 1
                     self.field(each, f"{var}.{each.name}", path + each.name)
+                    self.depth_of_tags -= 1
                     self.flush()
                     self.line("data = join(out)")
                     self.line(f"{found} += ({encode_uvarint(each.tag or 0)!r}, uvarint(len(data)), data)")
@@ -232,6 +244,23 @@ def _absent(label: str, path: str, value: object) -> FieldNotInVersion:
     return FieldNotInVersion(f"{label} has no field {path}, which is set to {value!r:.100}")
 
 
+_GATHER: Final = (
+    "if len(out) > 4096:",
+    "    parts.append(join(out))",
+    "    out = []",
+    "    total += len(parts[-1])",
+    "    if total > {limit}: raise too_large({label})",
+)
+"""What is written so far becomes a part of its own: to join it all at the end would be a long step."""
+
+MOST_BYTES: Final = 512 << 20
+"""Bytes, those of record data aside, of a message that is encoded in steps."""
+
+
+def _too_large(label: str) -> MalformedMessage:
+    return MalformedMessage(f"{label} would have more than {MOST_BYTES} bytes")
+
+
 _NAMES: Final[dict[str, Any]] = {
     "ZERO_UUID": ZERO_UUID,
     "UNENCODABLE": (struct_error, AttributeError, TypeError, UnicodeError, OverflowError),
@@ -240,5 +269,6 @@ _NAMES: Final[dict[str, Any]] = {
     "join": b"".join,
     "one_byte": [bytes([value]) for value in range(128)],
     "pack": pack,
+    "too_large": _too_large,
     "uvarint": encode_uvarint,
 }

@@ -10,12 +10,12 @@ client cannot yet know what the broker speaks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pyclient.errors import MalformedMessage, TruncatedMessage
-from pyclient.protocol.codec import decode, encode_parts
+from pyclient.protocol.codec import decode, encode_parts, encoder_in_steps
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.reading import skip_tags
 from pyclient.protocol.versions import api_name, is_flexible
@@ -57,9 +57,18 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Part]:
     """A whole frame, its length included; record data stays a part of its own. Errors as `codec.encode_parts`."""
-    parts = encode_parts(message, version)
+    return _framed(message, version, correlation_id, encode_parts(message, version))
+
+
+def _framed(message: Response, version: int, correlation_id: int, parts: list[Part]) -> list[Part]:
     tags = b"\0" if _has_response_tags(type(message), version) else b""
     return _headed(_RESPONSE.pack(4 + len(tags) + _total(parts), correlation_id) + tags, parts)
+
+
+def encode_response_in_steps(message: Response, version: int, correlation_id: int) -> Generator[None, None, list[Part]]:
+    """`encode_response` for a message of many items: pauses in between, and returns the frame in several parts."""
+    parts = yield from encoder_in_steps(type(message), version)(message)
+    return _framed(message, version, correlation_id, parts)
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import lru_cache
 from struct import error as struct_error
 from struct import unpack_from
@@ -14,6 +15,9 @@ from pyclient.varint import Buffer
 
 MAX_STRING: Final = 32_767
 MAX_TAGS: Final = 256
+_NUMBERS_A_STEP: Final = 4096
+MOST_ITEMS: Final = 1_000_000
+"""Items of a message that is decoded in steps: a larger one would cost more than a GB of memory."""
 
 
 def skip_tags(label: str, buf: Buffer, pos: int) -> int:
@@ -81,6 +85,21 @@ def _skip_tags(label: str, buf: Buffer, pos: int, size: int, first: int) -> int:
     return pos
 
 
+def _numbers(label: str, code: str, size: int, count: int, buf: Buffer, pos: int) -> Generator[None, None, list[Any]]:
+    """An array of numbers, which may be long: in steps of `_NUMBERS_A_STEP`."""
+    if count > MOST_ITEMS:
+        raise _too_many(label)
+    found: list[Any] = []
+    while count > 0:
+        some = min(count, _NUMBERS_A_STEP)
+        found += unpack_from(f">{some}{code}", buf, pos)
+        pos += some * size
+        count -= some
+        if count:
+            yield
+    return found
+
+
 def _refusal(label: str, size: int, pos: int, error: Exception) -> ProtocolError:
     """What a compiled function raises for what went wrong in it."""
     if isinstance(error, UnicodeDecodeError):
@@ -102,6 +121,10 @@ def _bad_tag(where: str, length: int) -> MalformedMessage:
     return MalformedMessage(f"{where}: the tagged field's content does not have the {length} bytes it claims")
 
 
+def _too_many(label: str) -> MalformedMessage:
+    return MalformedMessage(f"{label} has too many items: more than {MOST_ITEMS} are never sent")
+
+
 def _left_over(label: str, count: int) -> MalformedMessage:
     return MalformedMessage(f"{label}: {count} bytes are left over behind the last field")
 
@@ -113,9 +136,11 @@ NAMES: Final[dict[str, Any]] = {
     "left_over": _left_over,
     "long_uvarint": _long_uvarint,
     "new": object.__new__,
+    "numbers": _numbers,
     "refusal": _refusal,
     "skip_tags": _skip_tags,
     "tag_count": _tag_count,
+    "too_many": _too_many,
     "tag_head": _tag_head,
     "unpack_from": unpack_from,
     "uuid_of": _uuid_of,

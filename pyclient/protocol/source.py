@@ -10,6 +10,8 @@ from struct import Struct
 from typing import Any, Final
 
 FEW: Final = 16
+ITEMS_A_STEP: Final = 32
+"""Items of arrays that are encoded or decoded between two pauses: 10 to 50 us."""
 
 
 @cache
@@ -28,11 +30,12 @@ class Source:
     """Lines at a depth, the names they use, and a run of neighbouring fixed-width values not yet written.
 
     Neighbours of fixed width are gathered in a run and share one `struct` call; `flush` writes it. Each subclass says
-    how (`write_run`).
+    how (`write_run`). With `in_steps` the function is a generator that pauses in long arrays.
     """
 
-    def __init__(self, names: dict[str, Any]) -> None:
+    def __init__(self, names: dict[str, Any], *, in_steps: bool = False) -> None:
         self.names = names
+        self.in_steps = in_steps
         self.run: list[tuple[str, str]] = []
         self._lines: list[str] = []
         self._depth = 0
@@ -84,6 +87,21 @@ class Source:
         if self.run:
             run, self.run = self.run, []
             self.write_run(run)
+
+    def begin_steps(self) -> None:
+        """At the start of the function: the count of items until its next pause."""
+        if self.in_steps:
+            self.line(f"left = {ITEMS_A_STEP}")
+            self.line("steps = 0")
+            self.line("if 0: yield")  # a generator even where no array is
+
+    def step(self, *before_pause: str) -> None:
+        """At the end of an item: pause after every `ITEMS_A_STEP` of them."""
+        if self.in_steps:
+            self.line("left -= 1")
+            with self.detour("if not left:"):
+                for text in (*before_pause, f"left = {ITEMS_A_STEP}", "steps += 1", "yield"):
+                    self.line(text)
 
     def write_run(self, run: list[tuple[str, str]]) -> None:
         """Write one `struct` call for (format code, expression or target) pairs."""

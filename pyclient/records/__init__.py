@@ -15,7 +15,15 @@ from pyclient.records.batch import (
 )
 from pyclient.records.builder import build_batch, decode_columns, decode_key_values, encode_columns
 from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
-from pyclient.records.compression import LEVELS, MAX_DECOMPRESSED, Compression, compress, decompress
+from pyclient.records.compression import (
+    LEVELS,
+    MAX_DECOMPRESSED,
+    Compression,
+    DecompressedTooLarge,
+    compress,
+    decompress,
+    lz4_blocks_depend,
+)
 from pyclient.records.control import ControlType, control_key, control_type
 from pyclient.records.implementation import (
     IMPLEMENTATION,
@@ -30,25 +38,33 @@ from pyclient.records.implementation import (
     RecordHandle,
     RecordSender,
     TopicLanes,
+    check_rows,
     compiled_only,
     count_intact,
     decode_batch,
+    decode_payload,
     decode_varint,
     encode_varint,
     find_batches,
+    log_pure_codec,
     murmur2,
     partition_for_key,
     record_size_bound,
     release_spare_memory,
     rows_by_partition,
+    validate_records,
 )
+from pyclient.records.payload import KEYLESS, MOST_NAMED, OUT_OF_RANGE
 
 __all__ = [
     "HEADER_SIZE",
     "IMPLEMENTATION",
+    "KEYLESS",
     "LEVELS",
     "MAX_BATCH_SIZE",
     "MAX_DECOMPRESSED",
+    "MOST_NAMED",
+    "OUT_OF_RANGE",
     "BatchBuilder",
     "BatchHeader",
     "BatchOutcome",
@@ -56,6 +72,7 @@ __all__ = [
     "ColumnsBuilder",
     "Compression",
     "ControlType",
+    "DecompressedTooLarge",
     "HeaderColumns",
     "OutcomeHandle",
     "PlacedBatch",
@@ -68,6 +85,7 @@ __all__ = [
     "TopicLanes",
     "build_batch",
     "check_crc",
+    "check_rows",
     "compiled_only",
     "compress",
     "control_key",
@@ -76,12 +94,15 @@ __all__ = [
     "decode_batch",
     "decode_columns",
     "decode_key_values",
+    "decode_payload",
     "decode_varint",
     "decompress",
     "encode_columns",
     "encode_varint",
     "find_batches",
     "iter_batches",
+    "log_pure_codec",
+    "lz4_blocks_depend",
     "murmur2",
     "partition_for_key",
     "read_header",
@@ -91,4 +112,5 @@ __all__ = [
     "stamp_offsets",
     "stamp_producer",
     "stamp_timestamp",
+    "validate_records",
 ]

@@ -24,7 +24,7 @@ from pyclient.records.checks import as_bytes, header_pair, no_such_row, rows_out
 from pyclient.records.columns import BinaryColumn, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED, Compression
 from pyclient.records.crc import crc32c
-from pyclient.records.payload import open_batch
+from pyclient.records.payload import bad_record_text, bytes_behind_text, open_batch
 from pyclient.records.restore import restore_record
 from pyclient.types import RecordMetadata
 
@@ -42,6 +42,7 @@ include "_speedups_column_rows.pxi"
 include "_speedups_building.pxi"
 include "_speedups_column_memory.pxi"
 include "_speedups_column_reading.pxi"
+include "_speedups_validating.pxi"
 include "_speedups_hashing.pxi"
 include "_speedups_sending.pxi"
 include "_speedups_lane_record.pxi"

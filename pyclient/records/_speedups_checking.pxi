@@ -1,4 +1,4 @@
-# CRC-32C of many batches in one step without the GIL, by the processor's own instruction where it has one.
+# CRC-32C and records of many batches checked in one step, the sum by the processor's own instruction where it has one.
 
 cdef extern from *:
     """
@@ -70,46 +70,180 @@ cdef extern from *:
 cdef bint can_sum = crc_begin()
 
 
-cdef struct Sum:
+cdef enum:
+    WITHOUT_GIL_BYTES = 512 * 1024  # checking them takes 30 us; to get the GIL back may take as long, or much longer
+
+
+cdef struct Checked:
     const uint8_t* at
-    int64_t size
+    const uint8_t* end
+    const uint8_t* rows  # the records, if they are not compressed; else NULL
+    int64_t count
+    int64_t last
     uint32_t wanted
+    bint sums
 
 
-def count_intact(batches):
-    """How many batches (`PlacedBatch`), from the first on, have the CRC that they say; the GIL is free meanwhile.
+def count_intact(batches, crcs=True):
+    """How many batches (`PlacedBatch`), from the first on, have the CRC that they say, and records that can be read.
 
-    They are `checked` from then on. It ends in front of the first that is wrong or cut, or of an old format:
-    `check_crc` says what is wrong with it, if anything is.
+    They are `checked` from then on, and `readable` unless they are compressed. It ends in front of the first that is
+    wrong or cut, or of an old format: `check_crc` and `check_rows` say what is wrong with it, if anything is. With
+    `crcs` False only the records are looked at. The GIL is free meanwhile if there is much to do.
     """
     cdef Py_ssize_t number = 0, intact = 0, count = len(batches)
-    cdef const uint8_t* at
+    cdef int64_t size = 0
+    cdef bint sums = crcs
     cdef PlacedBatch batch
-    cdef Sum* sums
+    cdef Checked* checked
     cdef list kept = []
-    if not can_sum:
+    if sums and not can_sum:
         return count_slowly(batches)
-    sums = <Sum*>malloc(max(count, 1) * sizeof(Sum))
-    if sums == NULL:
+    checked = <Checked*>malloc(max(count, 1) * sizeof(Checked))
+    if checked == NULL:
         raise MemoryError
     try:
         for batch in batches:
             view = memoryview(batch.buffer)
-            at = place_of(batch, view)
-            if at == NULL:
+            if not describe_checked(batch, view, sums, checked + number):
                 break
             kept.append(view)
-            sums[number].at = at + CHECKED_AT
-            sums[number].size = batch.size - CHECKED_AT
-            sums[number].wanted = <uint32_t>load32(at + CRC_AT)
+            size += batch.size
             number += 1
-        with nogil:
-            while intact < number and crc_of(sums[intact].at, sums[intact].size) == sums[intact].wanted:
+        if size < WITHOUT_GIL_BYTES:
+            while intact < number and is_intact(checked + intact):
                 intact += 1
+        else:
+            with nogil:
+                while intact < number and is_intact(checked + intact):
+                    intact += 1
+        for number in range(intact):
+            batch = batches[number]
+            batch.checked = batch.checked or sums
+            batch.readable = batch.readable or checked[number].rows != NULL
     finally:
-        free(sums)
-    note_checked(batches, intact)
+        free(checked)
     return intact
+
+
+cdef bint describe_checked(PlacedBatch batch, view, bint sums, Checked* checked) except -1:
+    """False for what is not of the present format, not all there, or cannot have so many records."""
+    cdef const uint8_t* at = place_of(batch, view)
+    if at == NULL:
+        return False
+    checked.at = at
+    checked.end = at + batch.size
+    checked.sums = sums and not batch.checked
+    checked.wanted = <uint32_t>load32(at + CRC_AT)
+    checked.rows = NULL
+    if load16(at + CHECKED_AT) & CODEC or batch.readable:
+        return True
+    checked.rows = at + PLAIN_HEADER
+    checked.count = batch.count
+    checked.last = load32(at + LAST_DELTA_AT)
+    if not 0 <= checked.count <= (batch.size - PLAIN_HEADER) // SMALLEST_ROW or checked.count - 1 > checked.last:
+        return False
+    return 0 <= batch.base_offset <= INT64_MAX - max(checked.last, 0)
+
+
+cdef bint is_intact(Checked* checked) noexcept nogil:
+    cdef int64_t number
+    cdef const uint8_t* at = checked.rows
+    if checked.sums and crc_of(checked.at + CHECKED_AT, checked.end - checked.at - CHECKED_AT) != checked.wanted:
+        return False
+    return at == NULL or not find_bad_row(&at, checked.end, checked.count, checked.last, &number)
+
+
+cdef extern from *:
+    """
+    /* A number of up to three bytes into `x`; anything longer is left to the function that knows all cases. */
+    #define SMALL_VARINT(x) do { \
+        uint32_t byte = *at++; \
+        x = byte & 0x7F; \
+        if (byte > 0x7F) { \
+            byte = *at++; \
+            x |= (byte & 0x7F) << 7; \
+            if (byte > 0x7F) { \
+                byte = *at++; \
+                x |= (byte & 0x7F) << 14; \
+                if (byte > 0x7F) return NULL; \
+            } \
+        } } while (0)
+
+    /* Where the next record begins, if this one is right, without headers and of small numbers; else NULL, which
+       says nothing. A third of the time of `read_row`. Every place it reads is in front of `end`: 16 bytes are there
+       for the numbers up to the key's size, and that a record ends where it says shows that no field went past it. */
+    static inline const uint8_t *skip_simple_row(
+        const uint8_t *at, const uint8_t *end, int64_t *previous, int64_t last
+    ) {
+        uint32_t size, delta, ignored, key, value;
+        const uint8_t *behind;
+        if (end - at < 16) return NULL;
+        SMALL_VARINT(size);
+        if (size & 1 || (size >>= 1) > end - at) return NULL;
+        behind = at + size;
+        at++;
+        SMALL_VARINT(ignored);
+        SMALL_VARINT(delta);
+        if (delta & 1 || (delta >>= 1) <= *previous || delta > last) return NULL;
+        SMALL_VARINT(key);
+        if (key != 1) {
+            if (key & 1 || at > behind || (key >>= 1) > behind - at) return NULL;
+            at += key;
+        }
+        if (end - at < 4) return NULL;
+        SMALL_VARINT(value);
+        if (value != 1) {
+            if (value & 1 || at > behind || (value >>= 1) > behind - at) return NULL;
+            at += value;
+        }
+        if (at >= end || *at++ || at != behind) return NULL;
+        *previous = delta;
+        return behind;
+    }
+    """
+    const uint8_t* skip_simple_row(
+        const uint8_t* at, const uint8_t* end, int64_t* previous, int64_t last
+    ) noexcept nogil
+
+
+cdef int find_bad_row(
+    const uint8_t** at, const uint8_t* end, int64_t count, int64_t last, int64_t* number
+) noexcept nogil:
+    """The problem with row `number`, or LEFTOVER with row `count` for bytes behind the last; 0 if all can be read."""
+    cdef Row row
+    cdef int problem
+    cdef int64_t seen = 0, previous = -1
+    cdef const uint8_t* next
+    cdef const uint8_t* position = at[0]
+    number[0] = 0
+    while seen < count:
+        next = skip_simple_row(position, end, &previous, last)
+        if next == NULL:
+            problem = read_row(&position, end, previous, last, &row)
+            if problem:
+                number[0] = seen
+                return problem
+            previous = row.offset_delta
+        else:
+            position = next
+        seen += 1
+    number[0] = seen
+    at[0] = position
+    return 0 if position == end else LEFTOVER
+
+
+def check_rows(payload):
+    """Raise `CorruptRecord` unless every record of a payload can be read; makes no object for any."""
+    data = memoryview(payload.data)
+    cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(data).buf
+    cdef const uint8_t* end = at + PyMemoryView_GET_BUFFER(data).len
+    cdef int64_t number, count = payload.count
+    cdef int problem = find_bad_row(&at, end, count, payload.last_offset_delta, &number)
+    if problem and number < count:
+        raise payload.bad_record(number, problem)
+    if problem:
+        raise payload.bytes_behind(end - at)
 
 
 cdef const uint8_t* place_of(PlacedBatch batch, view):
@@ -122,21 +256,19 @@ cdef const uint8_t* place_of(PlacedBatch batch, view):
     return at
 
 
-cdef object note_checked(batches, Py_ssize_t intact):
-    cdef PlacedBatch batch
-    for batch in batches[:intact]:
-        batch.checked = True
-
-
 cdef Py_ssize_t count_slowly(batches) except -1:
     cdef Py_ssize_t intact = 0
+    cdef PlacedBatch batch
     for batch in batches:
         if batch.header.magic != 2:
             break
         try:
-            check_crc(batch.buffer, batch.position, batch.header)
+            if not batch.checked:
+                check_crc(batch.buffer, batch.position, batch.header)
         except CorruptRecord:
             break
+        if count_intact([batch], crcs=False) == 0:
+            break
+        batch.checked = True
         intact += 1
-    note_checked(batches, intact)
     return intact

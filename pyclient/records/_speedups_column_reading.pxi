@@ -339,9 +339,11 @@ cdef class ColumnsBuilder:
                 try:
                     view = self.describe_plain(placed, from_offset, to_offset, batch)
                     if view is None:
-                        payload = open_batch(
-                            placed.buffer, placed.position, placed.header, placed.topic, placed.partition, max_size
-                        )
+                        payload = placed.payload
+                        if payload is None:
+                            payload = open_batch(
+                                placed.buffer, placed.position, placed.header, placed.topic, placed.partition, max_size
+                            )
                         view = memoryview(payload.data)
                         self.describe(payload, view, from_offset, to_offset, batch)
                     size += batch.end - batch.at

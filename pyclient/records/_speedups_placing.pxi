@@ -33,7 +33,8 @@ cdef inline int32_t load16(const uint8_t* at) noexcept nogil:
 cdef class PlacedBatch:
     """One batch at `position` of a buffer, and the few numbers of its header that are needed all the time.
 
-    `checked` says that its checksum was found right. `kept` is for what a subclass makes of it.
+    `checked` says that its checksum was found right, `readable` that all its records can be read. `payload` is what
+    `open_batch` made of a compressed one, to be used instead of that. `kept` is for what a subclass makes of it.
     """
 
     cdef readonly str topic
@@ -47,7 +48,8 @@ cdef class PlacedBatch:
     cdef readonly int32_t leader_epoch
     cdef readonly bint dense
     cdef public bint checked
-    cdef object _kept, _header
+    cdef public bint readable
+    cdef object _kept, _header, _payload
 
     def __init__(self, str topic, int32_t partition, buffer, Py_ssize_t position, header):
         self.topic = topic
@@ -71,6 +73,16 @@ cdef class PlacedBatch:
     def kept(self, kept):
         with cython.critical_section(self):
             self._kept = kept
+
+    @property
+    def payload(self):
+        with cython.critical_section(self):
+            return self._payload
+
+    @payload.setter
+    def payload(self, payload):
+        with cython.critical_section(self):
+            self._payload = payload
 
     @property
     def header(self):

@@ -33,12 +33,18 @@ def decode_batch(
 
     Does not check the CRC of magic 2. Raises `CorruptRecord`, also past `max_size` uncompressed bytes.
     """
-    payload = open_batch(buffer, position, header, topic, partition, max_size)
+    return decode_payload(open_batch(buffer, position, header, topic, partition, max_size), from_offset, to_offset)
+
+
+def decode_payload(payload, int64_t from_offset=0, int64_t to_offset=INT64_MAX):
+    """The records with from_offset <= offset < to_offset of a batch that `open_batch` opened."""
     data = memoryview(payload.data)
+    header = payload.header
     cdef const uint8_t* start = <const uint8_t*>PyMemoryView_GET_BUFFER(data).buf
     cdef const uint8_t* end = start + PyMemoryView_GET_BUFFER(data).len
     cdef const uint8_t* at = start
-    cdef str name = topic
+    cdef str name = payload.topic
+    cdef int32_t partition = payload.partition
     cdef tuple no_headers = ()
     cdef bint appended = payload.append_timestamp is not None
     cdef int64_t timestamp = payload.append_timestamp if appended else payload.base_timestamp

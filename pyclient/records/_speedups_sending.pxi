@@ -228,6 +228,11 @@ cdef class BatchOutcome:
         self._state = state
 
 
+cdef inline bint is_timeout(object timeout) except -1:
+    """Return True for None and a number from 0; the slow path says what is wrong with anything else."""
+    return timeout is None or ((type(timeout) is int or type(timeout) is float) and timeout >= 0)
+
+
 cdef class OutcomeHandle(RecordHandle):
     """A handle whose `batch` is a `BatchOutcome`; what is not delivered (yet) is the subclass's affair."""
 
@@ -240,7 +245,9 @@ cdef class OutcomeHandle(RecordHandle):
 
         Raises `KafkaTimeout` if the outcome is not known in time.
         """
-        return None if (<BatchOutcome?>self.batch).is_delivered() else self._exception(timeout)
+        if (<BatchOutcome?>self.batch).is_delivered() and is_timeout(timeout):
+            return None
+        return self._exception(timeout)
 
     def add_done_callback(self, callback):
         """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
@@ -261,7 +268,7 @@ cdef class OutcomeHandle(RecordHandle):
         Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
         """
         cdef BatchOutcome outcome = <BatchOutcome?>self.batch
-        if not outcome.is_delivered():
+        if not outcome.is_delivered() or not is_timeout(timeout):
             return self._result(timeout)
         offset = outcome.base_offset + self.index if outcome.base_offset >= 0 else -1
         time = self.timestamp_ms if outcome.log_append_time_ms < 0 else outcome.log_append_time_ms

@@ -22,6 +22,7 @@ DELETE_HORIZON: Final = 0x40
 _CODEC_MASK: Final = 0x07
 _CODECS: Final = tuple(Compression)  # by number; asking the enum takes ten times as long
 _LOG_APPEND_TIME: Final = 0x08
+_KNOWN_ATTRIBUTES: Final = 0x7F
 
 # base offset, length, leader epoch, magic, crc, then what the CRC covers: attributes ... count
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -201,9 +202,10 @@ def stamp_timestamp(
 ) -> None:
     """Set, in place, a batch's timestamp type and greatest timestamp (epoch ms), and its CRC.
 
-    With `TIMESTAMP_LOG_APPEND` that timestamp is every record's.
+    With `TIMESTAMP_LOG_APPEND` that timestamp is every record's. Attribute bits without a meaning are cleared, as
+    Kafka does it.
     """
-    attributes = header.attributes & ~_LOG_APPEND_TIME
+    attributes = header.attributes & _KNOWN_ATTRIBUTES & ~_LOG_APPEND_TIME
     if timestamp_type == TIMESTAMP_LOG_APPEND:
         attributes |= _LOG_APPEND_TIME
     struct.pack_into(">h", buffer, position + _CHECKED_AT, attributes)

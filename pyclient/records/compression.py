@@ -20,6 +20,14 @@ _ZSTD_RATIO: Final = 128 * 1024 // 3  # above the format's 128 KiB from 4 bytes
 _ZSTD_SLICE: Final = 256
 _ZSTD_WINDOW: Final = 128 * 1024 * 1024  # zstd's own limit for readers; level 22 needs it
 _FIRST_GUESS: Final = 16
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_SUM: Final = 0x10
+_LZ4_SIZE: Final = 0x08
+
+
+class DecompressedTooLarge(CorruptRecord):
+    """Compressed data expand past the limit that the caller gave."""
 
 
 class Compression(IntEnum):
@@ -64,7 +72,10 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 
 
 def decompress(codec: Compression, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> Buffer:
-    """Decompress `data`. Raises `CorruptRecord` for nonsense, and as soon as more than `max_size` bytes come out."""
+    """Decompress `data`.
+
+    Raises `CorruptRecord` for nonsense, and `DecompressedTooLarge` as soon as more than `max_size` bytes come out.
+    """
     if codec == Compression.NONE:
         if len(data) > max_size:
             raise _too_large(codec, max_size)
@@ -80,8 +91,8 @@ def _check_level(codec: Compression, level: int) -> None:
         raise ValueError(f"{codec.name.lower()} compression has levels {low} to {high}, not {level}")
 
 
-def _too_large(codec: Compression, max_size: int) -> CorruptRecord:
-    return CorruptRecord(f"{codec.name.lower()} data expands past the limit of {max_size} bytes")
+def _too_large(codec: Compression, max_size: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{codec.name.lower()} data expands past the limit of {max_size} bytes")
 
 
 def _damaged(codec: Compression, reason: object) -> CorruptRecord:
@@ -196,6 +207,19 @@ def _decompress_lz4(data: Buffer, max_size: int) -> Buffer:
     if unpacker.unused_data:
         raise _damaged(Compression.LZ4, "bytes are left behind its end")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def lz4_blocks_depend(data: Buffer) -> bool:
+    """Return True if a frame has several blocks that refer to the ones before them, which Java's reader cannot read."""
+    view = memoryview(data)
+    if len(view) < _LZ4_FLAGS_AT + 2 or view[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+        return False
+    flags = view[_LZ4_FLAGS_AT]
+    position = _LZ4_FLAGS_AT + 3 + (8 if flags & _LZ4_SIZE else 0)
+    behind_block = 8 if flags & _LZ4_BLOCK_SUM else 4
+    size = int.from_bytes(view[position : position + 4], "little") & 0x7FFFFFFF
+    following = position + behind_block + size
+    return size > 0 and int.from_bytes(view[following : following + 4], "little") != 0
 
 
 def _decompress_zstd(data: Buffer, max_size: int) -> Buffer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +22,10 @@ if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
         RecordHandle,
         RecordSender,
         TopicLanes,
+        check_rows,
         count_intact,
         decode_batch,
+        decode_payload,
         decode_varint,
         encode_varint,
         find_batches,
@@ -30,6 +34,7 @@ if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
         record_size_bound,
         release_spare_memory,
         rows_by_partition,
+        validate_records,
     )
 else:
     try:
@@ -46,8 +51,10 @@ else:
             RecordHandle,
             RecordSender,
             TopicLanes,
+            check_rows,
             count_intact,
             decode_batch,
+            decode_payload,
             decode_varint,
             encode_varint,
             find_batches,
@@ -56,6 +63,7 @@ else:
             record_size_bound,
             release_spare_memory,
             rows_by_partition,
+            validate_records,
         )
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "pyclient.records._speedups"
@@ -82,8 +90,10 @@ else:
             RecordHandle,
             RecordSender,
             TopicLanes,
+            check_rows,
             count_intact,
             decode_batch,
+            decode_payload,
             decode_varint,
             encode_varint,
             find_batches,
@@ -92,7 +102,16 @@ else:
             record_size_bound,
             release_spare_memory,
             rows_by_partition,
+            validate_records,
         )
+
+
+@cache
+def log_pure_codec() -> None:
+    """Log once in a process, when a client begins, that the slow codec is at work."""
+    if IMPLEMENTATION == "pure":
+        text = "the record codec runs in pure Python, many times slower: reinstall with a C compiler to compile it"
+        logging.getLogger("pyclient.records").info(text)
 
 
 def compiled_only(name: str) -> Any:
@@ -115,15 +134,19 @@ __all__ = [
     "RecordHandle",
     "RecordSender",
     "TopicLanes",
+    "check_rows",
     "compiled_only",
     "count_intact",
     "decode_batch",
+    "decode_payload",
     "decode_varint",
     "encode_varint",
     "find_batches",
+    "log_pure_codec",
     "murmur2",
     "partition_for_key",
     "record_size_bound",
     "release_spare_memory",
     "rows_by_partition",
+    "validate_records",
 ]

@@ -12,6 +12,8 @@ from pyclient.records.compression import Compression, decompress
 from pyclient.types import TIMESTAMP_LOG_APPEND
 
 SMALLEST_RECORD: Final = 7
+MOST_NAMED: Final = 1000
+"""Records that `validate_records` names of those that a topic's rules refuse."""
 MAX_OFFSET: Final = 2**63 - 1
 
 # What can be wrong with one record, by the numbers that the compiled twin returns.
@@ -22,6 +24,11 @@ OFFSET: Final = 4
 HEADERS: Final = 5
 NAME: Final = 6
 LEFTOVER: Final = 7
+
+# Why `validate_records` refuses a record that can be read.
+KEYLESS: Final = 1
+OUT_OF_RANGE: Final = 2
+
 _PROBLEMS: Final = {
     EARLY: "ends early",
     VARINT: "has a varint with too many bits",
@@ -53,12 +60,22 @@ class Payload:
     def bad_record(self, number: int, problem: int) -> CorruptRecord:
         """The error for a record that cannot be."""
         place = where(self.header, self.topic, self.partition)
-        return CorruptRecord(f"{place}: record {number} {_PROBLEMS[problem]}")
+        return CorruptRecord(f"{place}: {bad_record_text(number, problem)}")
 
     def bytes_behind(self, size: int) -> CorruptRecord:
         """The error for a batch that holds more than its records."""
         place = where(self.header, self.topic, self.partition)
-        return CorruptRecord(f"{place}: {size} bytes are left behind its last record")
+        return CorruptRecord(f"{place}: {bytes_behind_text(size)}")
+
+
+def bad_record_text(number: int, problem: int) -> str:
+    """What is wrong with a record."""
+    return f"record {number} {_PROBLEMS[problem]}"
+
+
+def bytes_behind_text(size: int) -> str:
+    """What is wrong with a batch that holds more than its records."""
+    return f"{size} bytes are left behind its last record"
 
 
 def open_batch(

@@ -75,13 +75,21 @@ def write_partition(
     and `timestamp` beside them; text is sent as UTF-8. `topic` here wins over the column. Everything else is an
     option of `Producer` by Kafka's name (`acks`, `linger_ms`, `compression_type`, ...); idempotence is on as there.
     The task fails with WriteFailed, which counts them, if rows are not delivered; Spark then retries it, so a row may
-    be written again (at-least-once). `flush_timeout` is in seconds.
+    be written again (at-least-once). `flush_timeout` is in seconds; `ValueError` for one that is no time.
 
     Example:
         df.select("key", "value").foreachPartition(write_partition(topic="t", bootstrap_servers="host:9092"))
     """
     if bootstrap_servers is None and "config" not in options:
         raise ConfigError("write_partition needs bootstrap_servers, for example bootstrap_servers='host:9092'")
+    _check_seconds(flush_timeout)
     if bootstrap_servers is not None:
         options["bootstrap_servers"] = bootstrap_servers
     return PartitionWriter(topic, flush_timeout, options)
+
+
+def _check_seconds(flush_timeout: Any) -> None:
+    """Refuse here what the workers' `flush` could only refuse once the rows are sent."""
+    number = isinstance(flush_timeout, (int, float)) and not isinstance(flush_timeout, bool)
+    if not number or not flush_timeout >= 0:
+        raise ValueError(f"flush_timeout={flush_timeout!r} is not possible: it takes seconds from 0, as a number")

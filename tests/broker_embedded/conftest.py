@@ -35,6 +35,11 @@ class RawClient:
         """Send bytes as they are."""
         self.socket.sendall(data)
 
+    def reset(self) -> None:
+        """Close the connection by a reset, which the broker sees although it reads nothing from it."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
     def send_frame(self, frame: bytes) -> None:
         """Send bytes behind their length."""
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)

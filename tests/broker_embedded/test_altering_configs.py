@@ -222,6 +222,8 @@ def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
         ("log.retention.hours", "3"),
         ("log.retention.ms", "abc"),
         ("max.connections", "-1"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
         ("log.cleaner.threads", "two"),
         ("log.local.retention.ms", "-3"),
         ("max.connection.creation.rate", "0"),

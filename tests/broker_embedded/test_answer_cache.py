@@ -96,3 +96,18 @@ def test_frames_that_end_early_are_not_looked_up() -> None:
     whole = frame_of(wanted("t"), 9, 1, "client")
     for size in range(len(whole)):
         assert cache.answer(whole[:size]) is None
+
+
+def test_what_was_asked_counts_as_what_is_answered_does() -> None:
+    """Answers of no topics to long requests would fill the memory with the requests."""
+    cache = AnswerCache(MetadataImage())
+    response = MetadataResponse(brokers=[], topics=[])
+    parts = framing.encode_response(response, 9, 1)
+    for number in range(300):
+        long = MetadataRequest(topics=[MetadataRequestTopic(name=f"{number}".ljust(30_000)) for _ in range(10)])
+        cache.keep(frame_of(long, 9, number, None), response, parts)
+        assert len(cache) * 300_000 <= 4 << 20
+    longest = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 30_000) for _ in range(40)])
+    before = len(cache)
+    cache.keep(frame_of(longest, 9, 1, None), response, parts)
+    assert len(cache) == before

@@ -62,7 +62,9 @@ def test_features_are_told_with_their_levels(client: Any, version: int) -> None:
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
     assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1)}
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    from_0 = {"group.version": (0, 1)} if version == 4 else {}  # older clients cannot take a minimum of 0
+    not_there = ("transaction", "share", "streams", "eligible.leader.replicas", "kraft")  # as Kafka's, but only 0
+    all_from_0 = {"group.version": (0, 1), **{f"{name}.version": (0, 0) for name in not_there}}
+    from_0 = all_from_0 if version == 4 else {}  # older clients cannot take a minimum of 0
     assert supported == {"metadata.version": (7, 30), **from_0}
     assert response.finalized_features_epoch >= 0
 

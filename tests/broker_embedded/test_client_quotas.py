@@ -97,29 +97,45 @@ def test_a_strict_filter_wants_just_its_types() -> None:
 
 def test_features_go_up_and_down_as_in_kafka() -> None:
     level = FEATURES["group.version"].last
-    check_update("group.version", 0, 2, {"group.version": level})
-    check_update("group.version", 0, 3, {"group.version": level})
-    check_update("group.version", level, 1, {"group.version": 0})
-    check_update("group.version", level, 1, {"group.version": level})
+    check_update("group.version", 0, 2, {"group.version": level}, 1)
+    check_update("group.version", 0, 3, {"group.version": level}, 1)
+    check_update("group.version", level, 1, {"group.version": 0}, 1)
+    check_update("group.version", level, 1, {"group.version": level}, 1)
     for name, wanted, kind in (
         ("group.version", 0, 1),
         ("group.version", 9, 1),
+        ("group.version", -1, 1),
         ("metadata.version", 29, 2),
         ("metadata.version", 29, 3),
+        ("metadata.version", 6, 2),
         ("foo", 1, 1),
+        ("foo", 0, 2),
+        ("transaction.version", 1, 1),
         ("group.version", 1, 7),
     ):
         with pytest.raises(errors.InvalidUpdateVersion):
-            check_update(name, wanted, kind, {"group.version": level, "metadata.version": 30})
-    check_update("metadata.version", 31, 1, {"metadata.version": 31})  # written by a later Kafka
+            check_update(name, wanted, kind, {"group.version": level, "metadata.version": 30}, 1)
+    check_update("metadata.version", 31, 1, {"metadata.version": 31}, 1)  # written by a later Kafka
+
+
+def test_metadata_version_goes_back_where_no_level_between_changed_the_log() -> None:
+    lowest = {7: 7, 8: 8, 10: 8, 12: 11, 13: 13, 14: 14, 16: 15, 22: 17, 29: 23, 30: 30}
+    for current, last in lowest.items():
+        for level in range(7, current):
+            for kind in (2, 3):
+                if level >= last:
+                    check_update("metadata.version", level, kind, {"metadata.version": current}, 1)
+                else:
+                    with pytest.raises(errors.InvalidUpdateVersion, match=f"downgrade from {current} to {level}"):
+                        check_update("metadata.version", level, kind, {"metadata.version": current}, 1)
 
 
 def test_features_go_as_far_as_the_release_that_a_node_looks_like() -> None:
     most = {"metadata.version": 21}
-    check_update("metadata.version", 21, 1, {"metadata.version": 20}, most)
+    check_update("metadata.version", 21, 1, {"metadata.version": 20}, 1, most)
     for name, level in (("metadata.version", 22), ("group.version", 1)):
         with pytest.raises(errors.InvalidUpdateVersion):
-            check_update(name, level, 1, {"metadata.version": 20}, most)
+            check_update(name, level, 1, {"metadata.version": 20}, 1, most)
 
 
 def test_what_is_kept_of_a_password_proves_it() -> None:

@@ -67,7 +67,7 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("compression.type", "zip", "zstd"),
         ("log.cleanup.policy", "delete,never", "delete or compact"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
-        ("log.dirs", "/elsewhere", "data_dir"),
+        ("log.dirs", "/elsewhere", "has to be the first"),
         ("listeners", "PLAINTEXT://:9092", "host and port"),
         ("sasl.enabled.mechanisms", "PLAIN", "no authentication"),
         ("ssl.keystore.location", "x", "no TLS"),

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
+from pyclient.broker_embedded.log.steps import finished
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 READ = 1 << 20
+
+
+ME = 1  # a connection
 
 
 def wanted(count: int) -> list[Wanted]:
@@ -40,92 +44,140 @@ def told(response: Any) -> list[int]:
     return [partition.partition_index for topic in response.responses for partition in topic.partitions]
 
 
+def resumed(sessions: FetchSessions, request: FetchRequest, version: int, now: float, owner: int = ME) -> Any:
+    return finished(sessions.resume(request, version, now, owner=owner))
+
+
 # The cache
 
 
 def test_a_session_is_resumed_with_its_next_epoch_only() -> None:
     sessions = FetchSessions(10, random.Random(1))
-    session = sessions.open(wanted(2), uses_topic_ids=False, now=0)
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
     with pytest.raises(errors.InvalidFetchSessionEpoch):
-        sessions.resume(request({}, session=(session.id, 2)), 12, 0)
+        resumed(sessions, request({}, session=(session.id, 2)), 12, 0)
     with pytest.raises(errors.FetchSessionTopicIdError):
-        sessions.resume(request({}, session=(session.id, 1)), 13, 0)
-    assert sessions.resume(request({}, session=(session.id, 1)), 12, 0) is session
+        resumed(sessions, request({}, session=(session.id, 1)), 13, 0)
+    assert resumed(sessions, request({}, session=(session.id, 1)), 12, 0) is session
     assert session.epoch == 2
     sessions.close(session.id)
     with pytest.raises(errors.FetchSessionIdNotFound):
-        sessions.resume(request({}, session=(session.id, 2)), 12, 0)
+        resumed(sessions, request({}, session=(session.id, 2)), 12, 0)
 
 
 def test_the_epoch_wraps_to_1() -> None:
     sessions = FetchSessions(10, random.Random(1))
-    session = sessions.open(wanted(1), uses_topic_ids=False, now=0)
+    session = sessions.open(wanted(1), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
     session.epoch = 2**31 - 1
-    assert sessions.resume(request({}, session=(session.id, 2**31 - 1)), 12, 0) is session
+    assert resumed(sessions, request({}, session=(session.id, 2**31 - 1)), 12, 0) is session
     assert session.epoch == 1
 
 
 def test_a_session_with_nothing_left_is_over() -> None:
     sessions = FetchSessions(10, random.Random(1))
-    session = sessions.open(wanted(2), uses_topic_ids=False, now=0)
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
     forgotten = [ForgottenTopic(topic="t", partitions=[0, 1, 7])]
-    assert sessions.resume(request({}, session=(session.id, 1), forgotten_topics_data=forgotten), 12, 0) is None
+    assert resumed(sessions, request({}, session=(session.id, 1), forgotten_topics_data=forgotten), 12, 0) is None
     assert len(sessions) == 0
 
 
 def test_partitions_are_added_changed_and_forgotten() -> None:
     sessions = FetchSessions(10, random.Random(1))
-    session = sessions.open(wanted(2), uses_topic_ids=False, now=0)
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
-    sessions.resume(request({1: 7, 5: 9}, session=(session.id, 1), forgotten_topics_data=forgotten), 12, 0)
+    resumed(sessions, request({1: 7, 5: 9}, session=(session.id, 1), forgotten_topics_data=forgotten), 12, 0)
     assert [(each.partition, each.request.fetch_offset) for each in session.partitions.values()] == [(1, 7), (5, 9)]
 
 
 def test_a_full_cache_declines_until_a_session_is_stale() -> None:
     sessions = FetchSessions(2, random.Random(1))
-    first = sessions.open(wanted(1), uses_topic_ids=False, now=0)
-    second = sessions.open(wanted(1), uses_topic_ids=False, now=1)
+    first = sessions.open(wanted(1), uses_topic_ids=False, now=0, owner=ME)
+    second = sessions.open(wanted(1), uses_topic_ids=False, now=1, owner=ME)
     assert first is not None
     assert second is not None
-    assert sessions.open(wanted(9), uses_topic_ids=False, now=STALE_SECONDS - 1) is None
-    sessions.resume(request({}, session=(first.id, 1)), 12, STALE_SECONDS)
-    assert sessions.open(wanted(1), uses_topic_ids=False, now=STALE_SECONDS + 2) is not None
+    assert sessions.open(wanted(9), uses_topic_ids=False, now=STALE_SECONDS - 1, owner=ME) is None
+    resumed(sessions, request({}, session=(first.id, 1)), 12, STALE_SECONDS)
+    assert sessions.open(wanted(1), uses_topic_ids=False, now=STALE_SECONDS + 2, owner=ME) is not None
     assert len(sessions) == 2
     with pytest.raises(errors.FetchSessionIdNotFound):  # the one that was silent for longest went
-        sessions.resume(request({}, session=(second.id, 1)), 12, 0)
+        resumed(sessions, request({}, session=(second.id, 1)), 12, 0)
 
 
 def test_an_old_session_in_use_gives_way_to_a_larger_one_only() -> None:
     sessions = FetchSessions(2, random.Random(1))
-    small, large = (sessions.open(wanted(count), uses_topic_ids=False, now=0) for count in (2, 5))
+    small, large = (sessions.open(wanted(count), uses_topic_ids=False, now=0, owner=ME) for count in (2, 5))
     assert small is not None
     assert large is not None
     for at in (STALE_SECONDS, 2 * STALE_SECONDS):
         for session in (small, large):
-            assert sessions.resume(request({}, session=(session.id, session.epoch)), 12, at) is session
+            assert resumed(sessions, request({}, session=(session.id, session.epoch)), 12, at) is session
     now = 2 * STALE_SECONDS + 1
-    assert sessions.open(wanted(1), uses_topic_ids=False, now=now) is None
-    assert sessions.open(wanted(3), uses_topic_ids=False, now=now) is not None
+    assert sessions.open(wanted(1), uses_topic_ids=False, now=now, owner=ME) is None
+    assert sessions.open(wanted(3), uses_topic_ids=False, now=now, owner=ME) is not None
     with pytest.raises(errors.FetchSessionIdNotFound):
-        sessions.resume(request({}, session=(small.id, small.epoch)), 12, now)
+        resumed(sessions, request({}, session=(small.id, small.epoch)), 12, now)
+
+
+def test_sessions_of_closed_connections_give_way_first_and_can_be_resumed_until_then() -> None:
+    sessions = FetchSessions(3, random.Random(1))
+    gone, kept, resumed_elsewhere = (sessions.open(wanted(5), uses_topic_ids=False, now=0, owner=n) for n in (1, 2, 1))
+    assert gone is not None
+    assert kept is not None
+    assert resumed_elsewhere is not None
+    assert sessions.open(wanted(9), uses_topic_ids=False, now=1, owner=3) is None
+    sessions.connection_ended(1)
+    assert resumed(sessions, request({}, session=(resumed_elsewhere.id, 1)), 12, 1, owner=4) is resumed_elsewhere
+    assert sessions.open(wanted(1), uses_topic_ids=False, now=1, owner=3) is not None
+    assert sessions.size_of(gone.id) == 0
+    assert sessions.size_of(kept.id) == sessions.size_of(resumed_elsewhere.id) == 5
+    assert sessions.open(wanted(9), uses_topic_ids=False, now=1, owner=3) is None
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = FetchSessions(1000, random.Random(1), most_partitions=10)
+    first = sessions.open(wanted(6), uses_topic_ids=False, now=0, owner=1)
+    assert first is not None
+    assert sessions.open(wanted(5), uses_topic_ids=False, now=0, owner=2) is None
+    second = sessions.open(wanted(4), uses_topic_ids=False, now=0, owner=2)
+    assert second is not None
+    with pytest.raises(errors.FetchSessionIdNotFound, match="too large"):
+        resumed(sessions, request({7: 0}, session=(second.id, 1)), 12, 0, owner=2)
+    assert sessions.open(wanted(5), uses_topic_ids=False, now=0, owner=2) is None
+    sessions.connection_ended(1)
+    assert sessions.open(wanted(10), uses_topic_ids=False, now=0, owner=2) is not None
+    assert len(sessions) == 1
+
+
+def test_a_session_that_changes_is_nobody_else_s_meanwhile() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
+    assert session is not None
+    steps = sessions.resume(request({5: 0}, session=(session.id, 1)), 12, 0, owner=ME)
+    next(steps)
+    with pytest.raises(errors.InvalidFetchSessionEpoch):
+        resumed(sessions, request({6: 0}, session=(session.id, 1)), 12, 0, owner=2)
+    sessions.close(session.id)
+    with pytest.raises(errors.FetchSessionIdNotFound, match="ended meanwhile"):
+        finished(steps)
+    assert repr(sessions) == "<FetchSessions 0 of 10, 0 partitions>"
 
 
 def test_a_cache_without_slots_keeps_nothing() -> None:
-    assert FetchSessions(0, random.Random(1)).open(wanted(1), uses_topic_ids=False, now=0) is None
+    assert FetchSessions(0, random.Random(1)).open(wanted(1), uses_topic_ids=False, now=0, owner=ME) is None
 
 
 def test_a_session_cannot_be_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyclient.broker_embedded.fetch_sessions.MOST_PARTITIONS", 3)
     sessions = FetchSessions(10, random.Random(1))
-    assert sessions.open(wanted(4), uses_topic_ids=False, now=0) is None
-    session = sessions.open(wanted(3), uses_topic_ids=False, now=0)
+    assert sessions.open(wanted(4), uses_topic_ids=False, now=0, owner=ME) is None
+    session = sessions.open(wanted(3), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
     with pytest.raises(errors.FetchSessionIdNotFound, match="too large"):
-        sessions.resume(request({7: 0}, session=(session.id, 1)), 12, 0)
+        resumed(sessions, request({7: 0}, session=(session.id, 1)), 12, 0)
     assert len(sessions) == 0
 
 
@@ -140,7 +192,7 @@ def test_a_partition_named_twice_is_read_once() -> None:
             )
         ],
     )
-    assert [each.request.fetch_offset for each in wanted_of(twice)] == [4]
+    assert [each.request.fetch_offset for each in finished(wanted_of(twice))] == [4]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.floats(0, 90)), max_size=40))
@@ -153,11 +205,11 @@ def test_there_are_never_more_sessions_than_slots_and_ids_are_unique(steps: list
         elif kind == 1 and opened:
             session = opened[size % len(opened)]
             try:
-                sessions.resume(request({}, session=(session.id, session.epoch)), 12, now)
+                resumed(sessions, request({}, session=(session.id, session.epoch)), 12, now)
             except errors.FetchSessionIdNotFound:
                 opened.remove(session)
         else:
-            session = sessions.open(wanted(size), uses_topic_ids=False, now=now)
+            session = sessions.open(wanted(size), uses_topic_ids=False, now=now, owner=ME)
             if session is not None:
                 opened.append(session)
         assert len(sessions) <= 3
@@ -180,6 +232,18 @@ def test_an_incremental_answer_has_news_only(client: Any, topic: str, produce: A
     assert (second.session_id, told(second)) == (session, [1])
     assert told(client.call(request({1: 1}, topic=topic, session=(session, 3)), version)) == []
     assert told(client.call(request({}, session=(session, 4)), version)) == []
+
+
+def test_session_continued_in_an_older_version_reports_no_divergence(
+    client: Any, topic: str, produce: Any, batch: Any
+) -> None:
+    produce(client, topic, batch(b"a"))
+    begun = request({0: 5}, topic=topic)
+    begun.topics[0].partitions[0].last_fetched_epoch = 0
+    first = client.call(begun, 12)
+    assert first.responses[0].partitions[0].diverging_epoch.end_offset == 1
+    second = client.call(request({}, session=(first.session_id, 1)), 11)
+    assert second.responses[0].partitions[0].error_code == errors.OffsetOutOfRange.code
 
 
 def test_a_session_is_closed_and_closed_by_a_new_one(client: Any, topic: str) -> None:

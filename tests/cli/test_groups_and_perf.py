@@ -63,6 +63,7 @@ def test_a_reset_says_what_it_needs(servers: str) -> None:
 
 
 def test_rates_are_printed(servers: str) -> None:
+    assert run(servers, "topics", "create", "measured").exit_code == 0  # a measurement creates no topic
     sent = run(servers, "perf", "produce", "measured", "--records", "2000", "--size", "10", "--config", "linger.ms=1")
     assert re.match(r"2000 records sent in [\d.]+ s: [\d,]+ records/s, [\d.]+ MB/s\nlatency: p50 ", sent.output), sent
     read = run(servers, "perf", "consume", "measured", "--records", "2000")

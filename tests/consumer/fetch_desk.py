@@ -13,10 +13,10 @@ from pyclient.consumer.fetch_plan import (
     AnswerReader,
     FetchOutcome,
     FetchPlan,
+    FetchPlanner,
     Target,
     high_bytes,
     low_bytes,
-    plan_fetch,
 )
 from pyclient.consumer.subscription import AssignedPartition
 from pyclient.protocol.messages.fetch import PartitionData
@@ -35,9 +35,17 @@ class Desk:
         )
         self.reader = AnswerReader(self.subscription, self.buffer, self.config, 0.1)
         self.leaders = dict.fromkeys(self.subscription.assignment(), 1)
+        self.planner = FetchPlanner(self.subscription, self.buffer, self.config)
 
-    def plan(self, node: int = 1, now: float = 0.0, reserved: int = 0) -> FetchPlan:
-        return plan_fetch(node, self.subscription, self.buffer, lambda p: self.leaders[p], self.config, now, reserved)
+    def plan(
+        self, node: int = 1, now: float = 0.0, reserved: int = 0, number: int = 0, other_in_flight: bool = False
+    ) -> FetchPlan:
+        self.planner.update(object(), lambda p: self.leaders[p])
+        return self.planner.plan(node, number, now, other_in_flight=other_in_flight, reserved=reserved)
+
+    def beside(self, now: float = 0.0) -> list[TopicPartition]:
+        """What the second request asks for while the first one is in flight."""
+        return list(self.plan(now=now, number=1, other_in_flight=True).targets)
 
     def asked(self, now: float = 0.0) -> list[TopicPartition]:
         return list(self.plan(now=now).targets)

@@ -166,11 +166,13 @@ def test_every_call_that_waits_checks_its_timeout_first(consumers: Faces, new_to
     consumer = consumers(group_id=f"g-{topic}")
     (partition,) = partitions(topic, 0)
     consumer.assign([partition])
+    consumer.position(partition)
     calls: list[Callable[[Any], Any]] = [
         lambda timeout: consumer.poll(timeout),
         lambda timeout: consumer.poll(timeout=timeout),
         lambda timeout: consumer.commit({partition: 0}, timeout=timeout),
         lambda timeout: consumer.committed(timeout=timeout),
+        lambda timeout: consumer.position(partition, timeout=timeout),
         lambda timeout: consumer.beginning_offsets([partition], timeout=timeout),
         lambda timeout: consumer.end_offsets([partition], timeout=timeout),
         lambda timeout: consumer.offsets_for_times({partition: 0}, timeout=timeout),

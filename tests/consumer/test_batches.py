@@ -51,7 +51,7 @@ def test_a_wrong_crc_names_the_batch_and_what_lies_behind_it() -> None:
     data = bytearray(batch_of(10, 3))
     data[-1] ^= 1
     with pytest.raises(CorruptBatch, match=r"t-0: batch at offset 10: its CRC is") as caught:
-        fetched(bytes(data)).check_crc()
+        fetched(bytes(data)).check(crcs=True)
     assert isinstance(caught.value, CorruptRecord)
     assert (caught.value.topic, caught.value.partition, caught.value.offset, caught.value.next_offset) == (
         "t",

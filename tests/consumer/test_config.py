@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -123,6 +124,14 @@ def test_every_policy_has_its_timestamp() -> None:
     assert reset_timestamp("none", 5) is None
     assert reset_timestamp("by_duration:PT1S", 5_000) == 4_000
     assert reset_timestamp("by_duration:P1D", 5_000) == 0
+
+
+def test_auto_offset_reset_takes_a_timedelta() -> None:
+    policy = config(auto_offset_reset=timedelta(days=1, milliseconds=250)).auto_offset_reset
+    assert policy == "by_duration:PT86400.250000S"
+    assert reset_timestamp(policy, 86_400_251) == 1
+    with pytest.raises(ConfigError, match="auto_offset_reset="):
+        config(auto_offset_reset=timedelta(seconds=-1))
 
 
 def test_the_typed_keywords_are_the_options() -> None:

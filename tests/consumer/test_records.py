@@ -1,4 +1,4 @@
-"""Records: a sequence that decodes late, deserializes what is looked at, and turns into columns."""
+"""Records: a sequence that decodes late and turns into columns."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from consumer_samples import Compression, batch_of, compacted, fetched
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient import serialization
-from pyclient.consumer.records import Deserializers, Records
-from pyclient.errors import CorruptBatch, DeserializationError, PoisonRecord, SerializationError
+from pyclient.consumer.records import Records
+from pyclient.errors import CorruptBatch
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 
-def records_of(
-    *pieces: tuple[bytes, str, int, int, int], deserializers: Deserializers | None = None
-) -> Records[Any, Any]:
+def records_of(*pieces: tuple[bytes, str, int, int, int]) -> Records[Any, Any]:
     """From (batch, topic, partition, from offset, limit)."""
     slices = []
     for data, topic, partition, start, limit in pieces:
         batch = fetched(data, topic, partition)
         slices.append(batch.take(start, batch.header.next_offset, limit))
-    return Records(slices, deserializers)
+    return Records(slices)
 
 
 def two_partitions() -> Records[Any, Any]:
@@ -132,57 +129,6 @@ def test_the_offsets_to_commit_lie_behind_the_last_record_of_each_partition() ->
     assert records_of((compacted(0, [0], 5), "t", 0, 0, 9)).next_offsets() == {
         TopicPartition("t", 0): OffsetAndMetadata(5, "", 0)
     }
-
-
-def test_deserializers_are_applied_to_what_is_looked_at() -> None:
-    seen: list[bytes] = []
-
-    def value(data: bytes) -> int:
-        seen.append(data)
-        return int(data)
-
-    records = records_of((batch_of(5, 3), "t", 0, 5, 9), deserializers=Deserializers(None, value))
-    assert records[1].value == 6
-    assert seen == [b"6"]
-    assert records[1].key == b"k6"
-    assert [r.value for r in records] == [5, 6, 7]
-
-
-def test_a_missing_key_or_value_is_not_deserialized() -> None:
-    from pyclient.records import build_batch
-
-    data = build_batch([(None, None)], timestamp_ms=0)
-    both = Deserializers(serialization.string.deserialize, serialization.json.deserialize)
-    (record,) = records_of((data, "t", 0, 0, 9), deserializers=both)
-    assert (record.key, record.value) == (None, None)
-
-
-def test_a_poison_record_names_itself_and_the_others_can_be_read() -> None:
-    def value(data: bytes) -> int:
-        if data == b"6":
-            raise ValueError("six")
-        return int(data)
-
-    records = records_of((batch_of(5, 3), "t", 0, 5, 9), deserializers=Deserializers(None, value))
-    with pytest.raises(DeserializationError, match=r"t-0 offset 6: the value cannot be deserialized") as caught:
-        list(records)
-    error = caught.value
-    assert isinstance(error, PoisonRecord)
-    assert isinstance(error, SerializationError)
-    assert (error.topic, error.partition, error.offset, error.next_offset) == ("t", 0, 6, 7)
-    assert isinstance(error.__cause__, ValueError)
-    assert (records[0].value, records[2].value) == (5, 7)
-    iterator = iter(records)
-    assert next(iterator).value == 5
-    with pytest.raises(DeserializationError):
-        next(iterator)
-    assert next(iterator).value == 7
-
-
-def test_a_failing_key_is_told_apart_from_a_failing_value() -> None:
-    bad = Deserializers(serialization.json.deserialize, None)
-    with pytest.raises(DeserializationError, match="the key cannot"):
-        records_of((batch_of(0, 1), "t", 0, 0, 9), deserializers=bad)[0]
 
 
 def test_to_arrow_has_the_rows_as_columns() -> None:

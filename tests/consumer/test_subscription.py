@@ -165,15 +165,6 @@ def test_a_topic_made_anew_resets_the_position_by_policy() -> None:
     assert (state.phase, state.position, state.reset_to) == (Phase.RESET, -1, None)
 
 
-def test_partitions_take_turns() -> None:
-    subscription, (first, second) = assigned(T0, T1)
-    subscription.served(first)
-    assert list(subscription) == [second, first]
-    subscription.set_assignment([T1])
-    subscription.served(first)
-    assert subscription.assignment() == (T1,)
-
-
 def test_lag_is_known_once_both_ends_are() -> None:
     _, (state,) = assigned(T0, position=3)
     assert state.lag() is None

@@ -141,8 +141,13 @@ def test_kafka_python_is_told_what_is_not_served(admin: Any) -> None:
         admin.describe_transactions(["x"])
     with pytest.raises(IncompatibleBrokerVersion):
         admin.abort_transaction(AbortTransactionSpec(TopicPartition("read", 0), 1, 0))
-    with pytest.raises(IncompatibleBrokerVersion):
-        admin.alter_replica_log_dirs({("read", 0, 1): "/elsewhere"})
+
+
+def test_kafka_python_moves_no_replica_to_a_directory_that_is_not_there(admin: Any) -> None:
+    from kafka.errors import LogDirNotFoundError
+
+    results = admin.alter_replica_log_dirs({("read", 0, 1): "/elsewhere"})
+    assert list(results.values()) == [LogDirNotFoundError]
 
 
 def test_aiokafka_looks_at_groups(servers: str, group: str) -> None:

@@ -27,7 +27,7 @@ from tests.kafka.tools import command, finish
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["REPLICATED", "NoKafka", "RealKafka", "why_not"]
+__all__ = ["REPLICATED", "NoKafka", "RealKafka", "free_ports", "why_not"]
 
 REPLICATED: Final = {
     "min.insync.replicas": "2",
@@ -72,7 +72,9 @@ class _Node:
 class RealKafka:
     """A cluster of `nodes` nodes of a Kafka release, each with `settings` on top of what makes it fit for a test.
 
-    `{node}` in a setting's value is the node's number: `{"broker.rack": "rack-{node}"}`.
+    `{node}` in a setting's value is the node's number: `{"broker.rack": "rack-{node}"}`; `{default}` is what it is
+    without the setting: `{"listeners": "{default},SSL://127.0.0.1:9093"}`.
+    New data directories begin with the metadata.version of the release `metadata_of`, or the newest.
     `heap` is Java's size of a node's memory. Node N keeps its data in `nodeN/data` under `directory`, which stays, and
     opens what is there already; without it, under a temporary one that goes with the cluster. Raises `NoKafka` where it
     cannot run.
@@ -86,15 +88,18 @@ class RealKafka:
         heap: str = "1G",
         settings: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        metadata_of: str | None = None,
     ) -> None:
         self.version = version
         self._heap = heap
         self._settings = dict(settings or {})
+        self._release = () if metadata_of is None else ("--release-version", metadata_of)
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-")) if directory is None else directory
+        ports = free_ports(2 * nodes)
         self._nodes = [
             _Node(number, port, controller_port, self.directory / f"node{number}")
-            for number, (port, controller_port) in enumerate(_free_ports(nodes), 1)
+            for number, (port, controller_port) in enumerate(zip(ports[::2], ports[1::2], strict=True), 1)
         ]
 
     @property
@@ -133,7 +138,7 @@ class RealKafka:
             self._wait_until_serving(node)
 
     def _format(self, node: _Node, cluster_id: str) -> subprocess.Popen[str]:
-        arguments = ("format", "-t", cluster_id, "-c", str(node.properties))
+        arguments = ("format", "-t", cluster_id, "-c", str(node.properties), *self._release)
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command("storage", *arguments, version=self.version), stdin=pipe, stdout=pipe, stderr=pipe, text=True
@@ -144,7 +149,7 @@ class RealKafka:
         replicas = str(min(3, len(self._nodes)))
         in_sync = "2" if len(self._nodes) >= 3 else "1"
         address = f"PLAINTEXT://127.0.0.1:{node.port}"
-        return {
+        defaults = {
             "process.roles": "broker,controller",
             "node.id": str(node.number),
             "controller.quorum.voters": voters,
@@ -161,7 +166,10 @@ class RealKafka:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
             "group.initial.rebalance.delay.ms": "0",
-            **{name: value.replace("{node}", str(node.number)) for name, value in self._settings.items()},
+        }
+        return defaults | {
+            name: value.replace("{node}", str(node.number)).replace("{default}", defaults.get(name, ""))
+            for name, value in self._settings.items()
         }
 
     def _launch(self, node: _Node) -> None:
@@ -228,13 +236,13 @@ def _end(node: _Node, number: signal.Signals) -> None:
         process.wait()
 
 
-def _free_ports(nodes: int) -> list[tuple[int, int]]:
-    """Two ports for each node that nobody uses now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * nodes)]
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in held]
     for listener in held:
         listener.close()
-    return list(zip(ports[::2], ports[1::2], strict=True))
+    return ports
 
 
 def _brokers_known_to(port: int) -> int:

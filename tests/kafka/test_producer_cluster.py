@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from pyclient import errors
+from pyclient.admin import NewTopic
+from pyclient.cluster import links
 from tests.kafka import topics
 from tests.kafka.loads import BURST, PARTITIONS, PATIENCE, create, loads, read
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import wait_until
 from tests.producer.faces import FACES
+from tests.producer.lost_answers import ONE_BATCH_A_RECORD, check_written_once
+from tests.producer.network import FaultyNetwork
 
 SESSION = 4.0  # seconds without a heartbeat after which the controller takes a node for dead
 
@@ -127,6 +131,31 @@ def test_a_rolling_restart_surfaces_no_error(
         load.check_all_delivered(kafka)
         stalls = f"{load.stalls}, among {len(load.sent)} records"
         record_testsuite_property(f"stalls of a producer over a rolling restart, {load.name}", stalls)
+
+
+@pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
+    kafka: RealKafka, topic: str, monkeypatch: pytest.MonkeyPatch, make: Any, replicas: int
+) -> None:
+    """Guarantee 4: a clean stop keeps one batch of a producer, and every possible leader was stopped cleanly."""
+    topics.create(kafka.bootstrap_servers, NewTopic(topic, 1, replicas, configs={"min.insync.replicas": "1"}))
+    nodes = leaders_of(kafka, topic) if replicas == 1 else [1, 2, 3]
+
+    def restart() -> None:
+        for node in nodes:
+            kafka.stop(node)
+            kafka.restart(node)
+            wait_until(lambda: leaders_of(kafka, topic)[0] >= 0, f"{topic} has no leader")
+
+    with monkeypatch.context() as patched:
+        network = FaultyNetwork()
+        patched.setattr(links, "TcpConnector", network.connector)
+        face = make(kafka.bootstrap_servers, **ONE_BATCH_A_RECORD)
+        try:
+            check_written_once(face, network, topic, lambda: read(kafka, topic, 1)[0], restart, count=5)
+        finally:
+            face.end()
 
 
 def checked(name: str, number: int) -> bytes:

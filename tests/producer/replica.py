@@ -39,6 +39,23 @@ class Replica:
             del self.recent[header.producer_id][:-5]
         return PartitionAnswer(0, offset)
 
+    def restart(self) -> None:
+        """Keep what a clean stop writes into the producer snapshot: the last batch of each producer, no other."""
+        for recent in self.recent.values():
+            del recent[:-1]
+
+    def expire_producers(self) -> None:
+        """Forget all producers, as `producer.id.expiration.ms` does: the next batch of each may have any sequence."""
+        self.epochs.clear()
+        self.recent.clear()
+
+    def truncate(self, count: int) -> None:
+        """Lose the last `count` batches, as an unclean leader election does; the snapshot is then at the new end."""
+        for recent in self.recent.values():
+            for _, _, offset in recent[-count:]:
+                del self.log[offset:]
+            del recent[-count:]
+
     def _check(self, header) -> tuple[int, int]:
         known = self.epochs.get(header.producer_id)
         recent = self.recent.setdefault(header.producer_id, [])

@@ -88,22 +88,17 @@ def test_metadata_and_memory_are_waited_for_until_one_deadline(make, cluster, to
 
 
 @pytest.mark.parametrize("call", ["send", "send_many"])
-def test_a_partition_that_is_not_known_is_looked_for_in_what_time_is_left(make, cluster, topic, network, call):
-    """What is known of the topic takes all of max_block_ms, so whether it has more partitions now is not waited for."""
+def test_a_partition_that_is_added_is_waited_for(make, cluster, topic, network, call):
     with Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, partitions=3)])
-    face = make(max_block_ms=int(MAX_BLOCK * 1000))
-    begin(face, f"{topic}-other")
-    held = hold_metadata(network)
-    value = b"x" if call == "send" else [b"x"]
-    sending = beside(lambda: getattr(face, call)(topic, value, partition=3))
-    assert held.wait(PATIENCE)
-    with cluster.faults.hold("Metadata", times=None):  # what is asked next
-        clock = face.core.clock = Ahead()
-        clock.seconds = MAX_BLOCK + 1
-        network.release()
-        with pytest.raises(errors.KafkaTimeout, match=rf"'{topic}' has no partition 3 as far as is known: it had 3"):
-            sending.result(PATIENCE)
+        admin.create_topics([NewTopic(topic, partitions=1)])
+        face = make(max_block_ms=int(MAX_BLOCK * 1000))
+        begin(face, topic)
+        asked = network.requests.count(METADATA)
+        value = b"x" if call == "send" else [b"x"]
+        sending = beside(lambda: getattr(face, call)(topic, value, partition=3))
+        network.wait_for(METADATA, asked + 2)  # one answer says that there is no such partition
+        admin.create_partitions({topic: 4})
+        assert face.exception(sending.result(PATIENCE)) is None
 
 
 def test_calls_that_wait_for_memory_are_served_in_the_order_they_came(make, cluster, topic, log):

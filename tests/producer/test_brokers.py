@@ -135,7 +135,7 @@ def test_a_topic_that_is_made_anew_is_written_to_without_an_error(make, cluster,
 
 
 def test_of_a_topic_made_anew_with_fewer_partitions_the_others_are_said_to_be_gone(make, cluster, topic, log):
-    face = make(**QUICK | {"request_timeout_ms": 2000}, linger_ms=0)
+    face = make(**QUICK | {"request_timeout_ms": 2000, "max_block_ms": 10_000}, linger_ms=0)
     for partition in range(3):
         begin(face, topic, partition=partition)
     with Admin(cluster.bootstrap_servers) as admin:

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pyclient import Producer
 from pyclient.producer.buffer_pool import AHEAD, PACE, BufferPool, Waiter
 
 
@@ -201,3 +202,21 @@ def test_who_runs_far_ahead_is_told_when_little_is_in_use_again():
     assert woken == ["first"]
     pool.release(held.pop())
     assert woken == ["first"]
+
+
+def test_single_sends_let_the_sender_catch_up_from_32_mib_on(cluster, topic):
+    """A large buffer_memory is for what a broker does not take; running ahead of one that does costs page faults."""
+    mib = 1 << 20
+    with Producer(
+        cluster.bootstrap_servers, buffer_memory=64 * mib, max_request_size=2 * mib, batch_size=mib, linger_ms=60_000
+    ) as producer:
+        producer.send(topic, b"first", partition=0)
+        producer.flush()
+        in_use: list[int] = []
+        pool = producer._core.accumulator.pool
+        producer._engine.keep_pace = lambda: in_use.append(pool.total - pool.available)  # type: ignore[method-assign]
+        held = cluster.faults.hold("Produce", topic=topic, times=None)
+        for _ in range(40):
+            producer.send(topic, bytes(mib - 200), partition=0)
+        held.release()
+        assert len(in_use) >= 6 and min(in_use) > 32 * mib

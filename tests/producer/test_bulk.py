@@ -160,3 +160,15 @@ def test_an_argument_that_is_no_column_is_named(make, topic, log, name, wrong):
 def test_values_must_be_given(make, topic):
     with pytest.raises(TypeError, match="values=None is not possible"):
         make().send_many(topic, None)
+
+
+def test_a_topic_that_is_forgotten_between_two_steps_is_learnt_again(make, topic, log):
+    def forget(*_):
+        with face.core.lock:
+            face.core.sender.forget_idle(float("inf"))
+        return 0
+
+    face = make(partitioner=forget, linger_ms=0)
+    outcome = face.send_many(topic, [b"%d" % number for number in range(3)], [b"key"] * 3)
+    assert face.exception(outcome) is None
+    assert [record.value for record in log()[0]] == [b"0", b"1", b"2"]

@@ -112,7 +112,7 @@ def test_a_failure_is_told_and_still_nobody_has_looked_at_it(make, topic, networ
 
 def test_a_record_that_send_refuses_is_told_too(make, topic):
     watcher = Watcher()
-    face = make(interceptors=[watcher], max_request_size=2000)
+    face = make(interceptors=[watcher], max_request_size=2000, max_block_ms=2000)
     for record, error in (
         ({"value": "text"}, errors.SerializationError),
         ({"value": b"x" * 3000}, errors.MessageTooLarge),

@@ -106,7 +106,7 @@ def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds, kind):
         rng = random.Random(seed)
         machine = begun(kind, WANDERER)
         for _ in range(60):
-            steps = {"send": 4, "break": 2, "wait": 3, "answer": 4, "late": 2, "spread": 0.5, "move": 0.2}
+            steps = {"send": 4, "break": 2, "wait": 3, "answer": 4, "late": 2, "spread": 0.5, "move": 0.2, "restart": 1}
             what = rng.choices([*steps], [*steps.values()])[0]
             node = machine.leaders[WANDERER]
             links = [link for link in range(LINKS) if machine.wire[node, link]]
@@ -123,6 +123,8 @@ def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds, kind):
                 machine.arrive_late(rng.randrange(len(machine.late)), rng.randint(1, 3))
             elif what == "spread":
                 machine.connections_come_and_go(node, rng.randint(1, LINKS))
+            elif what == "restart":
+                machine.all_replicas_of_a_partition_restart_cleanly(WANDERER)
             elif what == "move":
                 machine.a_leader_moves(WANDERER, rng.random() < 0.5)
         machine.teardown()

@@ -119,7 +119,7 @@ def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
 
 
 def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
-    face = make(linger_ms=0)
+    face = make(linger_ms=0, max_block_ms=2000)
     face.result(face.send(topic, b"first", partition=2))
     for wrong in (-1, True, "2", 2.0):
         with pytest.raises(ValueError, match="a partition is a number from 0"):
@@ -130,7 +130,7 @@ def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
 
 
 def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
-    face = make()
+    face = make(max_block_ms=2000)
     with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
         face.send(topic, b"", partition=3)
     for wrong in (-1, "0", 1.0, True):

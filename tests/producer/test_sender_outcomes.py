@@ -181,3 +181,33 @@ def test_a_refused_epoch_after_a_lost_answer_is_not_written_twice():
     bench.drain(seconds=1.0)
     bench.answer("a", errors.InvalidProducerEpoch.code)
     assert isinstance(future.exception(0), errors.InvalidProducerEpoch) and future.exception(0).maybe_persisted
+
+
+def test_a_refused_producer_id_fails_only_what_needs_one():
+    bench = Bench(leaders=(1, 1))
+    bench.warm()  # partition 0 has its numbers
+    (a,), (b,) = bench.batch("a"), bench.batch("b", partition=1)
+    bench.sender.identity.used_up(7)
+    for settlement in bench.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
+        settlement.tell()
+    assert isinstance(b.exception(0), errors.ClusterAuthorizationFailed) and not a.done()
+    assert bench.drain() == [["a"]]
+    bench.answer("a", base_offset=1)
+    assert a.result(0).offset == 1
+
+
+def test_a_refused_producer_id_fails_what_follows_a_missing_number_and_nothing_before_it():
+    bench = Bench()
+    bench.sender.identity.obtained(7, 32_767)
+    bench.warm()
+    (doubtful,) = bench.batch("doubtful")
+    bench.batch("bad")
+    (after,) = bench.batch("after")
+    bench.drain()
+    bench.answer("doubtful", errors.NotEnoughReplicasAfterAppend.code)
+    bench.answer("bad", errors.InvalidRecord.code)
+    bench.answer("after", OUT_OF_ORDER)
+    for settlement in bench.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
+        settlement.tell()
+    assert after.done() and not doubtful.done()
+    assert bench.drain(seconds=1.0) == [["doubtful"]]

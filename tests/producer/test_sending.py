@@ -148,7 +148,7 @@ def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, 
 
 
 def test_only_topics_in_use_are_asked_about(make, topic):
-    face = make()
+    face = make(max_block_ms=2000)
     face.result(face.send(topic, b""))
     assert face.core.cluster.topics == {topic}
     with pytest.raises(errors.UnknownTopicOrPartition):

@@ -273,6 +273,10 @@ class ProducerMachine(RuleBasedStateMachine):
         if tell:
             self._metadata()
 
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def all_replicas_of_a_partition_restart_cleanly(self, partition):
+        self.replicas[partition].restart()
+
     @rule(partition=st.integers(0, PARTITIONS - 1), limit=st.sampled_from([100, 150, 10**9]))
     def the_topic_limits_batches(self, partition, limit):
         self.replicas[partition].max_bytes = limit
@@ -313,7 +317,8 @@ class ProducerMachine(RuleBasedStateMachine):
             for value, future, _ in sent:
                 error = future.exception(0)
                 if error is None:
-                    assert log[future.result(0).offset] == value
+                    offset = future.result(0).offset
+                    assert log[offset] == value if offset >= 0 else value in log
                 elif not error.maybe_persisted:
                     assert value not in log
             if self.idempotent:

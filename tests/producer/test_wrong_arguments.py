@@ -28,12 +28,34 @@ def test_a_timeout_that_is_no_number_is_refused_and_the_producer_goes_on(make, t
     assert face.result(face.send(topic, b"x", partition=0)).offset == 0
 
 
+NEGATIVE = pytest.mark.parametrize("timeout", [math.nan, -1, -0.5, -math.inf])
+
+
+@NEGATIVE
 @pytest.mark.parametrize("call", ["flush", "close"])
-def test_a_timeout_that_is_no_time_is_refused(make, call):
+def test_a_timeout_that_is_no_time_is_refused(make, call, timeout):
     face = make()
-    with pytest.raises(ValueError, match="timeout=nan"):
-        getattr(face, call)(math.nan)
+    with pytest.raises(ValueError, match=f"timeout={timeout!r} is not possible: it takes seconds from 0"):
+        getattr(face, call)(timeout)
     assert not face.producer.closed
+
+
+@NEGATIVE
+def test_a_future_refuses_a_timeout_that_is_no_time_before_and_after_its_outcome(make, topic, network, timeout):
+    network.response = lambda api: HOLD if api == PRODUCE else PASS
+    face = make(linger_ms=0, retries=0)
+    future, column = face.send(topic, b"x", partition=0), face.send_many(topic, [b"y"], partition=0)
+
+    def refused():
+        for wait in (future.result, future.exception, column.result, column.exception):
+            with pytest.raises(ValueError, match=f"timeout={timeout!r} is not possible"):
+                wait(timeout)
+
+    refused()
+    network.release()
+    face.result(future)
+    face.result(column)
+    refused()
 
 
 @NO_SECONDS
@@ -47,7 +69,7 @@ def test_a_future_names_a_timeout_that_is_no_number(make, topic, network, timeou
         with pytest.raises(ValueError, match="timeout=nan"):
             wait(math.nan)
         with pytest.raises(errors.KafkaTimeout):
-            wait(-1)
+            wait(0)
     network.release()
     face.result(future)
     face.result(column)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.records import BatchHeader, build_batch, read_header
+from pyclient.errors import CorruptRecord
+from pyclient.records import BatchBuilder, BatchHeader, Compression, build_batch, read_header
+from pyclient.records.payload import open_batch
 
 Piece = tuple[Any, int, BatchHeader]
 
@@ -29,6 +32,20 @@ def spoiled(piece: Piece, at: int) -> Piece:
 
 
 SIZES = (0, 1, 7, 100, 4095, 12_000, 12_288, 12_400, 30_011, 131_072)
+
+
+def with_crc(batch: bytearray) -> Piece:
+    """The batch with the checksum that belongs to its bytes."""
+    batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return memoryview(bytes(batch)), 0, read_header(batch)
+
+
+def readable_batch() -> bytes:
+    rows = [(b"k", b"v", (("h", b"w"), ("ü", None))), (None, None, None), (b"", bytes(300), None)]
+    builder = BatchBuilder(bytearray(1000), None)
+    for key, value, headers in rows:
+        builder.append(5, key, value, headers)
+    return bytes(builder.seal())
 
 
 def count_intact(twin: Any, pieces: list[Piece]) -> int:
@@ -72,3 +89,53 @@ def test_it_ends_in_front_of_the_old_formats(twin: Any) -> None:
 def test_any_bytes_like_buffer_will_do(twin: Any) -> None:
     buffer, position, header = piece_of(500)
     assert count_intact(twin, [(bytes(buffer), position, header), (bytearray(buffer), position, header)]) == 2
+
+
+@given(data=st.data())
+def test_a_batch_counts_only_if_all_its_records_can_be_decoded(twins: tuple[Any, Any], data: st.DataObject) -> None:
+    batch = bytearray(readable_batch())
+    for at in data.draw(st.lists(st.integers(57, len(batch) - 1), min_size=1, max_size=3)):
+        batch[at] = data.draw(st.integers(0, 255))
+    piece = with_crc(batch)
+    for twin in twins:
+        try:
+            twin.module.decode_batch(*piece, "t", 0)
+            expected = 1
+        except CorruptRecord:
+            expected = 0
+        for crcs in (True, False):
+            placed = twin.module.PlacedBatch("t", 0, *piece)
+            assert twin.module.count_intact([placed], crcs) == expected
+            assert (placed.checked, placed.readable) == (crcs and bool(expected), bool(expected))
+
+
+def test_without_crcs_only_the_records_are_looked_at(twin: Any) -> None:
+    batch = bytearray(readable_batch())
+    batch[17] ^= 1
+    placed = twin.module.PlacedBatch("t", 0, bytes(batch), 0, read_header(batch))
+    assert twin.module.count_intact([placed]) == 0
+    assert twin.module.count_intact([placed], crcs=False) == 1
+    assert (placed.checked, placed.readable) == (False, True)
+
+
+def test_records_of_a_compressed_batch_are_left_to_who_opens_it(twin: Any) -> None:
+    batch = build_batch([(None, bytes(100))] * 3, timestamp_ms=1, compression=Compression.LZ4)
+    placed = twin.module.PlacedBatch("t", 0, batch, 0, read_header(batch))
+    assert twin.module.count_intact([placed]) == 1
+    assert (placed.checked, placed.readable) == (True, False)
+
+
+@given(data=st.data())
+def test_rows_are_refused_with_the_words_of_decoding(twins: tuple[Any, Any], data: st.DataObject) -> None:
+    batch = bytearray(readable_batch())
+    batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    for twin in twins:
+        payload = open_batch(batch, 0, read_header(batch), "t", 0, 10**6)
+        refusals = []
+        for read in (twin.module.check_rows, twin.module.decode_payload):
+            try:
+                read(payload)
+                refusals.append("")
+            except CorruptRecord as error:
+                refusals.append(str(error))
+        assert refusals[0] == refusals[1]

@@ -89,6 +89,12 @@ def test_the_writer_pickles_and_hides_secrets() -> None:
     assert "linger_ms=5" in repr(write)
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "10", None, True])
+def test_flush_timeout_that_is_no_time_is_refused_before_rows_are_sent(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=r"flush_timeout=.* is not possible"):
+        write_partition(topic="t", bootstrap_servers="h:1", flush_timeout=timeout)
+
+
 def test_dicts_and_plain_tuples_are_rows_too() -> None:
     assert to_record({"value": "v", "key": None}, "t").value == b"v"
     assert to_record((b"k", b"v"), "t")[:3] == ("t", b"v", b"k")

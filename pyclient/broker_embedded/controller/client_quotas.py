@@ -26,6 +26,8 @@ CONNECTIONS: Final = "connection_creation_rate"
 _OF_CLIENTS: Final = {PRODUCE: True, FETCH: True, REQUESTS: False, MUTATIONS: False}  # whether it is a whole number
 _OF_ADDRESSES: Final = {CONNECTIONS: True}
 
+_TOO_LARGE: Final = 2.0**63
+
 EXACT, DEFAULT, ANY = 0, 1, 2
 
 
@@ -34,36 +36,37 @@ def entity_of(pairs: Iterable[tuple[str, str | None]]) -> Entity:
     found: dict[str, str | None] = {}
     for kind, name in pairs:
         if kind not in (USER, CLIENT_ID, IP):
-            raise errors.InvalidRequest(f"quotas are of users, client ids and addresses (ip), not of {kind!r}")
+            raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
         if kind in found:
             raise errors.InvalidRequest(f"an entity has one {kind}, this one has two")
         if name == "":
-            raise errors.InvalidRequest(f"the {kind} is empty: null stands for the default")
+            raise errors.InvalidRequest(f"Empty {kind} not supported")
         found[kind] = name
     if not found:
-        raise errors.InvalidRequest("the entity is empty: it needs a user, a client id or an address")
+        raise errors.InvalidRequest("Invalid empty client quota entity")
     if IP in found:
         if len(found) > 1:
-            raise errors.InvalidRequest("an address has quotas by itself, not together with a user or client id")
+            raise errors.InvalidRequest(
+                "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+            )
         _check_address(found[IP])
     return tuple(sorted(found.items()))
 
 
 def check_value(entity: Entity, key: str, value: float) -> None:
-    """Raise `InvalidRequest` unless the entity may have that quota."""
-    check_key(entity, key)
-    if not value > 0 or math.isinf(value):
-        raise errors.InvalidRequest(f"{key} is {value}: it must be above 0 and finite")
-    whole = _OF_CLIENTS.get(key) or _OF_ADDRESSES.get(key)
-    if whole and value != int(value):
-        raise errors.InvalidRequest(f"{key} is {value}: it must be a whole number")
-
-
-def check_key(entity: Entity, key: str) -> None:
-    """Raise `InvalidRequest` unless the entity may have a quota of that name."""
+    """Raise `InvalidRequest`, with Kafka's words, unless the entity may have that quota."""
     allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     if key not in allowed:
-        raise errors.InvalidRequest(f"there is no quota {key!r} here: there are {', '.join(allowed)}")
+        raise errors.InvalidRequest(f"Invalid configuration key {key}")
+    if not value > 0:
+        raise errors.InvalidRequest(f"Quota {key} must be greater than 0")
+    if allowed[key]:
+        if value >= _TOO_LARGE:
+            raise errors.InvalidRequest(f"Proposed value for {key} is too large for a LONG.")
+        if value != int(value):
+            raise errors.InvalidRequest(f"{key} cannot be a fractional value.")
+    elif math.isinf(value):
+        raise errors.InvalidRequest(f"{key} is {value}: it must be finite")
 
 
 def limit_of(
@@ -101,18 +104,24 @@ class Filter:
         self._matches: dict[str, tuple[int, str | None]] = {}
         for kind, match_type, name in components:
             if not kind:
-                raise errors.InvalidRequest("the type of a filter's entity is empty")
+                raise errors.InvalidRequest("Invalid empty entity type.")
             if kind in self._matches:
-                raise errors.InvalidRequest(f"{kind} is in the filter more than once")
+                raise errors.InvalidRequest(f"Entity type {kind} cannot appear more than once in the filter.")
             if kind not in (USER, CLIENT_ID, IP):
-                raise errors.UnsupportedVersion(f"quotas are not kept for {kind}")
+                raise errors.UnsupportedVersion(f"Unsupported entity type {kind}")
             if match_type not in (EXACT, DEFAULT, ANY):
-                raise errors.InvalidRequest(f"there is no match type {match_type}")
-            if (match_type == EXACT) != (name is not None):
-                raise errors.InvalidRequest(f"the filter for {kind}: an exact match has a name, others have none")
+                raise errors.InvalidRequest(f"Unknown match type {match_type}")
+            if match_type == EXACT and name is None:
+                raise errors.InvalidRequest("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            if match_type != EXACT and name is not None:
+                asked = "DEFAULT" if match_type == DEFAULT else "SPECIFIED"
+                raise errors.InvalidRequest(f"Request specified MATCH_TYPE_{asked}, but also specified a match string.")
             self._matches[kind] = match_type, name
         if IP in self._matches and len(self._matches) > 1:
-            raise errors.InvalidRequest("a filter for addresses is not combined with users or client ids")
+            raise errors.InvalidRequest(
+                "Invalid entity filter component combination. IP filter component should not be used with user or "
+                "clientId filter component."
+            )
 
     def finds(self, entity: Entity) -> bool:
         """Whether it is one of those that are asked for."""
@@ -132,4 +141,4 @@ def _check_address(name: str | None) -> None:
         try:
             ipaddress.ip_address(name)
         except ValueError:
-            raise errors.InvalidRequest(f"{name!r} is not an IP address") from None
+            raise errors.InvalidRequest(f"{name} is not a valid IP or resolvable host.") from None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS
+from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC
 from pyclient.broker_embedded.group_settings import (
     GROUP_OPTIONS,
     METRICS_OPTIONS,
@@ -18,15 +18,26 @@ from pyclient.broker_embedded.group_settings import (
     limits_of,
 )
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
-from pyclient.broker_embedded.settings import LIST, Setting, SettingType, Value, nearest
+from pyclient.broker_embedded.settings import INT, INT_MAX, LIST, Setting, SettingType, Value, nearest
 from pyclient.broker_embedded.settings_refused import refusal
 from pyclient.broker_embedded.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+_COUNT: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+
 Changes = dict[str, "str | None"]
 """The new value of each option that changes; None removes it."""
+
+
+_FIXED: Final = frozenset({"log.dir", "log.dirs"})
+"""Options of a broker that are given in other ways than as options of ours, and that no running broker changes."""
+
+
+CORDONED: Final = "cordoned.log.dirs"
+_PER_BROKER: Final = frozenset({CORDONED})
+_NUMBER: Final = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Operation(IntEnum):
@@ -110,12 +121,20 @@ def check_topic(changes: Changes, current: Mapping[str, str], defaults: LogConfi
     )
 
 
-def check_broker(changes: Changes) -> None:
-    """Raise `InvalidRequest` unless these options of a broker may be changed while it runs."""
+def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, of_all: bool) -> None:
+    """Raise `InvalidRequest`, with Kafka's words, unless these options of a broker may be changed while it runs.
+
+    `of_all`: they are changed for all brokers. `check_cordoned` raises `ConfigError` for a cordoned.log.dirs.
+    """
     settings = {name: setting for name in changes if (setting := _of_broker(name)) is not None}
-    fixed = [name for name, setting in settings.items() if not setting.dynamic]
+    fixed = [name for name in changes if name in _FIXED or (name in settings and not settings[name].dynamic)]
     if fixed:
-        raise errors.InvalidRequest(f"these options cannot be changed while the broker runs: {', '.join(fixed)}")
+        raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    own = [name for name in changes if name in _PER_BROKER]
+    if own and of_all:
+        raise errors.InvalidRequest(
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
+        )
     for name, value in changes.items():
         reason = refusal(name)
         if reason is not None:
@@ -123,8 +142,38 @@ def check_broker(changes: Changes) -> None:
         if value is not None and name in settings:
             try:
                 settings[name].parse(value)
-            except ValueError as error:
+                if name in DYNAMIC:
+                    LogConfig.from_broker({name: value})  # a level of compression has gaps in its range
+                if name == CORDONED:
+                    check_cordoned(value)
+            except (ValueError, errors.InvalidConfig, errors.ConfigError) as error:
                 raise errors.InvalidRequest(str(error)) from None
+
+
+def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -> None:
+    """Raise `InvalidRequest`, with Kafka's words, for limits that no client could connect under.
+
+    `result` has the values of all options after the changes.
+    """
+    most = changes.get("max.connections")
+    if most is not None and not BROKER_SETTINGS["max.connections"].parse(most):
+        raise errors.InvalidRequest(
+            "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0 for configuration "
+            "Invalid dynamic configuration"
+        )
+    overrides = str(result["max.connections.per.ip.overrides"] or "")
+    of_address = changes.get("max.connections.per.ip")
+    if of_address is not None and not overrides and not BROKER_SETTINGS["max.connections.per.ip"].parse(of_address):
+        raise errors.InvalidRequest(
+            "requirement failed: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set."
+        )
+    for override in filter(None, overrides.split(",")) if "max.connections.per.ip.overrides" in changes else ():
+        address, separator, count = override.strip().rpartition(":")
+        if not separator or not address or not _COUNT.fullmatch(count) or int(count) > INT_MAX:
+            raise errors.InvalidRequest(
+                f"Error parsing configuration property 'max.connections.per.ip.overrides': {override:.100}"
+            )
 
 
 def _of_broker(name: str) -> Setting | None:
@@ -152,21 +201,29 @@ def check_group(result: Mapping[str, str], limit_of: Callable[[str], int]) -> No
 
 
 def check_metrics(result: Mapping[str, str]) -> None:
-    """Raise `InvalidRequest` unless client metrics may have these options (KIP-714), `InvalidConfig` for a pattern."""
+    """Raise `InvalidRequest`, with Kafka's words, unless client metrics may have these options (KIP-714).
+
+    Raise `InvalidConfig` for a pattern or a number that is none.
+    """
     for name, text in result.items():
         setting = METRICS_OPTIONS.get(name)
         if setting is None:
-            raise errors.InvalidRequest(f"{name}: unknown option of client metrics{nearest(name, METRICS_OPTIONS)}")
+            raise errors.InvalidRequest(f"Unknown client metrics configuration: {name}")
+        if setting.type is INT and not _NUMBER.fullmatch(text.strip()):
+            raise errors.InvalidConfig(f"Invalid value {text} for configuration {name}: Not a number of type INT")
         try:
             setting.parse(text)
-        except ValueError as error:
-            refused = errors.InvalidConfig if name == "match" else errors.InvalidRequest
-            raise refused(str(error)) from None
+        except ValueError:
+            if name == "match":
+                raise errors.InvalidConfig(f"Illegal client matching pattern: {text}") from None
+            raise errors.InvalidRequest(
+                f"Invalid value {text} for {name}, interval must be between 100 and 3600000 (1 hour)"
+            ) from None
         for pattern in text.split(",") if name == "match" else ():
             try:
                 re.compile(pattern.partition("=")[2])
-            except re.error as error:
-                raise errors.InvalidConfig(f"{name}: {pattern!r} is no regular expression: {error}") from None
+            except re.error:
+                raise errors.InvalidConfig(f"Illegal client matching pattern: {pattern}") from None
 
 
 def _parsed(name: str, setting: Setting, text: str) -> Value:

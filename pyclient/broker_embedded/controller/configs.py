@@ -158,7 +158,7 @@ class Configs:
         if name in ("listeners", "advertised.listeners"):
             own = self._image.brokers.get(self._node_id)
             return None if own is None else ",".join(f"{each}://{host}:{port}" for each, host, port in own.endpoints)
-        return {"log.dirs": config.data_dir, "process.roles": "broker,controller"}.get(name)
+        return {"log.dirs": ",".join(config.log_dirs), "process.roles": "broker,controller"}.get(name)
 
     def _dynamic_synonyms(self, name: str) -> Iterator[Synonym]:
         for resource, source in ((str(self._node_id), Source.DYNAMIC_BROKER), (CLUSTER, Source.DYNAMIC_CLUSTER)):

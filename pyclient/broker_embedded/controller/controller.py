@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -13,7 +14,7 @@ from pyclient.broker_embedded.controller.topics import Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from random import Random
 
     from pyclient.broker_embedded.config import BrokerConfig
@@ -38,12 +39,23 @@ class NewTopic:
     replication_factor: int
 
 
+@dataclass(frozen=True, slots=True)
+class MetadataCallbacks:
+    """What the node does after a change of its metadata.
+
+    Topics are passed as they were when they were created or removed, options as the resource's type and name.
+    """
+
+    topic_created: Callable[[TopicImage], None] = lambda topic: None
+    topic_removed: Callable[[TopicImage], None] = lambda topic: None
+    configs_changed: Callable[[int, str], None] = lambda resource_type, name: None
+
+
 class Controller:
     """Every change of metadata goes through here: checked, appended to the metadata log, applied.
 
+    `directories` returns the ids of the node's log directories that are online, and whether they are cordoned.
     `most_levels` are the highest levels of features of the release that the node looks like, None: those it has.
-    `on_topic_removed` is called with the image of a topic after it has gone, `on_configs_changed` with the type and the
-    name of a resource whose options have changed.
     """
 
     def __init__(
@@ -52,19 +64,17 @@ class Controller:
         image: MetadataImage,
         log: MetadataLog,
         rng: Random,
-        directory_id: UUID = ZERO_UUID,
+        directories: Callable[[], Sequence[tuple[UUID, bool]]] = lambda: [(ZERO_UUID, False)],
         most_levels: Mapping[str, int] | None = None,
-        on_topic_removed: Callable[[TopicImage], None] = lambda topic: None,
-        on_configs_changed: Callable[[int, str], None] = lambda resource_type, name: None,
+        callbacks: MetadataCallbacks = MetadataCallbacks(),
     ) -> None:
         self._config = config
         self._image = image
         self._log = log
         self._rng = rng
-        self._directory_id = directory_id
+        self._directories = directories
         self._most_levels = most_levels
-        self._on_topic_removed = on_topic_removed
-        self._on_configs_changed = on_configs_changed
+        self._callbacks = callbacks
         self._next_producer_id = 0
         self._end_of_block = 0
 
@@ -95,7 +105,7 @@ class Controller:
                 features=[],
                 rack=self._config.text("broker.rack"),
                 fenced=False,
-                log_dirs=[self._directory_id],
+                log_dirs=[directory for directory, _cordoned in self._directories()],
             )
         )
         self._log.append(records)
@@ -142,11 +152,19 @@ class Controller:
         configs = topics.check_configs(plan.configs)
         defaults = Defaults(self._config.integer("num.partitions"), self._config.integer("default.replication.factor"))
         replicas = topics.replicas_of(plan, self.brokers, defaults)
+        directories = topics.directories_for(
+            len(replicas),
+            self._directories(),
+            self._image.directory_sizes,
+            assigned=bool(plan.assignments),
+            replicas=len(replicas[0]),
+        )
         charge(len(replicas))
         topic_id = self.new_id()
         if validate_only:
             return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
-        self._log.append(topics.records_for_new_topic(plan.name, topic_id, replicas, configs, self._directory_id))
+        self._log.append(topics.records_for_new_topic(plan.name, topic_id, replicas, configs, directories))
+        self._callbacks.topic_created(self._image.topics[plan.name])
         return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
 
     def delete_topic(self, topic: TopicImage, *, charge: Callable[[int], None] = _for_free) -> None:
@@ -155,7 +173,7 @@ class Controller:
             raise errors.TopicDeletionDisabled("topics cannot be deleted here: delete.topic.enable is false")
         charge(len(topic.partitions))
         self._log.append([topics.record_for_removal(topic)])
-        self._on_topic_removed(topic)
+        self._callbacks.topic_removed(topic)
 
     def create_partitions(
         self,
@@ -174,10 +192,17 @@ class Controller:
         if topic is None:
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
         replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
+        directories = topics.directories_for(
+            len(replicas),
+            self._directories(),
+            self._image.directory_sizes,
+            assigned=assignments is not None,
+            replicas=0,
+        )
         charge(len(replicas))
         if not validate_only:
             first = len(topic.partitions)
-            self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, self._directory_id))
+            self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, directories))
 
     def alter_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Write down changed options of a resource (None removes one); they were checked before."""
@@ -191,7 +216,7 @@ class Controller:
                 for option, value in changes.items()
             ]
         )
-        self._on_configs_changed(resource_type, name)
+        self._callbacks.configs_changed(resource_type, name)
 
     def update_features(self, updates: Mapping[str, tuple[int, int]], *, validate_only: bool) -> None:
         """Bring features to other levels (level, upgrade type), all or none. Raises `InvalidUpdateVersion`."""
@@ -199,7 +224,7 @@ class Controller:
 
         levels = self._image.features
         for name, (level, upgrade_type) in updates.items():
-            check_update(name, level, upgrade_type, levels, self._most_levels)
+            check_update(name, level, upgrade_type, levels, self.node_id, self._most_levels)
         records = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, (level, _type) in updates.items()
@@ -262,6 +287,20 @@ class Controller:
                 )
             ]
         )
+
+    def assign_directory(self, name: str, index: int, directory: UUID) -> None:
+        """Note that this node's replica of a partition is in another log directory."""
+        from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
+
+        topic = self._image.topics.get(name)
+        partition = self._image.partition(name, index)
+        if topic is None or partition is None or self.node_id not in partition.replicas:
+            return
+        if partition.directory_of(self.node_id) == directory:
+            return
+        here = [partition.directory_of(replica) or ZERO_UUID for replica in partition.replicas]
+        here[partition.replicas.index(self.node_id)] = directory
+        self._log.append([PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, directories=here)])
 
     def next_producer_id(self) -> int:
         """A producer id that nobody has had. Ids come in blocks that are written down before they are used."""

@@ -23,9 +23,16 @@ class Feature(NamedTuple):
 FEATURES: Final[dict[str, Feature]] = {
     GROUP_VERSION: Feature(0, 1),  # 1: the consumer protocol of groups (KIP-848)
     METADATA_VERSION: Feature(7, 30),  # 3.3-IV3 to 4.3-IV0
+    "transaction.version": Feature(0, 0),
+    "share.version": Feature(0, 0),
+    "streams.version": Feature(0, 0),
+    "eligible.leader.replicas.version": Feature(0, 0),
+    "kraft.version": Feature(0, 0),
 }
-"""Transactions, eligible leader replicas, share groups and streams groups have features of their own, which are not
-here."""
+"""All features of Kafka 4.3, those that are not there with no other level than 0."""
+
+_CHANGED_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
+"""The levels of metadata.version that brought records, or fields of records, that the level below does not have."""
 
 
 class Upgrade:
@@ -54,25 +61,59 @@ def supported(name: str, level: int) -> tuple[int, int]:
 
 
 def check_update(
-    name: str, level: int, upgrade_type: int, levels: Mapping[str, int], most: Mapping[str, int] | None = None
+    name: str,
+    level: int,
+    upgrade_type: int,
+    levels: Mapping[str, int],
+    node_id: int,
+    most: Mapping[str, int] | None = None,
 ) -> None:
-    """Raise `InvalidUpdateVersion` unless a feature may go to `level`.
+    """Raise `InvalidUpdateVersion`, with Kafka's words, unless a feature may go to `level`.
 
-    metadata.version never goes back: the log may have what an older one cannot say. `most` are the highest levels of
-    the release that the node looks like, which knows no other features.
+    metadata.version goes back as far as no level in between changed what the log can say. `most` are the highest levels
+    of the release that the node looks like, which knows no other features.
     """
-    what = f"feature {name} cannot have level {level}"
-    if name not in FEATURES or (most is not None and name not in most):
-        raise errors.InvalidUpdateVersion(f"{what}: this broker has no such feature")
+    reason = _refusal(name, level, upgrade_type, levels, node_id, most)
+    if reason is not None:
+        raise errors.InvalidUpdateVersion(
+            f"The update failed for all features since the following feature had an error: {reason}"
+        )
+
+
+def _refusal(
+    name: str,
+    level: int,
+    upgrade_type: int,
+    levels: Mapping[str, int],
+    node_id: int,
+    most: Mapping[str, int] | None,
+) -> str | None:
+    what = f"Invalid update version {level} for feature {name}."
     current = levels.get(name, 0)
+    if upgrade_type not in (Upgrade.UPGRADE, Upgrade.SAFE_DOWNGRADE, Upgrade.UNSAFE_DOWNGRADE):
+        return f"{what} The controller does not support the given upgrade type."
+    if level < 0:
+        return f"{what} A feature version cannot be less than 0."
+    if name not in FEATURES or (most is not None and name not in most):
+        unknown = f"Local controller {node_id} does not support this feature."
+        return f"{what} {unknown if level else f'Feature {name} not found.'}"
     first, last = supported(name, current)
     if most is not None:
         last = max(min(last, most[name]), current)
-    if upgrade_type not in (Upgrade.UPGRADE, Upgrade.SAFE_DOWNGRADE, Upgrade.UNSAFE_DOWNGRADE):
-        raise errors.InvalidUpdateVersion(f"{what}: there is no upgrade type {upgrade_type}")
     if not first <= level <= last:
-        raise errors.InvalidUpdateVersion(f"{what}: levels {first} to {last} are supported")
+        return f"{what} Local controller {node_id} only supports versions {first}-{last}"
     if level < current and upgrade_type == Upgrade.UPGRADE:
-        raise errors.InvalidUpdateVersion(f"{what}: it is at {current}, and going back needs a type of downgrade")
-    if level < current and name == METADATA_VERSION:
-        raise errors.InvalidUpdateVersion(f"{what}: it is at {current}, and metadata does not go back here")
+        return (
+            f"{what} Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    if level > current and upgrade_type != Upgrade.UPGRADE:
+        return f"{what} Can't downgrade to a newer version."
+    if level < current and name == METADATA_VERSION and any(level < each <= current for each in _CHANGED_METADATA):
+        why = (
+            "Refusing to perform the requested downgrade because it might delete metadata information."
+            if upgrade_type == Upgrade.SAFE_DOWNGRADE
+            else "Unsafe metadata downgrade is not supported in this version."
+        )
+        return f"Unsupported metadata.version downgrade from {current} to {level}. {why}"
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +52,13 @@ class PartitionImage:
     partition_epoch: int = 0
     removing: list[int] = field(default_factory=list)
     adding: list[int] = field(default_factory=list)
+    directories: list[UUID] = field(default_factory=list)
+
+    def directory_of(self, node_id: int) -> UUID | None:
+        """The id of the log directory that has the replica of a node; None if that is not known."""
+        if node_id not in self.replicas or len(self.directories) != len(self.replicas):
+            return None
+        return self.directories[self.replicas.index(node_id)]
 
 
 @dataclass(slots=True)
@@ -84,6 +92,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[UUID, TopicImage] = {}
+        self._same_metrics: dict[str, set[str]] = {}  # topics by their names in metrics, of those where that differs
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.brokers: dict[int, BrokerImage] = {}
         self.features: dict[str, int] = {}
@@ -91,6 +100,8 @@ class MetadataImage:
         self.scram_credentials: dict[Key, Credential] = {}
         self.next_producer_id = 0
         self.version = 0
+        self.directory_sizes: Counter[UUID] = Counter()
+        """How many replicas are in each log directory."""
 
     def __repr__(self) -> str:
         return f"<MetadataImage {len(self.topics)} topics, {len(self.brokers)} brokers, version {self.version}>"
@@ -106,10 +117,7 @@ class MetadataImage:
 
     def colliding_topic(self, topic: str) -> str | None:
         """A topic whose name differs only in `.` against `_`: their metric names would be the same."""
-        if "." not in topic and "_" not in topic:
-            return None
-        plain = topic.replace(".", "_")
-        return next((other for other in self.topics if other != topic and other.replace(".", "_") == plain), None)
+        return next((other for other in self._same_metrics.get(topic.replace(".", "_"), ()) if other != topic), None)
 
     def apply(self, record: Any) -> None:
         """Change the state as the record says. A record of a type that is not interpreted changes nothing."""
@@ -146,6 +154,8 @@ class MetadataImage:
         topic = TopicImage(record.name, record.topic_id)
         self.topics[record.name] = topic
         self.topics_by_id[record.topic_id] = topic
+        if "." in topic.name or "_" in topic.name:
+            self._same_metrics.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
 
     def _add_partition(self, record: PartitionRecord) -> None:
         self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionImage(
@@ -157,7 +167,9 @@ class MetadataImage:
             record.partition_epoch,
             list(record.removing_replicas),
             list(record.adding_replicas),
+            list(record.directories),
         )
+        self.directory_sizes.update(record.directories)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
@@ -169,6 +181,10 @@ class MetadataImage:
             partition.removing = list(record.removing_replicas)
         if record.adding_replicas is not None:
             partition.adding = list(record.adding_replicas)
+        if record.directories is not None:
+            self.directory_sizes.subtract(partition.directories)
+            partition.directories = list(record.directories)
+            self.directory_sizes.update(partition.directories)
         if record.leader != NO_LEADER_CHANGE:
             partition.leader = record.leader
             partition.leader_epoch += 1
@@ -176,7 +192,13 @@ class MetadataImage:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)
+        for partition in topic.partitions.values():
+            self.directory_sizes.subtract(partition.directories)
         del self.topics[topic.name]
+        same = self._same_metrics.get(topic.name.replace(".", "_"), set())
+        same.discard(topic.name)
+        if not same:
+            self._same_metrics.pop(topic.name.replace(".", "_"), None)
         self.configs.pop((TOPIC_RESOURCE, topic.name), None)
 
     def _set_config(self, record: ConfigRecord) -> None:

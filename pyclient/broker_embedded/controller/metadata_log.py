@@ -10,13 +10,23 @@ from uuid import UUID
 
 from pyclient.broker_embedded.controller import records as metadata_records
 from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION
+from pyclient.broker_embedded.controller.metadata_recovery import (
+    METADATA_DIRECTORY,
+    QUORUM_STATE,
+    DamagedMetadataLog,
+    MetadataEnd,
+    read_metadata_log,
+    read_quorum_state,
+)
+from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.steps import run_here
-from pyclient.errors import ConfigError
+from pyclient.errors import ConfigError, CorruptRecord, KafkaStorageError, ProtocolError
 from pyclient.protocol import codec
 from pyclient.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from pyclient.records import (
+    BatchHeader,
     ControlType,
     build_batch,
     check_crc,
@@ -43,8 +53,8 @@ _CONFIG: Final = LogConfig(
     retention_bytes=-1,
     message_timestamp_after_max_ms=2**63 - 1,
 )
-_READ_BYTES: Final = 8 << 20
-_BEGIN, _END, _ABORT = 23, 24, 25
+_FEATURE_LEVEL: Final = 12
+_PARTITION, _REMOVE_TOPIC, _BEGIN, _END, _ABORT = 3, 9, 23, 24, 25
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -56,6 +66,9 @@ class MetadataLog:
 
     def __init__(self, log: PartitionLog, image: MetadataImage, *, node_id: int, epoch: int, clock: Clock) -> None:
         self.epoch = epoch
+        self.removed_topics: set[UUID] = set()
+        """The ids of the topics that the log removed before this start."""
+        self._unsynced: dict[str, int] = {}  # topic -> where its newest partitions are in the log, oldest first
         self._log = log
         self._image = image
         self._node_id = node_id
@@ -63,20 +76,41 @@ class MetadataLog:
 
     @classmethod
     def open(
-        cls, data_dir: str, image: MetadataImage, *, fs: FileSystem, clock: Clock, node_id: int, clean: bool
+        cls,
+        data_dir: str,
+        image: MetadataImage,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        node_id: int,
+        clean: bool,
+        before_changes: Callable[[], None] = lambda: None,
     ) -> MetadataLog:
         """Open (or make) the log in `data_dir`, replay it into `image`, and begin a new epoch as its leader.
 
-        Raises `CorruptRecord` for a log that makes no sense and `ConfigError` for one of several voters.
+        All that is there is read and checked first; then `before_changes` is called, and only then anything changes.
+        Raises `DamagedMetadataLog` (a `CorruptRecord`) for a log that makes no sense, and `ConfigError` for one of
+        several voters, or a `quorum-state` that cannot be read.
         """
-        directory = os.path.join(data_dir, f"{TOPIC}-0")
-        fs.make_directory(directory)
-        log = run_here(PartitionLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
-        epoch = _next_epoch(fs, directory, log, node_id)
-        replay = _Replay(image)
+        directory = os.path.join(data_dir, METADATA_DIRECTORY)
+        quorum = read_quorum_state(fs, directory)
+        if quorum.voters not in ([], [node_id]):
+            raise ConfigError(
+                f"{directory} belongs to a quorum of nodes {quorum.voters}: node {node_id} would have to be its only "
+                "voter"
+            )
+        replay = MetadataReplay(image)
         replay.snapshot(fs, directory)
-        replay.log(log)
+        end = read_metadata_log(fs, directory, replay.take_batch, clean=clean, newest_epoch=quorum.epoch)
+        before_changes()
+        _make_directory(fs, data_dir, directory)
+        log = _open_files(fs, clock, directory, end, clean=clean and not end.torn_bytes)
+        if log.end_offset < replay.from_offset:  # the log was lost behind a snapshot that covers it
+            log.truncate_fully_and_start_at(replay.from_offset)
+        epoch = max(quorum.epoch, replay.epoch, end.epoch) + 1
+        _note_epoch(fs, directory, node_id, epoch)
         opened = cls(log, image, node_id=node_id, epoch=epoch, clock=clock)
+        opened.removed_topics = replay.removed_topics
         opened._begin_epoch()
         return opened
 
@@ -100,10 +134,35 @@ class MetadataLog:
         self._write(build_batch(values, timestamp_ms=self._clock.time_ms()))
         for record in records:
             self._image.apply(record)
+            if record.api_key == _PARTITION:
+                name = self._image.topics_by_id[record.topic_id].name
+                self._unsynced.pop(name, None)
+                self._unsynced[name] = self._log.end_offset - 1
+        self._forget_synced()
+
+    def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
+        """The log and the offset of the topic's newest partitions in it, if that is not on the disk yet.
+
+        What a client has in such a partition would be lost with it.
+        """
+        self._forget_synced()
+        offset = self._unsynced.get(topic)
+        return None if offset is None else (self._log, offset)
+
+    def _forget_synced(self) -> None:
+        while self._unsynced:
+            name, offset = next(iter(self._unsynced.items()))
+            if offset >= self._log.high_watermark:
+                return
+            del self._unsynced[name]
 
     def _level(self, records: Sequence[Any]) -> int:
         """The metadata.version that holds behind `records`."""
-        levels = [record.feature_level for record in records if getattr(record, "name", None) == METADATA_VERSION]
+        levels = [
+            record.feature_level
+            for record in records
+            if record.api_key == _FEATURE_LEVEL and record.name == METADATA_VERSION
+        ]
         return levels[-1] if levels else self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
 
     def close(self, *, clean: bool = True) -> None:
@@ -120,69 +179,94 @@ class MetadataLog:
         self._log.append(batch, leader_epoch=self.epoch, now_ms=self._clock.time_ms(), origin="coordinator")
 
 
-class _Replay:
+class MetadataReplay:
     """Applies records to an image in the order of the log; those of an aborted metadata transaction are dropped."""
 
     def __init__(self, image: MetadataImage) -> None:
+        self.from_offset = 0
+        """Where a snapshot ends; batches before it are in it."""
+        self.epoch = 0
+        self.removed_topics: set[UUID] = set()
         self._image = image
-        self._from_offset = 0
         self._transaction: list[Any] | None = None
 
     def snapshot(self, fs: FileSystem, directory: str) -> None:
-        """Start from the newest snapshot, if there is one: the log before it may be gone."""
+        """Start from the newest snapshot, if there is one: the log before it may be gone.
+
+        Raises `DamagedMetadataLog` if it makes no sense.
+        """
         found = [match for name in fs.list_files(directory) if (match := _SNAPSHOT.fullmatch(name))]
         if not found:
             return
         newest = max(found, key=lambda match: (int(match[1]), int(match[2])))
-        content = fs.read(os.path.join(directory, newest[0])) or b""
-        self._batches(content)
-        self._from_offset = int(newest[1])
+        path = os.path.join(directory, newest[0])
+        content = fs.read(path) or b""
+        position = 0
+        try:
+            for position, header in iter_batches(content):
+                check_crc(content, position, header)
+                self._records(content, position, header)
+        except ProtocolError as error:
+            raise DamagedMetadataLog(path, position, error) from error
+        self.from_offset, self.epoch = int(newest[1]), int(newest[2])
 
-    def log(self, log: PartitionLog) -> None:
-        """Go on from there to the end of the log."""
-        if log.end_offset < self._from_offset:  # the log was lost behind a snapshot that covers it
-            log.truncate_fully_and_start_at(self._from_offset)
-        offset = max(self._from_offset, log.start_offset)
-        while offset < log.end_offset:
-            offset = self._batches(log.read_bytes(offset, _READ_BYTES), offset)
+    def take_batch(self, batch: bytes, header: BatchHeader) -> None:
+        """Apply a batch of the log. Raises `CorruptRecord` if it makes no sense."""
+        if header.base_offset >= self.from_offset:
+            self._records(batch, 0, header)
 
-    def _batches(self, buffer: bytes, from_offset: int = 0) -> int:
-        for position, header in iter_batches(buffer):
-            check_crc(buffer, position, header)
-            from_offset = header.next_offset
-            if header.is_control:
-                continue
-            for _offset, _timestamp, _key, value in decode_key_values(buffer, position, header):
-                record = None if value is None else metadata_records.decode(value)
-                if record is not None:
+    def _records(self, buffer: bytes, position: int, header: BatchHeader) -> None:
+        if header.is_control:
+            return
+        for offset, _timestamp, _key, value in decode_key_values(buffer, position, header):
+            record = None if value is None else metadata_records.decode(value)
+            if record is not None:
+                try:
                     self._take(record)
-        return from_offset
+                except (KeyError, ValueError, TypeError) as error:
+                    what = f"{type(record).__name__} at offset {offset}"
+                    raise CorruptRecord(f"{what} contradicts what is before it: {error!r}") from error
 
     def _take(self, record: Any) -> None:
         kind = record.api_key
+        if kind == _REMOVE_TOPIC and self._transaction is None:
+            self.removed_topics.add(record.topic_id)
         if kind == _BEGIN:
             self._transaction = []
         elif kind in (_END, _ABORT):
-            for held in (self._transaction or ()) if kind == _END else ():
-                self._image.apply(held)
-            self._transaction = None
+            ended, self._transaction = self._transaction, None
+            for held in (ended or ()) if kind == _END else ():
+                self._take(held)
         elif self._transaction is not None:
             self._transaction.append(record)
         else:
             self._image.apply(record)
 
 
-def _next_epoch(fs: FileSystem, directory: str, log: PartitionLog, node_id: int) -> int:
-    """Note in `quorum-state`, before anything is written in it, that this node leads the next epoch."""
-    path = os.path.join(directory, "quorum-state")
-    content = fs.read(path)
-    state = json.loads(content) if content else {}
-    voters = [voter["voterId"] for voter in state.get("currentVoters", ())]
-    if voters and voters != [node_id]:
-        raise ConfigError(
-            f"{directory} belongs to a quorum of nodes {voters}: node {node_id} would have to be its only voter"
-        )
-    epoch = max(int(state.get("leaderEpoch", 0)), log.leader_epoch) + 1
+def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
+    if not fs.exists(directory):
+        fs.make_directory(directory)
+        fs.sync_directory(data_dir)
+    if stored_topic_id(fs, directory) != TOPIC_ID:  # the directory's name says whose it is
+        write_topic_id(fs, directory, TOPIC_ID)
+
+
+def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> PartitionLog:
+    """The log, which ends where its checked batches end: if its indexes say something else they are made again."""
+    while True:
+        log = run_here(PartitionLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
+        if log.end_offset == end.offset:
+            return log
+        log.close(clean=False)
+        if not clean:
+            raise KafkaStorageError(
+                f"{directory} changed while it was opened: {log!r}, offset {end.offset} was its end"
+            )
+        clean = False
+
+
+def _note_epoch(fs: FileSystem, directory: str, node_id: int, epoch: int) -> None:
+    """Note in `quorum-state`, before anything is written in it, that this node leads the epoch."""
     state = {
         "clusterId": "",
         "leaderId": node_id,
@@ -192,5 +276,4 @@ def _next_epoch(fs: FileSystem, directory: str, log: PartitionLog, node_id: int)
         "currentVoters": [{"voterId": node_id}],
         "data_version": 0,
     }
-    fs.replace(path, json.dumps(state, separators=(",", ":")).encode())
-    return epoch
+    fs.replace(os.path.join(directory, QUORUM_STATE), json.dumps(state, separators=(",", ":")).encode())

@@ -21,6 +21,9 @@ LONGEST_NAME: Final = 249
 MOST_PARTITIONS: Final = 10_000
 """The most partitions that one request may ask for, as in Kafka."""
 
+MOST_RECORDS: Final = 10_000
+"""The most metadata records that one request may make, as in Kafka."""
+
 METADATA_TOPIC: Final = "__cluster_metadata"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -133,20 +136,49 @@ def check_assignment(chosen: Sequence[Sequence[int]], brokers: Sequence[int], fa
             raise errors.InvalidReplicaAssignment(f"the assignment names broker {unknown[0]}, which is not there")
 
 
+def directories_for(
+    count: int, online: Sequence[tuple[UUID, bool]], sizes: Mapping[UUID, int], *, assigned: bool, replicas: int
+) -> list[UUID]:
+    """The log directories of `count` new partitions: each in the one with the fewest, in the order of log.dirs.
+
+    `online` are their ids, and whether they are cordoned: those get no partitions but ones that a client `assigned`.
+    Raises `InvalidReplicationFactor`, with Kafka's words, if all are; `replicas` is for its text, 0: partitions that
+    are added.
+    """
+    usable = [directory for directory, cordoned in online if assigned or not cordoned]
+    if not usable:
+        reason = "All brokers are currently fenced, or have all their log directories cordoned."
+        what = f"Unable to replicate the partition {replicas} time(s): " if replicas else ""
+        raise errors.InvalidReplicationFactor(what + reason)
+    if len(usable) == 1:
+        return usable * count
+    load = {directory: sizes.get(directory, 0) for directory in usable}
+    chosen = []
+    for _ in range(count):
+        emptiest = min(usable, key=load.__getitem__)
+        load[emptiest] += 1
+        chosen.append(emptiest)
+    return chosen
+
+
 def records_for_new_topic(
-    name: str, topic_id: UUID, replicas: Sequence[Sequence[int]], configs: Mapping[str, str], directory_id: UUID
+    name: str,
+    topic_id: UUID,
+    replicas: Sequence[Sequence[int]],
+    configs: Mapping[str, str],
+    directories: Sequence[UUID],
 ) -> list[Any]:
-    """The records that make a topic."""
+    """The records that make a topic; `directories` are those of its partitions."""
     records: list[Any] = [TopicRecord(name=name, topic_id=topic_id)]
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=option, value=value)
         for option, value in configs.items()
     ]
-    return records + records_for_partitions(topic_id, 0, replicas, directory_id)
+    return records + records_for_partitions(topic_id, 0, replicas, directories)
 
 
 def records_for_partitions(
-    topic_id: UUID, first: int, replicas: Sequence[Sequence[int]], directory_id: UUID
+    topic_id: UUID, first: int, replicas: Sequence[Sequence[int]], directories: Sequence[UUID]
 ) -> list[Any]:
     """The records that add partitions `first`, `first + 1`, ...; the first replica leads."""
     return [
@@ -160,9 +192,9 @@ def records_for_partitions(
             leader=chosen[0],
             leader_epoch=0,
             partition_epoch=0,
-            directories=[directory_id] * len(chosen),
+            directories=[directory] * len(chosen),
         )
-        for index, chosen in enumerate(replicas)
+        for index, (chosen, directory) in enumerate(zip(replicas, directories, strict=True))
     ]
 
 

@@ -17,6 +17,7 @@ Values = Mapping[str, Any]
 _LONGEST: Final = 3600.0  # seconds that a request may wait
 _FARTHEST: Final = 1e9  # seconds that a clock may jump, or a pause last
 _WAIT: Final = 10.0
+LARGEST_COUNT: Final = 2**63 - 1
 
 TIMEOUT: Final = {"timeout": "how many seconds to wait; 10 if not said"}
 """The field of an endpoint that waits."""
@@ -62,12 +63,16 @@ def seconds_of(values: Values, name: str, default: float | None) -> float:
     given = values.get(name, default)
     try:
         seconds = float(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = -1.0
     most = _LONGEST if name != "seconds" else _FARTHEST
     if isinstance(given, bool) or not 0 <= seconds <= most:
-        raise ConfigError(f"{name} is {given!r}: it must be a number of seconds from 0 to {most:.0f}")
+        raise ConfigError(f"{name} is {_short(given)}: it must be a number of seconds from 0 to {most:.0f}")
     return seconds
+
+
+def _short(given: object) -> str:
+    return f"{given!r:.100}"
 
 
 def count_of(values: Values, name: str, default: int) -> int:
@@ -75,10 +80,10 @@ def count_of(values: Values, name: str, default: int) -> int:
     given = values.get(name, default)
     try:
         count = int(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         count = -1
-    if isinstance(given, (bool, float)) or count < 0:
-        raise ConfigError(f"{name} is {given!r}: it must be a whole number from 0")
+    if isinstance(given, (bool, float)) or not 0 <= count <= LARGEST_COUNT:
+        raise ConfigError(f"{name} is {_short(given)}: it must be a whole number from 0 to {LARGEST_COUNT}")
     return count
 
 
@@ -87,7 +92,7 @@ def flag_of(values: Values, name: str, *, default: bool) -> bool:
     given = values.get(name, default)
     flag = {"true": True, "false": False}.get(given) if isinstance(given, str) else given
     if not isinstance(flag, bool):
-        raise ConfigError(f"{name} is {given!r}: it must be true or false")
+        raise ConfigError(f"{name} is {_short(given)}: it must be true or false")
     return flag
 
 
@@ -95,7 +100,7 @@ def text_of(values: Values, name: str) -> str | None:
     """A text in a field, or None if there is none; `ConfigError` if it is something else."""
     given = values.get(name)
     if given is not None and not isinstance(given, str):
-        raise ConfigError(f"{name} is {given!r}: it must be a text")
+        raise ConfigError(f"{name} is {_short(given)}: it must be a text")
     return given
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.broker_embedded.faults import LiveFault
 
+_LONGEST_NUMBER: Final = 20
 _NOT_TEXTS: Final = frozenset({"error", "seconds", "times", "skip", "partition", "node", "whole"})
 
 
@@ -73,9 +74,10 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _fault(controls: Controls, name: str) -> LiveFault:
-    found = controls.existing.get(int(name)) if controls.existing is not None and name.isdecimal() else None
+    is_number = name.isdecimal() and len(name) < _LONGEST_NUMBER
+    found = controls.existing.get(int(name)) if controls.existing is not None and is_number else None
     if found is None:
-        raise NotThere(f"there is no fault {name} (any more)")
+        raise NotThere(f"there is no fault {name:.100} (any more)")
     return found
 
 

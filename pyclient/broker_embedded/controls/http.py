@@ -124,7 +124,7 @@ class ControlServer:
             for kind, status in _STATUS:
                 if isinstance(error, kind):
                     return status, _problem(error)
-            log.exception("%s %s failed", request.method, request.path)
+            log.exception("%s %.200r failed", request.method, request.path)
             return HTTPStatus.INTERNAL_SERVER_ERROR, _problem(error)
 
 

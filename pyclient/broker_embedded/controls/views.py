@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.dispatch import SERVED, RequestContext, handler_of
+from pyclient.broker_embedded.log.steps import finished
 from pyclient.broker_embedded.log_waits import opened
 from pyclient.broker_embedded.settings import nearest
 from pyclient.errors import ConfigError
@@ -138,15 +139,17 @@ async def _ask(node: BrokerNode, request: Request[Any]) -> Any:
     """What the node would answer a client, in the newest version."""
     name = type(request).name
     context = RequestContext(node, API_KEYS[name], SERVED[name].last, "control", None)  # type: ignore[arg-type]
-    answer = handler_of(name)(request, context)
+    answer = finished(handler_of(name)(request, context))
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 def _texts(given: object) -> list[str]:
     if given is None:
         return []
-    several: Iterable[Any] = given.split(",") if isinstance(given, str) else given  # type: ignore[assignment]
-    return [str(each).strip() for each in several]
+    several = given.split(",") if isinstance(given, str) else given
+    if not isinstance(several, list) or not all(isinstance(each, str) for each in several):
+        raise ConfigError(f"state is {given!r:.100}: it must be a text, or a list of texts")
+    return [each.strip() for each in several]
 
 
 def _state(text: str) -> str:

@@ -80,3 +80,13 @@ def next_deadline(group: ClassicGroup) -> float | None:
     sessions = (member.deadline for member in group.members.values())
     deadlines = chain(sessions, group.pending.values(), (group.join_deadline, group.sync_deadline))
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def next_deadline_of(group: ClassicGroup, event: Join | Sync) -> float | None:
+    """The first of the deadlines that an event of one member may have set while the group's state stayed the same."""
+    ids = {event.member_id, event.fresh_id} if isinstance(event, Join) else {event.member_id}
+    ids.add(group.static_ids.get(event.instance_id or "", ""))
+    sessions = (group.members[each].deadline for each in ids if each in group.members)
+    pending = (group.pending.get(each) for each in ids)
+    deadlines = chain(sessions, pending, (group.join_deadline, group.sync_deadline))
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)

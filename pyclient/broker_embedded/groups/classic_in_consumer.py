@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.groups.consumer import classic_members
@@ -16,12 +17,15 @@ from pyclient.errors import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.groups.consumer.model import Member, Record
+    from pyclient.broker_embedded.groups.consumer.model import CurrentAssignment, Member, Record
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
     from pyclient.broker_embedded.groups.consumer_groups import ConsumerGroups
     from pyclient.broker_embedded.groups.events import Heartbeat, Join, Leave, MemberIdentity, Sync
     from pyclient.broker_embedded.groups.registry import GroupEntry
     from pyclient.broker_embedded.groups.seams import GroupSeams
+
+
+_log = logging.getLogger(__name__)
 
 
 class ClassicInConsumer:
@@ -36,7 +40,7 @@ class ClassicInConsumer:
         try:
             return self._join(entry, group, event)
         except BrokerError as error:
-            return JoinResult(error=error.code, member_id=event.member_id)
+            return JoinResult(error=error.code, member_id="")
 
     def _join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
         if self._seams.group_config.group_consumer_migration_policy == "disabled":
@@ -48,16 +52,22 @@ class ClassicInConsumer:
         records: list[Record] = []
         topics, now_ms = self._seams.topics, self._seams.clock.time_ms()
         member, current = classic_members.join(group, event, topics, limits, now_ms, records)
+        replaced = group.static_member(event.instance_id or "")
         self._consumers.write(entry, group, records)
         group.topics_seen = topics.version
+        if replaced is not None and replaced.metadata.classic is None and self._downgraded(entry, group):
+            return _joined(member, current, event)
         self._consumers.start_session(group, member.member_id, event.session_timeout_ms)
         group.calls[member.member_id] = self._deadline(member)
-        return JoinResult(
-            member_id=member.member_id,
-            generation=current.epoch,
-            protocol_type=classic_members.CONSUMER,
-            protocol_name=event.protocols[0].name,
-        )
+        return _joined(member, current, event)
+
+    def _downgraded(self, entry: GroupEntry, group: ConsumerGroup) -> bool:
+        """Make a classic group of one whose last consumer member was just replaced. Its members need not rebalance."""
+        try:
+            return self._consumers.downgrade(entry, group, gone=()) is not None
+        except BrokerError as error:
+            _log.warning("group %.200r: it stays a consumer group of classic members: %s", group.group_id, error)
+            return False
 
     def _deadline(self, member: Member) -> float:
         return self._seams.clock.monotonic() + member.metadata.rebalance_timeout_ms / 1000
@@ -111,6 +121,15 @@ class ClassicInConsumer:
             except BrokerError as error:
                 return LeaveResult(error.code)
         return LeaveResult(members=tuple(results))
+
+
+def _joined(member: Member, current: CurrentAssignment, event: Join) -> JoinResult:
+    return JoinResult(
+        member_id=member.member_id,
+        generation=current.epoch,
+        protocol_type=classic_members.CONSUMER,
+        protocol_name=event.protocols[0].name,
+    )
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:

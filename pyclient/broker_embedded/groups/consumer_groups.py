@@ -13,6 +13,7 @@ from pyclient.broker_embedded.groups.consumer.leaving import leave, overdue, rem
 from pyclient.broker_embedded.groups.consumer.log_format import encode
 from pyclient.broker_embedded.groups.consumer.membership import check_form
 from pyclient.broker_embedded.groups.consumer.model import JOINING, CurrentRecord
+from pyclient.broker_embedded.groups.consumer.planning import resolve_regexes
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.leaving import disband
 from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
@@ -23,7 +24,7 @@ from pyclient.broker_embedded.groups.state import ClassicGroup
 from pyclient.errors import BrokerError, GroupIdNotFound, RebalanceInProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, ConsumerHeartbeat
     from pyclient.broker_embedded.groups.consumer.model import Member, Record
@@ -91,7 +92,21 @@ class ConsumerGroups:
         group.topics_seen = topics.version
         group.calls.pop(decision.answer.member_id, None)
         self.start_session(group, decision.answer.member_id, self._session_ms(group_id))
+        if decision.must_resolve and not group.resolving:
+            group.resolving = True
+            self._seams.schedule(0, lambda: self._resolve_regexes(entry, group))
         return entry, decision.answer, bool(decision.records or before)
+
+    def _resolve_regexes(self, entry: GroupEntry, group: ConsumerGroup) -> None:
+        """Resolve the group's regular expressions after the heartbeat that asked for it; the next ones tell members."""
+        group.resolving = False
+        if entry.group is not group or not self._groups.is_current(entry):
+            return
+        limits, now_ms = self.limits(group.group_id), self._seams.clock.time_ms()
+        try:
+            self.write(entry, group, resolve_regexes(group, self._seams.topics, limits, now_ms))
+        except BrokerError as error:  # the next heartbeat asks again
+            _log.warning("group %.200r: its regular expressions were not resolved: %s", group.group_id, error)
 
     def _leave(self, group_id: str, event: ConsumerHeartbeat) -> tuple[GroupEntry, ConsumerAnswer]:
         entry = self._groups.find(group_id)
@@ -164,11 +179,20 @@ class ConsumerGroups:
 
     def remove(self, entry: GroupEntry, group: ConsumerGroup, members: Sequence[Member]) -> None:
         """Take members out; a group of which only classic members are left becomes a classic one, and rebalances."""
-        config = self._seams.group_config
-        gone = {member.member_id for member in members}
-        if not may_downgrade(group, gone, config.group_consumer_migration_policy, config.group_max_size):
+        classic = self.downgrade(entry, group, {member.member_id for member in members})
+        if classic is None:
             self.write(entry, group, remove(group, members, self._seams.topics))
-            return
+        else:
+            self._perform(entry, prepare(classic, self._seams.clock.monotonic()))
+
+    def downgrade(self, entry: GroupEntry, group: ConsumerGroup, gone: Collection[str]) -> ClassicGroup | None:
+        """Make a stable classic group of the members that are left without those in `gone`.
+
+        Return None if others than classic members are left, or if group.consumer.migration.policy forbids it.
+        """
+        config = self._seams.group_config
+        if not may_downgrade(group, gone, config.group_consumer_migration_policy, config.group_max_size):
+            return None
         records, snapshot = downgrade(group, gone, self._seams.topics)
         now_ms = self._seams.clock.time_ms()
         written = [encode(group.group_id, record) for record in records]
@@ -179,7 +203,7 @@ class ConsumerGroups:
         give_protocols(classic, group)
         entry.state_ms = now_ms
         self._replace(entry, classic)
-        self._perform(entry, prepare(classic, now))
+        return classic
 
     def tick(self, entry: GroupEntry, group: ConsumerGroup) -> None:
         """Give up the members whose time is over."""
@@ -188,11 +212,11 @@ class ConsumerGroups:
         if not gone:
             return
         for member, reason in gone:
-            _log.info("group %s: member %s is given up: %s", group.group_id, member.member_id, reason)
+            _log.info("group %.200r: member %.200r is given up: %s", group.group_id, member.member_id, reason)
         try:
             self.remove(entry, group, [member for member, _ in gone])
         except BrokerError as error:  # nobody is there to be told: it is tried again
-            _log.warning("group %s: members could not be removed: %s", group.group_id, error)
+            _log.warning("group %.200r: members could not be removed: %s", group.group_id, error)
             for member, _ in gone:
                 group.sessions[member.member_id] = now + _RETRY_SECONDS
                 group.revocations.pop(member.member_id, None)

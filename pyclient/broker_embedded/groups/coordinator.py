@@ -6,12 +6,13 @@ import asyncio
 import logging
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyclient.broker_embedded.groups.classic import next_deadline, step
+from pyclient.broker_embedded.groups.classic import next_deadline, next_deadline_of, step
 from pyclient.broker_embedded.groups.classic_in_consumer import ClassicInConsumer
 from pyclient.broker_embedded.groups.consumer_groups import ConsumerGroups
 from pyclient.broker_embedded.groups.events import (
+    GroupSnapshot,
     Heartbeat,
     HeartbeatResult,
     Join,
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+
+_LONGEST_PREFIX: Final = 32_767 - len(f"-{uuid.UUID(int=0)}")
 
 
 class GroupCoordinator:
@@ -90,7 +94,11 @@ class GroupCoordinator:
             self.unload(partition)
 
     def fresh_member_id(self, prefix: str) -> str:
-        """A member id as Kafka makes them: the client id or the group.instance.id, then a random UUID."""
+        """A member id as Kafka makes them: the client id or the group.instance.id, then a random UUID.
+
+        A long prefix is cut: the id has to fit into 32,767 bytes, or no answer could carry it.
+        """
+        prefix = prefix.encode()[:_LONGEST_PREFIX].decode(errors="ignore")
         return f"{prefix}-{uuid.UUID(int=self._seams.rng.getrandbits(128), version=4)}"
 
     async def join(self, group_id: str, event: Join) -> JoinResult:
@@ -101,8 +109,10 @@ class GroupCoordinator:
             return JoinResult(error=InvalidSessionTimeout.code, member_id=event.member_id)
         try:
             entry = self._member_group(group_id, create=not event.member_id)
-        except BrokerError as error:
+        except UnknownMemberId as error:
             return JoinResult(error=error.code, member_id=event.member_id)
+        except BrokerError as error:
+            return JoinResult(error=error.code, member_id=event.member_id if not group_id else "")
         if entry.consumer is not None:
             return self._armed(entry, self._classic_in_consumer.join(entry, entry.consumer, event))
         reply: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
@@ -170,7 +180,21 @@ class GroupCoordinator:
             raise UnknownMemberId(f"there is no group {group_id!r}")
         if create and entry.consumer is not None and is_empty(entry):
             self._to_classic(entry)
+        if create and entry.classic is not None and not entry.in_log:
+            self._write_new(entry)
         return entry
+
+    def _write_new(self, entry: GroupEntry) -> None:
+        """Write a classic group that a member is about to create, as Kafka does, also if the member is refused."""
+        entry.state_ms = self._seams.clock.time_ms()
+        new = GroupSnapshot(protocol_type="", generation=0, protocol_name=None, leader=None, members=())
+        try:
+            self.groups.write(entry.partition, [encode_group(GroupRecord(entry.group_id, new, entry.state_ms))])
+        except BrokerError:
+            if not entry.offsets:
+                self.groups.forget(entry)
+            raise
+        entry.in_log = True
 
     def _to_classic(self, entry: GroupEntry) -> None:
         """A consumer group without members becomes a classic one when a classic member comes."""
@@ -197,7 +221,11 @@ class GroupCoordinator:
         if group.state is not before:
             entry.state_ms = self._seams.clock.time_ms()
         self._perform(entry, actions)
-        if not isinstance(event, Heartbeat):  # which only puts deadlines off
+        if isinstance(event, Heartbeat):  # which only puts deadlines off
+            return
+        if group.state is before and isinstance(event, Join | Sync):  # the deadlines of others are where they were
+            self._arm_at(entry, self._seams.clock.monotonic(), next_deadline_of(group, event))
+        else:
             self._arm(entry)
 
     def _perform(self, entry: GroupEntry, actions: Iterable[Action]) -> None:
@@ -215,7 +243,7 @@ class GroupCoordinator:
             self.groups.write(entry.partition, [record])
         except BrokerError as error:
             generation = action.snapshot.generation
-            _log.warning("group %s: generation %d was not written: %s", entry.group_id, generation, error)
+            _log.warning("group %.200r: generation %d was not written: %s", entry.group_id, generation, error)
             return error.code
         entry.in_log = True
         return 0
@@ -226,12 +254,17 @@ class GroupCoordinator:
         deadline = next_deadline(group) if isinstance(group, ClassicGroup) else group.next_deadline()
         if deadline is None:
             entry.stop_timer()
+        else:
+            self._arm_at(entry, self._seams.clock.monotonic(), deadline)
+
+    def _arm_at(self, entry: GroupEntry, now: float, deadline: float | None) -> None:
+        if deadline is None:
             return
         if entry.timer is not None:
             if entry.timer_at <= deadline:
                 return
             entry.stop_timer()
-        delay = max(deadline - self._seams.clock.monotonic(), 0.0)
+        delay = max(deadline - now, 0.0)
         entry.timer_at = deadline
         entry.timer = self._seams.schedule(delay, lambda: self._tick(entry))
 

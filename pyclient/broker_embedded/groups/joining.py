@@ -59,8 +59,7 @@ def _has_room(group: ClassicGroup, event: Join) -> bool:
         return True
     member = group.members.get(event.member_id)
     if group.state is PREPARING:
-        awaiting = sum(other.join_reply is not None for other in group.members.values())
-        return (member is not None and member.join_reply is not None) or awaiting < group.max_size
+        return (member is not None and member.join_reply is not None) or group.joining < group.max_size
     return member is not None or len(group.members) < group.max_size
 
 
@@ -106,7 +105,7 @@ def _park(group: ClassicGroup, member: Member, event: Join) -> list[Action]:
     group.set_protocols(member, event.protocols)
     member.session_timeout_ms = event.session_timeout_ms
     member.rebalance_timeout_ms = event.rebalance_timeout_ms
-    member.join_reply = event.reply
+    group.hold_join(member, event.reply)
     member.deadline = None
     return lost
 
@@ -114,7 +113,7 @@ def _park(group: ClassicGroup, member: Member, event: Join) -> list[Action]:
 def _take_place(group: ClassicGroup, event: Join, member: Member, now: float) -> list[Action]:
     """A static member came back without its member id: the place is its own, whoever held it until now is fenced."""
     old_leader = group.leader
-    actions = _fence(member)
+    actions = _fence(group, member)
     group.rename(member, event.fresh_id)
     if group.state is not STABLE:
         return actions + _park(group, member, event) + rebalance(group, now)
@@ -132,12 +131,13 @@ def _take_place(group: ClassicGroup, event: Join, member: Member, now: float) ->
     return [*actions, store(group, StoringRejoin(event.reply, result))]
 
 
-def _fence(member: Member) -> list[Action]:
+def _fence(group: ClassicGroup, member: Member) -> list[Action]:
     code = FencedInstanceId.code
     actions: list[Action] = []
     if member.join_reply is not None:
         actions.append(Answer(member.join_reply, JoinResult(error=code, member_id=member.member_id)))
     if member.sync_reply is not None:
         actions.append(Answer(member.sync_reply, SyncResult(error=code)))
-    member.join_reply = member.sync_reply = None
+    group.hold_join(member, None)
+    member.sync_reply = None
     return actions

@@ -96,7 +96,8 @@ def disband(group: ClassicGroup, error: int) -> list[Action]:
             actions.append(Answer(member.join_reply, JoinResult(error=error, member_id=member.member_id)))
         if member.sync_reply is not None:
             actions.append(Answer(member.sync_reply, SyncResult(error=error)))
-        member.join_reply = member.sync_reply = member.deadline = None
+        group.hold_join(member, None)
+        member.sync_reply = member.deadline = None
     actions += [
         Answer(waiting.reply, JoinResult(error=error, member_id=waiting.result.member_id))
         for waiting in group.storing.values()

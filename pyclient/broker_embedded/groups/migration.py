@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.broker_embedded.groups.state import ClassicGroup, Member
 
+_CANNOT_UPGRADE: Final = "Cannot upgrade classic group {} to consumer group"
 _LONG_AGO: Final = 0  # when the assignment was made: the first of the new kind need not wait, as in Kafka
 
 
@@ -47,7 +48,7 @@ def check_upgrade(group: ClassicGroup, policy: str, limits: Limits) -> None:
     elif len(group.members) > limits.max_size:
         reason = "the group size exceeds the consumer group maximum size"
     if reason is not None:
-        raise GroupIdNotFound(f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.")
+        raise GroupIdNotFound(f"{_CANNOT_UPGRADE.format(group.group_id)} because {reason}.")
 
 
 def upgrade(group: ClassicGroup, topics: Topics) -> list[Record]:
@@ -55,10 +56,8 @@ def upgrade(group: ClassicGroup, topics: Topics) -> list[Record]:
     try:
         members = [_as_consumer(group, member, topics) for member in group.members.values()]
     except (ProtocolError, UnsupportedVersion, InconsistentGroupProtocol):
-        raise GroupIdNotFound(
-            f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer protocol "
-            "is malformed."
-        ) from None
+        reason = "the embedded consumer protocol is malformed."
+        raise GroupIdNotFound(f"{_CANNOT_UPGRADE.format(group.group_id)} because {reason}") from None
     records: list[Record] = [MemberRecord(member_id, metadata) for member_id, metadata, _ in members]
     records.append(EpochRecord(group.generation))
     records += [TargetRecord(member_id, target) for member_id, _, target in members]
@@ -84,7 +83,13 @@ def _as_consumer(group: ClassicGroup, member: Member, topics: Topics) -> tuple[s
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicProtocol(member.session_timeout_ms, protocols),
     )
-    return member.member_id, metadata, decode_assignment(member.assignment, topics)
+    target, user_data = decode_assignment(member.assignment, topics)
+    if user_data:  # the server-side assignors would drop what a custom assignor keeps there
+        raise GroupIdNotFound(
+            f"{_CANNOT_UPGRADE.format(group.group_id)} because an unsupported custom assignor is in use. Please refer "
+            "to the documentation or switch to a default assignor before re-attempting the upgrade."
+        )
+    return member.member_id, metadata, target
 
 
 def may_downgrade(group: ConsumerGroup, gone: Collection[str], policy: str, max_size: int) -> bool:

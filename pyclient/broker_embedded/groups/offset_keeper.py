@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient.broker_embedded.groups.consumer import commits as consumer_commits
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
@@ -28,12 +28,16 @@ from pyclient.errors import (
 from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyclient.broker_embedded.groups.log_records import KeyValue
     from pyclient.broker_embedded.groups.registry import GroupRegistry
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.types import TopicPartition
 
 _log = logging.getLogger(__name__)
+
+_LATEST_MS: Final = 2**63 - 1  # of the field that keeps when an offset expires
 
 
 class Position(NamedTuple):
@@ -63,19 +67,26 @@ class OffsetKeeper:
         self._groups = groups
         self._seams = groups.seams
 
-    def commit(self, group_id: str, commit: Commit) -> dict[TopicPartition, int]:
-        """Store the positions; an error code for each. They are in the log when this returns."""
+    def commit(self, group_id: str, commit: Commit) -> Steps[dict[TopicPartition, int]]:
+        """Store the positions, all at once; an error code for each. They are in the log when the steps are done."""
         try:
-            entry = self._committing(group_id, commit)
+            self._committing(group_id, commit)
         except BrokerError as error:
             return dict.fromkeys(commit.positions, error.code)
         longest = self._seams.group_config.offset_metadata_max_bytes
-        codes = {
-            partition: OffsetMetadataTooLarge.code if len(position.metadata) > longest else NONE
-            for partition, position in commit.positions.items()
-        }
-        accepted = self._stamped(commit, [partition for partition, code in codes.items() if code == NONE])
-        failure = self._write(entry, accepted)
+        codes: dict[TopicPartition, int] = {}
+        accepted: dict[TopicPartition, CommittedOffset] = {}
+        records: list[KeyValue] = []
+        stamped = self._stamp(commit)
+        for partition, position in commit.positions.items():
+            if len(position.metadata) > longest:
+                codes[partition] = OffsetMetadataTooLarge.code
+            else:
+                codes[partition] = NONE
+                kept = accepted[partition] = stamped(partition, position)
+                records.append(encode_offset(OffsetRecord(group_id, partition, kept)))
+            yield None
+        failure = self._write(group_id, commit, accepted, records)
         if failure:
             codes.update(dict.fromkeys(accepted, failure))
         return codes
@@ -106,9 +117,9 @@ class OffsetKeeper:
         partitions = [(info.topic_id, number) for info, number in found if info is not None]
         consumer_commits.check_commit(group, commit.member_id, commit.generation, partitions, version=commit.version)
 
-    def _stamped(self, commit: Commit, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+    def _stamp(self, commit: Commit) -> Callable[[TopicPartition, Position], CommittedOffset]:
         now = self._seams.clock.time_ms()
-        expire_ms = now + commit.retention_ms if commit.retention_ms >= 0 else -1
+        expire_ms = min(now + commit.retention_ms, _LATEST_MS) if commit.retention_ms >= 0 else -1
         topics = self._seams.topics
 
         def stamped(partition: TopicPartition, position: Position) -> CommittedOffset:
@@ -116,13 +127,19 @@ class OffsetKeeper:
             topic_id = ZERO_UUID if topic is None else topic.topic_id
             return CommittedOffset(position.offset, position.leader_epoch, position.metadata, now, expire_ms, topic_id)
 
-        return {partition: stamped(partition, commit.positions[partition]) for partition in partitions}
+        return stamped
 
-    def _write(self, entry: GroupEntry, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
+    def _write(
+        self,
+        group_id: str,
+        commit: Commit,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        records: Sequence[KeyValue],
+    ) -> int:
         if not offsets:
             return NONE
-        records = [encode_offset(OffsetRecord(entry.group_id, name, kept)) for name, kept in offsets.items()]
         try:
+            entry = self._committing(group_id, commit)  # the group may have changed since the first step
             self._groups.write(entry.partition, records)
         except UnknownServerError:  # what a coordinator makes of a batch that is too large
             return InvalidCommitOffsetSize.code
@@ -132,24 +149,16 @@ class OffsetKeeper:
         return NONE
 
     def fetch(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition] | None,
-        *,
-        member_id: str | None = None,
-        member_epoch: int = -1,
-    ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What is committed for these partitions (None: for all that have something); raises as the registry does.
+        self, group_id: str, *, member_id: str | None = None, member_epoch: int = -1
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """What the group has committed, which may change later; raises as the registry does.
 
         A member of a consumer group that names itself has to be there, at that epoch.
         """
         entry = self._groups.find(group_id)
         if entry is not None and entry.consumer is not None:
             consumer_commits.check_fetch(entry.consumer, member_id, member_epoch)
-        offsets = entry.offsets if entry is not None else {}
-        if partitions is None:
-            return dict(offsets)
-        return {partition: offsets.get(partition) for partition in partitions}
+        return entry.offsets if entry is not None else {}
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """OffsetDelete: an error code for each; topics that members read keep their offsets. Raises for the group."""
@@ -193,7 +202,7 @@ class OffsetKeeper:
             try:
                 self._groups.write_tombstones(entry, gone, group=is_last)
             except BrokerError as error:  # the next round tries again
-                _log.warning("group %s: old offsets could not be deleted: %s", entry.group_id, error)
+                _log.warning("group %.200r: old offsets could not be deleted: %s", entry.group_id, error)
                 continue
             dropped += len(gone)
         return dropped

@@ -43,7 +43,7 @@ def complete_if_all_joined(group: ClassicGroup, now: float) -> list[Action]:
     """End the waiting early when everybody is here; an empty group's initial delay is waited for in full."""
     if group.state is not PREPARING or group.initial_remaining is not None or group.pending:
         return []
-    if any(member.join_reply is None for member in group.members.values()):
+    if group.joining < len(group.members):
         return []
     return complete_join(group, now)
 
@@ -100,7 +100,7 @@ def _start_generation(group: ClassicGroup, now: float) -> list[Action]:
     for member in group.members.values():
         if member.join_reply is not None:
             actions.append(Answer(member.join_reply, joined(group, member)))
-            member.join_reply = None
+            group.hold_join(member, None)
         group.refresh(member, now)
     return actions
 

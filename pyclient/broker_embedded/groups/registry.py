@@ -113,8 +113,14 @@ class GroupRegistry:
         return len(self._entries)
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that keeps the group; makes the topic when it is not there yet."""
-        return partition_for_id(group_id, self.seams.partition_count())
+        """Return the partition of `__consumer_offsets` that keeps the group.
+
+        Raise `NotCoordinator` if the topic does not exist: only FindCoordinator creates it.
+        """
+        partitions = self.seams.partition_count()
+        if not partitions:
+            raise NotCoordinator("__consumer_offsets does not exist: ask FindCoordinator first")
+        return partition_for_id(group_id, partitions)
 
     def find(self, group_id: str) -> GroupEntry | None:
         """The group, if it exists. Raises NotCoordinator or CoordinatorLoadInProgress when that is not ours to say."""
@@ -139,6 +145,10 @@ class GroupRegistry:
     def add(self, entry: GroupEntry) -> None:
         """Know a group from here on."""
         self._entries[entry.group_id] = entry
+
+    def is_current(self, entry: GroupEntry) -> bool:
+        """Return True unless the group was deleted or its partition was unloaded."""
+        return self._entries.get(entry.group_id) is entry
 
     def _require(self, partition: int) -> None:
         if partition in self._loaded:

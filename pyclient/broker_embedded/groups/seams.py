@@ -46,7 +46,7 @@ class GroupSeams(Protocol):
         """Call `callback` on the node's loop in `delay` seconds."""
 
     def partition_count(self) -> int:
-        """How many partitions `__consumer_offsets` has; creates the topic when it is not there yet."""
+        """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist."""
 
     def append(self, partition: int, batch: bytes) -> None:
         """Write a record batch into a partition of `__consumer_offsets`; a `BrokerError` means it was not written."""

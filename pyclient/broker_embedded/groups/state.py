@@ -105,6 +105,8 @@ class ClassicGroup:
     members: dict[str, Member] = field(default_factory=dict)
     supported: Counter[str] = field(default_factory=Counter)
     """How many members support each protocol."""
+    joining: int = 0
+    """How many members wait for an answer to JoinGroup."""
     static_ids: dict[str, str] = field(default_factory=dict)
     pending: dict[str, float] = field(default_factory=dict)
     """Ids given out with MEMBER_ID_REQUIRED (KIP-394) that did not join yet, with the moment they are forgotten."""
@@ -128,6 +130,11 @@ class ClassicGroup:
         longest = max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
         return max(longest / 1000, SHORTEST_REBALANCE)
 
+    def hold_join(self, member: Member, reply: Reply | None) -> None:
+        """Hold the member's JoinGroup request, or (None) none any more."""
+        self.joining += (reply is not None) - (member.join_reply is not None)
+        member.join_reply = reply
+
     def check(self, member_id: str, instance_id: str | None) -> int:
         """0, or the error code for somebody who says to be that member (KIP-345: or no longer is)."""
         if instance_id is not None:
@@ -143,6 +150,7 @@ class ClassicGroup:
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
+        self.joining += member.join_reply is not None
         self.supported.update(_names(member.protocols))
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
@@ -152,6 +160,7 @@ class ClassicGroup:
     def remove(self, member_id: str) -> Member:
         """Let a member go; if it led, the oldest of the others leads."""
         member = self.members.pop(member_id)
+        self.joining -= member.join_reply is not None
         self.supported.subtract(_names(member.protocols))
         self.unsynced.discard(member_id)
         if member.instance_id is not None:

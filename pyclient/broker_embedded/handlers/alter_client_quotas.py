@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyclient.broker_embedded.controller.client_quotas import check_key, check_value, entity_of
+from pyclient.broker_embedded.controller.client_quotas import check_value, entity_of
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.errors import InvalidRequest
@@ -22,10 +22,11 @@ from pyclient.protocol.messages.alter_client_quotas import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(AlterClientQuotasRequest, versions=(0, 1))
-def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
+def handle(request: AlterClientQuotasRequest, context: RequestContext) -> Steps[AlterClientQuotasResponse]:
     """Answer every entity; one that comes twice is an error, and a component that comes twice counts as the last."""
     entries = {}
     times: Counter[object] = Counter()
@@ -34,13 +35,12 @@ def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterC
         key = frozenset((each.entity_type, each.entity_name) for each in entry.entity)
         entries[key] = entry
         times[key] += 1
-    return AlterClientQuotasResponse(
-        throttle_time_ms=0,
-        entries=[
-            _alter(entry, context, twice=times[key] > 1, validate_only=request.validate_only)
-            for key, entry in entries.items()
-        ],
-    )
+        yield None
+    answers = []
+    for key, entry in entries.items():
+        answers.append(_alter(entry, context, twice=times[key] > 1, validate_only=request.validate_only))
+        yield None
+    return AlterClientQuotasResponse(throttle_time_ms=0, entries=answers)
 
 
 def _alter(
@@ -55,9 +55,7 @@ def _alter(
         for op in entry.ops:
             if op.key in changes:
                 raise InvalidRequest(f"{op.key} is changed twice for one entity")
-            if op.remove:
-                check_key(entity, op.key)
-            else:
+            if not op.remove:
                 check_value(entity, op.key, op.value)
             changes[op.key] = None if op.remove else op.value
         if not validate_only:

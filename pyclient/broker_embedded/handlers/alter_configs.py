@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(AlterConfigsRequest, versions=(0, 2))
-def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+def handle(request: AlterConfigsRequest, context: RequestContext) -> Steps[AlterConfigsResponse]:
     """Answer every resource."""
     asked = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
-    answers = alter(context.node, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    answers = yield from alter(context.node, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return AlterConfigsResponse(throttle_time_ms=0, responses=answers)
 
 

@@ -21,24 +21,29 @@ from pyclient.protocol.messages.alter_partition_reassignments import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(AlterPartitionReassignmentsRequest, versions=(0, 1))
-def handle(request: AlterPartitionReassignmentsRequest, context: RequestContext) -> AlterPartitionReassignmentsResponse:
+def handle(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> Steps[AlterPartitionReassignmentsResponse]:
     """Answer every partition."""
     may_resize = request.allow_replication_factor_change
+    responses = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answers.append(_reassign(topic.name, wanted, context, may_resize=may_resize))
+            yield None
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=answers))
+        yield None
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=may_resize,
         error_code=0,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[_reassign(topic.name, each, context, may_resize=may_resize) for each in topic.partitions],
-            )
-            for topic in request.topics
-        ],
+        responses=responses,
     )
 
 

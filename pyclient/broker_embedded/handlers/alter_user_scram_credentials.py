@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyclient import errors
 from pyclient.broker_embedded.controller import scram
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -22,18 +24,20 @@ from pyclient.protocol.messages.alter_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(AlterUserScramCredentialsRequest, versions=(0, 0))
-def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -> AlterUserScramCredentialsResponse:
+def handle(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> Steps[AlterUserScramCredentialsResponse]:
     """Answer every user; all that is asked for a user is done, or nothing of it."""
     changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
     asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     for change in asked:
         changes.setdefault(change.name, []).append(change)
-    return AlterUserScramCredentialsResponse(
-        throttle_time_ms=0, results=[_alter(name, of_user, context) for name, of_user in changes.items()]
-    )
+    results = yield from in_steps(lambda change: _alter(*change, context), changes.items())
+    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 
 
 def _alter(
@@ -46,7 +50,7 @@ def _alter(
             raise errors.DuplicateResource(f"a credential of user {name!r} is changed twice in the request")
         context.node.controller.alter_scram_credentials(records)
     except errors.BrokerError as error:
-        code, message = error.code, str(error)
+        code, message = error.code, message_of(error)
     return AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
-from pyclient.errors import BrokerError, GroupIdNotFound, InvalidGroupId
+from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.errors import BrokerError, GroupIdNotFound, InvalidGroupId, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.model import Target
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
     from pyclient.broker_embedded.groups.consumer.topics import Topics
+    from pyclient.broker_embedded.log.steps import Steps
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_ASKED: Final = -(2**31)
@@ -34,16 +37,20 @@ _CONSUMER_MEMBER: Final = 1
 
 
 @handles(ConsumerGroupDescribeRequest, versions=(0, 1))
-def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
+def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[ConsumerGroupDescribeResponse]:
     """Describe each group that was named; GROUP_ID_NOT_FOUND for one that is no consumer group."""
     operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    groups = []
+    described: dict[str, DescribedGroup] = {}  # each once, however often it is named
     for group_id in request.group_ids:
+        if group_id in described:
+            continue
         try:
             check_consumer_protocol(context.node)
-            groups.append(_describe(_find(group_id, context), operations, context))
+            described[group_id] = yield from _describe(_find(group_id, context), operations, context)
         except BrokerError as error:
-            groups.append(_refused(group_id, error))
+            described[group_id] = _refused(group_id, error)
+        yield None
+    groups = [described[group_id] for group_id in request.group_ids]
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
@@ -61,7 +68,7 @@ def _find(group_id: str, context: RequestContext) -> ConsumerGroup:
 def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
     return DescribedGroup(
         error_code=error.code,
-        error_message=str(error),
+        error_message=None if isinstance(error, UnsupportedVersion) else message_of(error),
         group_id=group_id,
         group_state="",
         group_epoch=0,
@@ -71,9 +78,10 @@ def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
     )
 
 
-def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> DescribedGroup:
+def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> Steps[DescribedGroup]:
     consumers = context.node.groups.consumers
-    members = group.members.values()
+    members = list(group.members.values())
+    described = yield from in_steps(lambda member: _member(group, member, consumers.topics), members)
     return DescribedGroup(
         error_code=0,
         group_id=group.group_id,
@@ -81,7 +89,7 @@ def _describe(group: ConsumerGroup, operations: int, context: RequestContext) ->
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=preferred((member.metadata for member in members), consumers.limits(group.group_id).assignors),
-        members=[_member(group, member, consumers.topics) for member in members],
+        members=described,
         authorized_operations=operations,
     )
 

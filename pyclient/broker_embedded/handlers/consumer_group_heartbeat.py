@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat
-from pyclient.errors import BrokerError
+from pyclient.errors import BrokerError, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -38,7 +39,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> C
         return ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=error.code,
-            error_message=str(error),
+            error_message=None if isinstance(error, UnsupportedVersion) else message_of(error),
             member_epoch=0,
             heartbeat_interval_ms=0,
         )

@@ -10,12 +10,14 @@ from pyclient.protocol.messages.create_acls import AclCreationResult, CreateAcls
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(CreateAclsRequest, versions=(1, 3))
-def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+def handle(request: CreateAclsRequest, context: RequestContext) -> Steps[CreateAclsResponse]:
     """Refuse each."""
     for new in request.creations:
         check_enums(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
+        yield None
     refused = AclCreationResult(error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER))
     return CreateAclsResponse(throttle_time_ms=0, results=[refused for _ in request.creations])

@@ -17,13 +17,14 @@ from pyclient.protocol.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
 _STRICT: Final = 3  # from here on a client above its quota is refused (KIP-599)
 
 
 @handles(CreatePartitionsRequest, versions=(0, 3))
-def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+def handle(request: CreatePartitionsRequest, context: RequestContext) -> Steps[CreatePartitionsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     quota = context.mutation_quota(strict=context.version >= _STRICT)
@@ -40,6 +41,7 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreateP
             )
         else:
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=0))
+        yield None
     return CreatePartitionsResponse(throttle_time_ms=context.throttle(quota.wait), results=results)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.topics import MOST_PARTITIONS, TopicPlan
+from pyclient.broker_embedded.controller.topics import MOST_PARTITIONS, MOST_RECORDS, TopicPlan
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.create_topics import (
@@ -24,29 +24,49 @@ from pyclient.protocol.messages.create_topics import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
 _STRICT: Final = 6  # from here on a client above its quota is refused (KIP-599)
 
 
 @handles(CreateTopicsRequest, versions=(2, 7))
-def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+def handle(request: CreateTopicsRequest, context: RequestContext) -> Steps[CreateTopicsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
+    wanted = {topic.name: topic for topic in request.topics}
+    excess = yield from _excess(list(wanted.values()), context.node)
     topics = []
-    partitions = 0
     quota = context.mutation_quota(strict=context.version >= _STRICT)
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    for topic in wanted.values():
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
-            partitions += max(len(topic.assignments), topic.num_partitions, 1)
-            if partitions > MOST_PARTITIONS:
-                raise errors.PolicyViolation(f"one request may ask for {MOST_PARTITIONS} partitions")
+            if excess is not None:
+                raise excess
             topics.append(_create(topic, context.node, quota, validate_only=request.validate_only))
         except Exception as error:  # whatever it is, it becomes this answer
             topics.append(_failed(topic.name, error))
+        yield None
     return CreateTopicsResponse(throttle_time_ms=context.throttle(quota.wait), topics=topics)
+
+
+def _excess(topics: list[CreatableTopic], node: BrokerNode) -> Steps[errors.PolicyViolation | None]:
+    """Why a request asks for too much, with Kafka's words: it is refused as a whole then."""
+    partitions = records = 0
+    for topic in topics:
+        yield None
+        if topic.name in node.image.topics:
+            continue
+        given = len(topic.assignments) or topic.num_partitions
+        count = node.config.integer("num.partitions") if given == -1 else max(given, 0)
+        partitions += count
+        records += 1 + count + len(topic.configs)
+    if partitions > MOST_PARTITIONS:
+        return errors.PolicyViolation("Excessively large number of partitions per request.")
+    if records > MOST_RECORDS:
+        return errors.PolicyViolation("Unable to perform excessively large batch operation.")
+    return None
 
 
 def _create(

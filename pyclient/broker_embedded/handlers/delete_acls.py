@@ -10,12 +10,14 @@ from pyclient.protocol.messages.delete_acls import DeleteAclsFilterResult, Delet
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DeleteAclsRequest, versions=(1, 3))
-def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+def handle(request: DeleteAclsRequest, context: RequestContext) -> Steps[DeleteAclsResponse]:
     """Refuse each."""
     for each in request.filters:
         check_enums(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
+        yield None
     refused = DeleteAclsFilterResult(error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), matching_acls=[])
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refused for _ in request.filters])

@@ -9,13 +9,15 @@ from pyclient.protocol.messages.delete_groups import DeletableGroupResult, Delet
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DeleteGroupsRequest, versions=(0, 2))
-def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+def handle(request: DeleteGroupsRequest, context: RequestContext) -> Steps[DeleteGroupsResponse]:
     """Delete each group that was named; a group with members stays."""
-    results = [
-        DeletableGroupResult(group_id=group_id, error_code=context.node.groups.delete(group_id))
-        for group_id in dict.fromkeys(request.groups_names)
-    ]
+    groups = context.node.groups
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        results.append(DeletableGroupResult(group_id=group_id, error_code=groups.delete(group_id)))
+        yield None
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)

@@ -21,26 +21,24 @@ from pyclient.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 HIGH_WATERMARK: Final = -1
 
 
 @handles(DeleteRecordsRequest, versions=(0, 2))
-def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(request: DeleteRecordsRequest, context: RequestContext) -> Steps[DeleteRecordsResponse]:
     """Answer every partition with the new start of its log; of one that is named twice the last counts."""
-    return DeleteRecordsResponse(
-        throttle_time_ms=0,
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _delete(context.node, topic.name, index, offset)
-                    for index, offset in {each.partition_index: each.offset for each in topic.partitions}.items()
-                ],
-            )
-            for topic in {topic.name: topic for topic in request.topics}.values()
-        ],
-    )
+    topics = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        offsets = {each.partition_index: each.offset for each in topic.partitions}
+        results = []
+        for index, offset in offsets.items():
+            results.append(_delete(context.node, name, index, offset))
+            yield None
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+        yield None
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
 def _delete(node: BrokerNode, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:

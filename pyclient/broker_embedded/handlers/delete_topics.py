@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -23,19 +24,25 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
 _STRICT: Final = 5  # from here on a client above its quota is refused (KIP-599)
 
 
 @handles(DeleteTopicsRequest, versions=(1, 6))
-def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+def handle(request: DeleteTopicsRequest, context: RequestContext) -> Steps[DeleteTopicsResponse]:
     """Answer every topic."""
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]
-    times = Counter(_key(context.node, state) for state in wanted)
-    once = {_key(context.node, state): state for state in reversed(wanted)}.values()
+    times: Counter[object] = Counter()
+    once: dict[object, DeleteTopicState] = {}
+    for state in reversed(wanted):
+        key = _key(context.node, state)
+        times[key] += 1
+        once[key] = state
+        yield None
     quota = context.mutation_quota(strict=context.version >= _STRICT)
-    responses = [_delete(state, context, times, quota) for state in reversed(list(once))]
+    responses = yield from in_steps(lambda state: _delete(state, context, times, quota), reversed(list(once.values())))
     return DeleteTopicsResponse(throttle_time_ms=context.throttle(quota.wait), responses=responses)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.client_quotas import Filter
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
 from pyclient.errors import BrokerError
 from pyclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -17,28 +18,27 @@ from pyclient.protocol.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeClientQuotasRequest, versions=(0, 1))
-def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
+def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> Steps[DescribeClientQuotasResponse]:
     """Answer with every entity that matches; no filter at all matches every one."""
     try:
         components = [(each.entity_type, each.match_type, each.match) for each in request.components]
         wanted = Filter(components, strict=request.strict)
     except BrokerError as error:
         return DescribeClientQuotasResponse(
-            throttle_time_ms=0, error_code=error.code, error_message=str(error), entries=None
+            throttle_time_ms=0, error_code=error.code, error_message=message_of(error), entries=None
         )
-    return DescribeClientQuotasResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        error_message=None,
-        entries=[
-            EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                values=[ValueData(key=key, value=value) for key, value in values.items()],
+    entries = []
+    for entity, values in list(context.node.image.client_quotas.items()):
+        if wanted.finds(entity):
+            entries.append(
+                EntryData(
+                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    values=[ValueData(key=key, value=value) for key, value in values.items()],
+                )
             )
-            for entity, values in context.node.image.client_quotas.items()
-            if wanted.finds(entity)
-        ],
-    )
+        yield None
+    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=entries)

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
+_MISMATCHED: Final = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
 
 
 @handles(DescribeClusterRequest, versions=(0, 2))
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """Answer with the brokers."""
     if request.endpoint_type == CONTROLLERS:
-        return _refused(errors.MismatchedEndpointType("this is a broker's listener, controllers are not told here"))
+        return _refused(errors.MismatchedEndpointType(_MISMATCHED))
     if request.endpoint_type != BROKERS:
-        return _refused(errors.UnsupportedEndpointType(f"there is no endpoint type {request.endpoint_type}"))
+        return _refused(errors.UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}"))
     node = context.node
     return DescribeClusterResponse(
         throttle_time_ms=0,

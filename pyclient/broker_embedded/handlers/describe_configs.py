@@ -37,19 +37,23 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.configs import Entry
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """Answer every resource."""
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> Steps[DescribeConfigsResponse]:
+    """Answer every resource; the same one is described once, however often it is named."""
     results = []
+    described: dict[object, list[DescribeConfigsResourceResult]] = {}
     for resource in request.resources:
+        yield None
         try:
-            configs = [
-                entry
-                for entry in _told(context.node, resource, request)
-                if not resource.configuration_keys or entry.name in resource.configuration_keys
-            ]
+            wanted = frozenset(resource.configuration_keys or ())
+            key = resource.resource_type, resource.resource_name, wanted
+            configs = described.get(key)
+            if configs is None:
+                told = _told(context.node, resource, request)
+                configs = described[key] = [entry for entry in told if not wanted or entry.name in wanted]
         except Exception as error:  # whatever it is, it becomes this answer
             results.append(_failed(resource, error))
         else:

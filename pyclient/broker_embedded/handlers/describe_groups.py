@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.state import DEAD, STABLE
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.errors import BrokerError, GroupIdNotFound
 from pyclient.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -20,7 +22,8 @@ from pyclient.protocol.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.groups.state import ClassicGroup
+    from pyclient.broker_embedded.groups.state import ClassicGroup, Member
+    from pyclient.broker_embedded.log.steps import Steps
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_ASKED: Final = -(2**31)
@@ -28,13 +31,18 @@ _SAYS_NOT_FOUND: Final = 6
 
 
 @handles(DescribeGroupsRequest, versions=(0, 6))
-def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
     """Describe each group that was named."""
     operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    return DescribeGroupsResponse(groups=[_describe(group_id, operations, context) for group_id in request.groups])
+    described: dict[str, DescribedGroup] = {}  # each once, however often it is named
+    for group_id in request.groups:
+        if group_id not in described:
+            described[group_id] = yield from _describe(group_id, operations, context)
+    return DescribeGroupsResponse(groups=[described[group_id] for group_id in request.groups])
 
 
-def _describe(group_id: str, operations: int, context: RequestContext) -> DescribedGroup:
+def _describe(group_id: str, operations: int, context: RequestContext) -> Steps[DescribedGroup]:
+    yield None
     try:
         entry = context.node.groups.groups.find(group_id)
     except BrokerError as error:
@@ -43,16 +51,18 @@ def _describe(group_id: str, operations: int, context: RequestContext) -> Descri
     if group is None:
         if context.version < _SAYS_NOT_FOUND:
             return _described(group_id, DEAD.value, operations)
-        text = f"Group {group_id} not found." if entry is None else f"Group {group_id} is not a classic group."
+        why = "not found" if entry is None else "is not a classic group"
+        text = message_of(GroupIdNotFound(f"Group {group_id} {why}."))
         return _described(group_id, DEAD.value, _NOT_ASKED, error_code=GroupIdNotFound.code, error_message=text)
     stable = group.state is STABLE
+    members = yield from in_steps(lambda member: _member(group, member, stable=stable), list(group.members.values()))
     return _described(
         group_id,
         group.state.value,
         operations,
         protocol_type=group.protocol_type or "",
         protocol_data=(group.protocol_name or "") if stable else "",
-        members=_members(group, stable=stable),
+        members=members,
     )
 
 
@@ -79,16 +89,13 @@ def _described(
     )
 
 
-def _members(group: ClassicGroup, *, stable: bool) -> list[DescribedGroupMember]:
-    """What the members said is told once the assignment that came of it is made."""
-    return [
-        DescribedGroupMember(
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol_name) if stable else b"",
-            member_assignment=member.assignment,
-        )
-        for member in group.members.values()
-    ]
+def _member(group: ClassicGroup, member: Member, *, stable: bool) -> DescribedGroupMember:
+    """What a member said is told once the assignment that came of it is made."""
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol_name) if stable else b"",
+        member_assignment=member.assignment,
+    )

@@ -1,7 +1,7 @@
-"""DescribeLogDirs v1-5: the data directory, its space, and the size of the partitions in it.
+"""DescribeLogDirs v1-5: the data directories, their space, and the size of the partitions in them.
 
-Null topics are all topics. Every log is opened for its size. Not done: several directories, moving logs between them
-(there is no future log), cordoned directories (v5).
+Null topics are all topics. A log that is not open has the size of its files. A copy that is on its way to a directory
+is a future log there, with the offsets that it lacks. v5 says which directories are cordoned.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.errors import KafkaStorageError
 from pyclient.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -17,15 +18,19 @@ from pyclient.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeLogDirsRequest, versions=(1, 5))
-def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    """Answer with the one directory; partitions that are not here are left out."""
+def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Steps[DescribeLogDirsResponse]:
+    """Answer with every directory; partitions that are not here are left out."""
     node = context.node
     if request.topics is None:
         wanted = {topic.name: set(topic.partitions) for topic in node.image.topics.values()}
@@ -33,34 +38,63 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Describe
         wanted = {}
         for named in request.topics:
             wanted.setdefault(named.topic, set()).update(named.partitions)
-    topics = [
-        DescribeLogDirsTopic(name=name, partitions=partitions)
-        for name, numbers in wanted.items()
-        if (partitions := [_describe(node, name, index) for index in sorted(numbers) if _is_here(node, name, index)])
+            yield None
+    found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
+    for name, numbers in wanted.items():
+        for index in sorted(numbers):
+            for path, partition in _describe(node, TopicPartition(name, index)):
+                found.setdefault(path, {}).setdefault(name, []).append(partition)
+            yield None
+    results = [
+        _result(directory.path, found.get(directory.path, {}), cordoned=directory.path in node.logs.cordoned)
+        for directory in node.logs.directories
     ]
-    total, usable = _space(node.config.data_dir)
-    return DescribeLogDirsResponse(
-        throttle_time_ms=0,
-        results=[
-            DescribeLogDirsResult(
-                error_code=0,
-                log_dir=os.path.abspath(node.config.data_dir),
-                topics=topics,
-                total_bytes=total,
-                usable_bytes=usable,
-            )
-        ],
+    results += [_offline(path) for path in node.logs.offline_directories]
+    return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
+
+
+def _describe(node: BrokerNode, at: TopicPartition) -> Iterator[tuple[str, DescribeLogDirsPartition]]:
+    """The directory of a partition's log, if that is here and online, and of a copy that is made of it."""
+    partition = node.image.partition(*at)
+    if partition is None or node.node_id not in partition.replicas:
+        return
+    home = node.logs.home(at)
+    if home is None:
+        named = node.partitions.directory_id(at)
+        home = next((each for each in node.logs.directories if each.directory_id == named), None)
+        if home is None and node.logs.offline_directories:
+            return
+    size = node.partitions.size(*at)
+    path = node.logs.data_dir if home is None else home.path
+    yield path, _partition(at, size, lag=0, is_future=False)
+    move = node.relocation.moves.get(at)
+    if move is not None:
+        log = node.logs.get(*at)
+        end, copied = (0 if log is None else log.end_offset), move.copy
+        lag = end if copied is None else max(end - copied.end_offset, 0)
+        yield move.target.path, _partition(at, 0 if copied is None else copied.size, lag=lag, is_future=True)
+
+
+def _partition(at: TopicPartition, size: int, *, lag: int, is_future: bool) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=at.partition, partition_size=size, offset_lag=lag, is_future_key=is_future
     )
 
 
-def _is_here(node: BrokerNode, topic: str, index: int) -> bool:
-    partition = node.image.partition(topic, index)
-    return partition is not None and node.node_id in partition.replicas
+def _result(path: str, topics: dict[str, list[DescribeLogDirsPartition]], *, cordoned: bool) -> DescribeLogDirsResult:
+    total, usable = _space(path)
+    return DescribeLogDirsResult(
+        error_code=0,
+        log_dir=os.path.abspath(path),
+        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        total_bytes=total,
+        usable_bytes=usable,
+        is_cordoned=cordoned,
+    )
 
 
-def _describe(node: BrokerNode, topic: str, index: int) -> DescribeLogDirsPartition:
-    size = node.partitions.size(topic, index)
-    return DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
+def _offline(path: str) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=os.path.abspath(path), topics=[])
 
 
 def _space(path: str) -> tuple[int, int]:

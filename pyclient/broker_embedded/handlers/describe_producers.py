@@ -18,21 +18,25 @@ from pyclient.protocol.messages.describe_producers import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeProducersRequest, versions=(0, 0))
-def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(request: DescribeProducersRequest, context: RequestContext) -> Steps[DescribeProducersResponse]:
     """Answer every partition."""
-    return DescribeProducersResponse(
-        throttle_time_ms=0,
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(context.node, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ],
-    )
+    topics = []
+    described: dict[tuple[str, int], PartitionResponse] = {}  # each once, however often it is named
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            key = topic.name, index
+            if key not in described:
+                described[key] = _describe(context.node, topic.name, index)
+            partitions.append(described[key])
+            yield None
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield None
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
 def _describe(node: BrokerNode, topic: str, index: int) -> PartitionResponse:

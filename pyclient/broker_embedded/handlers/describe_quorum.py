@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyclient import errors
 from pyclient.broker_embedded.controller.metadata_log import TOPIC
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
 from pyclient.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -22,21 +23,21 @@ from pyclient.protocol.messages.describe_quorum import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeQuorumRequest, versions=(0, 2))
-def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+def handle(request: DescribeQuorumRequest, context: RequestContext) -> Steps[DescribeQuorumResponse]:
     """Answer every partition that was asked for."""
     alone = len(request.topics) == 1 and len(request.topics[0].partitions) == 1  # Kafka tells of nothing else
-    topics = [
-        DescribeQuorumResponseTopicData(
-            topic_name=topic.topic_name,
-            partitions=[
-                _describe(topic.topic_name, each.partition_index, context, alone=alone) for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for each in topic.partitions:
+            partitions.append(_describe(topic.topic_name, each.partition_index, context, alone=alone))
+            yield None
+        topics.append(DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions))
+        yield None
     found = any(partition.error_code == 0 for topic in topics for partition in topic.partitions)
     nodes = [
         Node(node_id=node_id, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])
@@ -54,7 +55,7 @@ def _describe(topic: str, index: int, context: RequestContext, *, alone: bool) -
         return DescribeQuorumResponsePartitionData(
             partition_index=index,
             error_code=error.code,
-            error_message=str(error),
+            error_message=message_of(error),
             leader_id=0,
             leader_epoch=0,
             high_watermark=0,

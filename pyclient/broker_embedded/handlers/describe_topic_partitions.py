@@ -24,10 +24,11 @@ from pyclient.protocol.messages.describe_topic_partitions import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeTopicPartitionsRequest, versions=(0, 0))
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Steps[DescribeTopicPartitionsResponse]:
     """Answer with one page; a cursor that cannot be is an error of every topic."""
     image, cursor = context.node.image, request.cursor
     named = {topic.name for topic in request.topics}
@@ -41,6 +42,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     )
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(name for name in named or image.topics if name >= first):
+        yield None
         if left == 0:
             return _page(topics, name, 0)
         topic = image.topics.get(name)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -15,23 +18,26 @@ from pyclient.protocol.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(DescribeUserScramCredentialsRequest, versions=(0, 0))
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps[DescribeUserScramCredentialsResponse]:
     """Answer for the users that were named; for all of them when none was."""
     found: dict[str, list[CredentialInfo]] = {}
-    for (name, mechanism), credential in context.node.image.scram_credentials.items():
+    for (name, mechanism), credential in list(context.node.image.scram_credentials.items()):
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
         found.setdefault(name, []).append(info)
-    names = [user.name for user in request.users or ()]
+        yield None
+    times = Counter(user.name for user in request.users or ())
+    results = yield from in_steps(lambda name: _describe(name, found.get(name), times[name]), list(times or found))
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=0,
         error_message=None,
-        results=[_describe(name, found.get(name), names.count(name)) for name in dict.fromkeys(names or found)],
+        results=results,
     )
 
 
@@ -44,6 +50,6 @@ def _describe(name: str, infos: list[CredentialInfo] | None, times: int) -> Desc
     return DescribeUserScramCredentialsResult(
         user=name,
         error_code=0 if error is None else error.code,
-        error_message=None if error is None else str(error),
+        error_message=None if error is None else message_of(error),
         credential_infos=[] if error is not None or infos is None else infos,
     )

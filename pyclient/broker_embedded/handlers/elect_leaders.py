@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -21,13 +22,14 @@ from pyclient.protocol.messages.elect_leaders import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
 @handles(ElectLeadersRequest, versions=(0, 2))
-def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+def handle(request: ElectLeadersRequest, context: RequestContext) -> Steps[ElectLeadersResponse]:
     """Answer every partition."""
     node = context.node
     everything = request.topic_partitions is None
@@ -39,7 +41,7 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeader
     unknown = request.election_type not in (PREFERRED, UNCLEAN)
     results = []
     for name, indexes in wanted:
-        answers = [_elect(node, name, index, request.election_type) for index in indexes]
+        answers = yield from in_steps(lambda index: _elect(node, name, index, request.election_type), indexes)  # noqa: B023
         if everything:
             answers = [answer for answer in answers if answer.error_code != errors.ElectionNotNeeded.code]
         results.append(ReplicaElectionResult(topic=name, partition_result=answers))

@@ -8,7 +8,7 @@ topics have ids. Not done: reads by followers (a replica id is refused), preferr
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
@@ -21,60 +21,74 @@ from pyclient.broker_embedded.fetch_sessions import (
     TOPIC_IDS_SINCE,
     wanted_of,
 )
+from pyclient.broker_embedded.log.steps import finished
+from pyclient.net.file_region import release_regions
 from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.fetch_reading import Told
     from pyclient.broker_embedded.fetch_sessions import FetchSession, Wanted
+    from pyclient.broker_embedded.log.steps import Steps
+
+    Respond = Callable[[Told], Steps[FetchResponse]]
+
+_FEW: Final = 16  # partitions of a request that is answered in one go
 
 
 @handles(FetchRequest, versions=(4, 18))
-def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Future[FetchResponse]:
-    """Answer at once where there is enough, or an error; else park the request."""
+def handle(request: FetchRequest, context: RequestContext) -> Any:
+    """Answer at once where there is enough, or an error; else park the request. In steps if partitions are many."""
+    topics = request.topics
+    in_session = context.node.fetch_sessions.size_of(request.session_id)
+    if in_session <= _FEW and len(topics) <= _FEW and sum(len(topic.partitions) for topic in topics) <= _FEW:
+        return finished(_serve(request, context))
+    return _serve(request, context)
+
+
+def _serve(request: FetchRequest, context: RequestContext) -> Steps[Any]:
     node, by_id = context.node, context.version >= TOPIC_IDS_SINCE
     if request.isolation_level not in ISOLATION_LEVELS:
-        return _refused(request, errors.InvalidRequest.code, by_id=by_id)
+        return (yield from _refused(request, errors.InvalidRequest.code, by_id=by_id))
     try:
-        wanted, respond = _plan(request, context, by_id=by_id)
+        wanted, respond = yield from _plan(request, context, by_id=by_id)
     except errors.BrokerError as error:
         return FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[])
     if node.image.client_quotas:
         respond = partial(_within_quota, respond, request.session_id, context)
     reading = Reading(request, wanted, node, version=context.version, most=_most_at_once(context), respond=respond)
-    response = reading.attempt(last=request.max_wait_ms <= 0)
+    response = yield from reading.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response
     return node.purgatory.park(reading, request.max_wait_ms / 1000, context.connection)
 
 
-def _refused(request: FetchRequest, code: int, *, by_id: bool) -> FetchResponse:
+def _refused(request: FetchRequest, code: int, *, by_id: bool) -> Steps[FetchResponse]:
     """One error of the whole request, and before topics had ids of each partition, too."""
-    told = [] if by_id else [(wanted, refused(wanted.partition, code)) for wanted in wanted_of(request)]
-    response = _full(told)
+    all_wanted = [] if by_id else (yield from wanted_of(request))
+    response = yield from _full([(wanted, refused(wanted.partition, code)) for wanted in all_wanted])
     response.error_code = code
     return response
 
 
-def _plan(
-    request: FetchRequest, context: RequestContext, *, by_id: bool
-) -> tuple[Iterable[Wanted], Callable[[Told], FetchResponse]]:
+def _plan(request: FetchRequest, context: RequestContext, *, by_id: bool) -> Steps[tuple[Iterable[Wanted], Respond]]:
     """What is to be read, and how the response is made of it. Raises what is wrong with the session."""
     sessions = context.node.fetch_sessions
     if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
         sessions.close(request.session_id)
-        wanted = wanted_of(request)
+        wanted = yield from wanted_of(request)
         if request.session_epoch == FIRST_EPOCH and context.version >= SESSIONS_SINCE:
-            return wanted, partial(_begin, context.node, wanted, by_id)
+            return wanted, partial(_begin, context, wanted, by_id)
         return wanted, _full
-    session = sessions.resume(request, context.version, context.node.clock.monotonic())
+    session = yield from sessions.resume(
+        request, context.version, context.node.clock.monotonic(), owner=context.connection_id
+    )
     if session is None:
         return (), _full
-    return session.partitions.values(), partial(_go_on, session, session.epoch)
+    # another connection may go on with the session while this request waits: what it reads is not to change with it
+    return list(session.partitions.values()), partial(_go_on, session, session.epoch)
 
 
 def _most_at_once(context: RequestContext) -> int:
@@ -85,9 +99,7 @@ def _most_at_once(context: RequestContext) -> int:
     return limit if of_quota is None else min(limit, int(of_quota))
 
 
-def _within_quota(
-    respond: Callable[[Told], FetchResponse], session_id: int, context: RequestContext, told: Told
-) -> FetchResponse:
+def _within_quota(respond: Respond, session_id: int, context: RequestContext, told: Told) -> Steps[FetchResponse]:
     """The response, unless the client has had too much: then nothing for now, and it is left alone (KIP-219).
 
     A batch that is larger than all a client may have is given to one that was quiet, or it would never get on.
@@ -97,10 +109,10 @@ def _within_quota(
     was_quiet = quotas.had_nothing(context.client_id, now)
     seconds = quotas.charge(context.client_id, size, now)
     if seconds <= 0 or not size:
-        return respond(told)
+        return (yield from respond(told))
     context.connection.mute(seconds)
     if was_quiet:
-        response = respond(told)
+        response = yield from respond(told)
     else:
         quotas.refund(context.client_id, size, now)
         _release(told)
@@ -109,29 +121,37 @@ def _within_quota(
     return response
 
 
-def _full(told: Told, session_id: int = NO_SESSION) -> FetchResponse:
+def _full(told: Told, session_id: int = NO_SESSION) -> Steps[FetchResponse]:
     """A response with every partition; neighbours of one topic share an entry."""
     topics: list[FetchableTopicResponse] = []
     last: Wanted | None = None
     for wanted, answer in told:
         if last is None or wanted.topic != last.topic or wanted.topic_id != last.topic_id:
             topics.append(FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]))
+            yield None
         topics[-1].partitions.append(answer)
         last = wanted
+        if not len(topics[-1].partitions) % _FEW:
+            yield None
     return FetchResponse(session_id=session_id, responses=topics)
 
 
-def _begin(node: BrokerNode, wanted: list[Wanted], by_id: bool, told: Told) -> FetchResponse:
-    """The first response of a session, if there is room for one more."""
-    session = node.fetch_sessions.open(wanted, uses_topic_ids=by_id, now=node.clock.monotonic())
+def _begin(context: RequestContext, wanted: list[Wanted], by_id: bool, told: Told) -> Steps[FetchResponse]:
+    """The first response of a session, if there is room for one more and its client is still there."""
+    node = context.node
+    session = None
+    if context.connection_id in node.connections:
+        session = node.fetch_sessions.open(
+            wanted, uses_topic_ids=by_id, now=node.clock.monotonic(), owner=context.connection_id
+        )
     if session is None:
-        return _full(told)
+        return (yield from _full(told))
     for each, answer in told:
         each.note(answer)
-    return _full(told, session.id)
+    return (yield from _full(told, session.id))
 
 
-def _go_on(session: FetchSession, epoch: int, told: Told) -> FetchResponse:
+def _go_on(session: FetchSession, epoch: int, told: Told) -> Steps[FetchResponse]:
     """A response with what is new."""
     if session.epoch != epoch:  # another request went on with the session while this one waited
         _release(told)
@@ -141,11 +161,9 @@ def _go_on(session: FetchSession, epoch: int, told: Told) -> FetchResponse:
         wanted.note(answer)
         if answer.records:
             session.served(wanted)
-    return _full(news, session.id)
+    return (yield from _full(news, session.id))
 
 
 def _release(told: Told) -> None:
     """Give back the files behind what is not sent after all."""
-    for _wanted, answer in told:
-        if answer.records:
-            answer.records.release()
+    release_regions([answer.records or b"" for _wanted, answer in told])

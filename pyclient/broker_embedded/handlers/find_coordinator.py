@@ -1,4 +1,4 @@
-"""FindCoordinator 0-6: which broker coordinates a group. The first one asked for makes `__consumer_offsets`.
+"""FindCoordinator 0-6: which broker coordinates a group. The first request creates `__consumer_offsets`.
 
 Not done: transactional ids (type 1), for which there is no coordinator yet, and share groups.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -18,6 +21,7 @@ from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordin
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -25,10 +29,10 @@ _BATCHED: Final = 4
 
 
 @handles(FindCoordinatorRequest, versions=(0, 6))
-def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(request: FindCoordinatorRequest, context: RequestContext) -> Steps[FindCoordinatorResponse]:
     """Answer for one key, or (from version 4 on) for each of several."""
     if context.version >= _BATCHED:
-        coordinators = [_find(key, request.key_type, context) for key in request.coordinator_keys]
+        coordinators = yield from in_steps(lambda key: _find(key, request.key_type, context), request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(request.key, request.key_type, context)
     return FindCoordinatorResponse(
@@ -44,7 +48,7 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
         node_id, host, port = _coordinator(key, key_type, context)
     except BrokerError as error:
-        text = str(error)
+        text = message_of(error)
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=text)
     return Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=0, error_message=None)
 
@@ -55,6 +59,7 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int,
     if key_type != _GROUP:
         raise InvalidRequest(f"coordinators of type {key_type} are not served here: groups (type 0) are")
     node = context.node
+    node.ensure_internal_topic(OFFSETS_TOPIC)
     partition = node.groups.groups.partition_of(key)
     if partition not in node.groups.groups.loaded_partitions():
         raise CoordinatorNotAvailable(f"__consumer_offsets-{partition} has no leader yet")

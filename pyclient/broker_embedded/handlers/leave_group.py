@@ -6,27 +6,35 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.events import Leave, MemberIdentity
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.protocol.messages.leave_group import MemberIdentity as RequestedMember
 
 _BATCHED: Final = 3
 
 
 @handles(LeaveGroupRequest, versions=(0, 5))
-def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+def handle(request: LeaveGroupRequest, context: RequestContext) -> Steps[LeaveGroupResponse]:
     """Let them go; before version 3 the one member's error is the answer's own."""
     batched = context.version >= _BATCHED
     if batched:
-        identities = [MemberIdentity(member.member_id, member.group_instance_id) for member in request.members]
+        identities = yield from in_steps(_identity, request.members)
     else:
         identities = [MemberIdentity(request.member_id)]
     result = context.node.groups.leave(request.group_id, Leave(members=tuple(identities)))
     if not batched:
         return LeaveGroupResponse(error_code=result.error or result.members[0][1])
-    members = [
-        MemberResponse(member_id=identity.member_id, group_instance_id=identity.instance_id, error_code=error)
-        for identity, error in result.members
-    ]
+    members = []
+    for identity, error in result.members:
+        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.instance_id, error_code=error)
+        members.append(answer)
+        yield None
     return LeaveGroupResponse(error_code=result.error, members=members)
+
+
+def _identity(member: RequestedMember) -> MemberIdentity:
+    return MemberIdentity(member.member_id, member.group_instance_id)

@@ -25,12 +25,13 @@ from pyclient.protocol.messages.list_config_resources import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 _KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
 @handles(ListConfigResourcesRequest, versions=(0, 1))
-def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+def handle(request: ListConfigResourcesRequest, context: RequestContext) -> Steps[ListConfigResourcesResponse]:
     """Answer with the resources of each type; UNSUPPORTED_VERSION for a type that is none."""
     image = context.node.image
     wanted = (METRICS_RESOURCE,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _KINDS
@@ -43,10 +44,9 @@ def handle(request: ListConfigResourcesRequest, context: RequestContext) -> List
         GROUP_RESOURCE: [name for kind, name in image.configs if kind == GROUP_RESOURCE],
         METRICS_RESOURCE: [name for kind, name in image.configs if kind == METRICS_RESOURCE],
     }
-    return ListConfigResourcesResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind) for kind in wanted for name in names.get(kind, ())
-        ],
-    )
+    resources = []
+    for kind in wanted:
+        for name in names.get(kind, ()):
+            resources.append(ConfigResource(resource_name=name, resource_type=kind))
+            yield None
+    return ListConfigResourcesResponse(throttle_time_ms=0, error_code=0, config_resources=resources)

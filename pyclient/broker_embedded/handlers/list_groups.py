@@ -15,18 +15,20 @@ from pyclient.protocol.messages.list_groups import ListedGroup, ListGroupsReques
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.state import ClassicGroup
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(ListGroupsRequest, versions=(0, 5))
-def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+def handle(request: ListGroupsRequest, context: RequestContext) -> Steps[ListGroupsResponse]:
     """List the groups whose state and type are asked for; all, if none is."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    groups = [
-        group
-        for group in (_listed(entry.group) for entry in context.node.groups.groups)
-        if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
-    ]
+    groups = []
+    for entry in context.node.groups.groups:
+        group = _listed(entry.group)
+        if (not states or group.group_state.lower() in states) and (not types or group.group_type in types):
+            groups.append(group)
+        yield None
     return ListGroupsResponse(error_code=0, groups=groups)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.log.steps import Steps
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SINCE: Final = {
@@ -40,29 +41,35 @@ _NOWHERE: Final = OffsetAndTimestamp(-1, -1, -1)
 
 
 @handles(ListOffsetsRequest, versions=(1, 11))
-def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
     """Answer every partition once; one asked for twice is an error."""
     node, version = context.node, context.version
     committed = request.isolation_level == READ_COMMITTED
+    is_possible = request.isolation_level in ISOLATION_LEVELS
     topics = []
-    for name, partitions in _by_topic(request).items():
-        numbers = [partition.partition_index for partition in partitions]
-        answers = [
-            _impossible(partition)
-            if numbers.count(partition.partition_index) > 1 or request.isolation_level not in ISOLATION_LEVELS
-            else _answer(node, name, partition, version, committed)
-            for partition in {partition.partition_index: partition for partition in partitions}.values()
-        ]
+    for name, partitions in (yield from _by_topic(request)).items():
+        answers = []
+        for partition, is_twice in partitions.values():
+            if is_twice or not is_possible:
+                answers.append(_impossible(partition))
+            else:
+                answers.append(_answer(node, name, partition, version, committed))
+            yield None
         topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
-def _by_topic(request: ListOffsetsRequest) -> dict[str, list[ListOffsetsPartition]]:
-    """The partitions of each topic, also where a request has it twice; a topic without any is not answered."""
-    found: dict[str, list[ListOffsetsPartition]] = {}
+def _by_topic(request: ListOffsetsRequest) -> Steps[dict[str, dict[int, tuple[ListOffsetsPartition, bool]]]]:
+    """The partitions of each topic by their numbers, the last one of each, and whether there were others before.
+
+    A topic may be in a request twice; one without any partitions is not answered.
+    """
+    found: dict[str, dict[int, tuple[ListOffsetsPartition, bool]]] = {}
     for topic in request.topics:
-        if topic.partitions:
-            found.setdefault(topic.name, []).extend(topic.partitions)
+        for partition in topic.partitions:
+            known = found.setdefault(topic.name, {})
+            known[partition.partition_index] = partition, partition.partition_index in known
+            yield None
     return found
 
 

@@ -18,34 +18,37 @@ from pyclient.protocol.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyclient.broker_embedded.controller.image import PartitionImage
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(ListPartitionReassignmentsRequest, versions=(0, 0))
-def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
+def handle(
+    request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> Steps[ListPartitionReassignmentsResponse]:
     """Answer with the partitions under way, among those asked for; null asks for all."""
     image = context.node.image
-    wanted: Iterable[tuple[str, Iterable[PartitionImage | None]]]
+    wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
-        wanted = ((topic.name, topic.partitions.values()) for topic in image.topics.values())
+        wanted = [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
     else:
-        wanted = (
-            (topic.name, [image.partition(topic.name, index) for index in topic.partition_indexes])
-            for topic in request.topics
-        )
+        wanted = ((topic.name, topic.partition_indexes) for topic in request.topics)
     topics = []
-    for name, partitions in wanted:
-        moving = [
-            OngoingPartitionReassignment(
-                partition_index=each.partition,
-                replicas=each.replicas,
-                adding_replicas=each.adding,
-                removing_replicas=each.removing,
-            )
-            for each in partitions
-            if each is not None and (each.adding or each.removing)
-        ]
+    for name, numbers in wanted:
+        moving = []
+        for number in numbers:
+            yield None
+            each = image.partition(name, number)
+            if each is not None and (each.adding or each.removing):
+                moving.append(
+                    OngoingPartitionReassignment(
+                        partition_index=each.partition,
+                        replicas=each.replicas,
+                        adding_replicas=each.adding,
+                        removing_replicas=each.removing,
+                    )
+                )
+        yield None
         if moving:
             topics.append(OngoingTopicReassignment(name=name, partitions=moving))
     return ListPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message=None, topics=topics)

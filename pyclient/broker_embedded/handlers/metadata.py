@@ -11,9 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.topics import TopicPlan, check_name
+from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
+from pyclient.broker_embedded.controller.topics import MOST_RECORDS, TopicPlan, check_name
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.metadata import (
     MetadataRequest,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
 _BY_ID: Final = 12
@@ -41,17 +44,27 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 
 @handles(MetadataRequest, versions=(0, 13))
-def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+def handle(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     """Answer for the topics asked for."""
     node, version = context.node, context.version
-    if not all(_is_named(topic, version) for topic in request.topics or ()):
-        return _refused(request)
+    for wanted in request.topics or ():
+        if not _is_named(wanted, version):
+            return _refused(request)
+        yield None
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    topics = []
     if request.topics is None or (version == 0 and not request.topics):
-        topics = [_describe(topic, operations) for topic in node.image.topics.values()]
+        for topic in list(node.image.topics.values()):
+            described = yield from _describe(topic, operations)
+            topics.append(described)
     else:
         create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
-        topics = [_answer(wanted, node, operations, create) for wanted in _wanted(request.topics)]
+        asked = list(_wanted(request.topics))
+        if create:
+            create = not (yield from _are_too_many(asked, node))
+        for wanted in asked:
+            described = yield from _answer(wanted, node, operations, create)
+            topics.append(described)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
@@ -92,23 +105,37 @@ def _wanted(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic
     return by_id.values() or {topic.name: topic for topic in topics}.values()
 
 
-def _answer(wanted: MetadataRequestTopic, node: BrokerNode, operations: int, create: bool) -> MetadataResponseTopic:
+def _are_too_many(asked: list[MetadataRequestTopic], node: BrokerNode) -> Steps[bool]:
+    """Whether it would take too many records to make the topics that are not there: then none is made, as in Kafka."""
+    records_each = 1 + node.config.integer("num.partitions")
+    records = 0
+    for wanted in asked:
+        records += 0 if wanted.name in node.image.topics else records_each
+        yield None
+    return records > MOST_RECORDS
+
+
+def _answer(
+    wanted: MetadataRequestTopic, node: BrokerNode, operations: int, create: bool
+) -> Steps[MetadataResponseTopic]:
+    yield None
     if wanted.topic_id != ZERO_UUID:
         by_id = node.image.topics_by_id.get(wanted.topic_id)
         if by_id is not None:
-            return _describe(by_id, operations)
+            return (yield from _describe(by_id, operations))
         return MetadataResponseTopic(
             error_code=errors.UnknownTopicId.code, name=None, topic_id=wanted.topic_id, partitions=[]
         )
     name = wanted.name
     topic = node.image.topics.get(name) if name is not None else None
     if topic is not None:
-        return _describe(topic, operations)
+        return (yield from _describe(topic, operations))
     try:
-        return _describe(_create(name, node, create), operations)
+        topic = _create(name, node, create)
     except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"auto-creation of topic {name}")
-        return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+        return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
+    return (yield from _describe(topic, operations))
 
 
 def _create(name: str | None, node: BrokerNode, create: bool) -> TopicImage:
@@ -124,13 +151,14 @@ def _create(name: str | None, node: BrokerNode, create: bool) -> TopicImage:
     return node.image.topics[name]
 
 
-def _describe(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+def _describe(topic: TopicImage, operations: int) -> Steps[MetadataResponseTopic]:
+    partitions = yield from in_steps(_describe_partition, list(topic.partitions.values()))
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_describe_partition(partition) for partition in topic.partitions.values()],
+        partitions=partitions,
         topic_authorized_operations=operations,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.errors import UnknownTopicId, UnknownTopicOrPartition
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -21,24 +22,25 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.protocol.messages.offset_commit import OffsetCommitRequestTopic
 
 _BY_ID: Final = 10
 
 
 @handles(OffsetCommitRequest, versions=(2, 10))
-def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Steps[OffsetCommitResponse]:
     """Commit for the partitions that exist; the group answers for those, an error for the others."""
     image = context.node.image
-    names = [_name(topic, context) for topic in request.topics]
-    positions = {
-        TopicPartition(name, partition.partition_index): Position(
-            partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
-        )
-        for name, topic in zip(names, request.topics, strict=True)
-        for partition in topic.partitions
-        if name is not None and image.partition(name, partition.partition_index) is not None
-    }
+    names = yield from in_steps(lambda topic: _name(topic, context), request.topics)
+    positions: dict[TopicPartition, Position] = {}
+    for name, topic in zip(names, request.topics, strict=True):
+        for partition in topic.partitions:
+            if name is not None and image.partition(name, partition.partition_index) is not None:
+                positions[TopicPartition(name, partition.partition_index)] = Position(
+                    partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
+                )
+            yield None
     codes: dict[TopicPartition, int] = {}
     if positions:
         commit = Commit(
@@ -49,12 +51,13 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommi
             retention_ms=request.retention_time_ms,
             version=context.version,
         )
-        codes = context.node.groups.offsets.commit(request.group_id, commit)
-    return OffsetCommitResponse(
-        topics=[
-            _answer(topic, name, codes) for name, topic in zip(names, request.topics, strict=True) if topic.partitions
-        ]
-    )
+        codes = yield from context.node.groups.offsets.commit(request.group_id, commit)
+    answers = []
+    for name, topic in zip(names, request.topics, strict=True):
+        if topic.partitions:
+            answer = yield from _answer(topic, name, codes)
+            answers.append(answer)
+    return OffsetCommitResponse(topics=answers)
 
 
 def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> str | None:
@@ -67,16 +70,12 @@ def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> str | Non
 
 def _answer(
     topic: OffsetCommitRequestTopic, name: str | None, codes: dict[TopicPartition, int]
-) -> OffsetCommitResponseTopic:
+) -> Steps[OffsetCommitResponseTopic]:
     missing = UnknownTopicId.code if name is None else UnknownTopicOrPartition.code
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=codes.get(TopicPartition(name or "", partition.partition_index), missing),
-            )
-            for partition in topic.partitions
-        ],
-    )
+    partitions = []
+    for partition in topic.partitions:
+        index = partition.partition_index
+        code = codes.get(TopicPartition(name or "", index), missing)
+        partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
+        yield None
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

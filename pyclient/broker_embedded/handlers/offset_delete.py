@@ -16,33 +16,33 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(OffsetDeleteRequest, versions=(0, 0))
-def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+def handle(request: OffsetDeleteRequest, context: RequestContext) -> Steps[OffsetDeleteResponse]:
     """Delete what may be deleted; an error for each of the other partitions."""
-    asked = [TopicPartition(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
-    codes = dict.fromkeys(asked, UnknownTopicOrPartition.code)
+    codes: dict[TopicPartition, int] = {}
+    existing: list[TopicPartition] = []
     image = context.node.image
-    existing = [partition for partition in codes if image.partition(*partition) is not None]
+    for topic in request.topics:
+        for part in topic.partitions:
+            asked = TopicPartition(topic.name, part.partition_index)
+            if asked not in codes and image.partition(*asked) is not None:
+                existing.append(asked)
+            codes[asked] = UnknownTopicOrPartition.code
+            yield None
     try:
         codes.update(context.node.groups.offsets.delete(request.group_id, existing))
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=[])
-    return OffsetDeleteResponse(
-        error_code=0,
-        topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=part.partition_index,
-                        error_code=codes[TopicPartition(topic.name, part.partition_index)],
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if topic.partitions
-        ],
-    )
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for part in topic.partitions:
+            code = codes[TopicPartition(topic.name, part.partition_index)]
+            answers.append(OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code))
+            yield None
+        if answers:
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    return OffsetDeleteResponse(error_code=0, topics=topics)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.errors import BrokerError, UnknownTopicId
 from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.log_records import CommittedOffset
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.protocol.messages.offset_fetch import (
         OffsetFetchRequestGroup,
         OffsetFetchRequestTopic,
@@ -43,20 +45,30 @@ _NOTHING: Final = -1
 
 
 @handles(OffsetFetchRequest, versions=(1, 10))
-def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
     """Answer for one group, or (from version 8 on) for each of several."""
     if context.version >= _BATCHED:
-        return OffsetFetchResponse(groups=[_group(group, context) for group in request.groups])
+        groups = []
+        whole: dict[tuple[str, str | None, int], OffsetFetchResponseGroup] = {}  # each once, however often it is named
+        for group in request.groups:
+            yield None
+            key = group.group_id, group.member_id, group.member_epoch
+            if group.topics is None and key in whole:
+                groups.append(whole[key])
+                continue
+            answer = yield from _group(group, context)
+            groups.append(answer)
+            if group.topics is None:
+                whole[key] = answer
+        return OffsetFetchResponse(groups=groups)
+    topics = []
     try:
-        found = _find(request.group_id, request.topics, context)
+        for topic, partitions in (yield from _find(request.group_id, request.topics, context)):
+            answers = yield from in_steps(lambda item: _partition(*item), partitions)
+            topics.append(OffsetFetchResponseTopic(name=topic, partitions=answers))
     except BrokerError as error:
         return _refusal(request, error.code, context.version)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(name=topic, partitions=[_partition(*item) for item in partitions])
-            for topic, partitions in found
-        ]
-    )
+    return OffsetFetchResponse(topics=topics)
 
 
 def _find(
@@ -65,24 +77,25 @@ def _find(
     context: RequestContext,
     *,
     member: OffsetFetchRequestGroup | None = None,
-) -> Found:
-    asked = None
-    if topics is not None:
-        asked = [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+) -> Steps[Found]:
     member_id, epoch = (None, -1) if member is None else (member.member_id, member.member_epoch)
-    committed_offsets = context.node.groups.offsets.fetch(group_id, asked, member_id=member_id, member_epoch=epoch)
-    if topics is not None:
-        return [
-            (
-                topic.name,
-                [(index, committed_offsets[TopicPartition(topic.name, index)]) for index in topic.partition_indexes],
-            )
-            for topic in topics
-        ]
-    found: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
-    for partition, committed in committed_offsets.items():
-        found.setdefault(partition.topic, []).append((partition.partition, committed))
-    return list(found.items())
+    offsets = context.node.groups.offsets.fetch(group_id, member_id=member_id, member_epoch=epoch)
+    yield None
+    if topics is None:
+        found: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
+        for partition, committed in list(offsets.items()):
+            found.setdefault(partition.topic, []).append((partition.partition, committed))
+            yield None
+        return list(found.items())
+    answers: Found = []
+    for topic in topics:
+        of_topic: list[tuple[int, CommittedOffset | None]] = []
+        for index in topic.partition_indexes:
+            of_topic.append((index, offsets.get(TopicPartition(topic.name, index))))
+            yield None
+        answers.append((topic.name, of_topic))
+        yield None
+    return answers
 
 
 def _partition(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartition:
@@ -108,22 +121,23 @@ def _refusal(request: OffsetFetchRequest, error: int, version: int) -> OffsetFet
     return OffsetFetchResponse(topics=topics)
 
 
-def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[OffsetFetchResponseGroup]:
     try:
-        topics = _by_id(group, context) if context.version >= _BY_ID else _by_name(group, context)
+        topics = yield from _by_id(group, context) if context.version >= _BY_ID else _by_name(group, context)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
-def _by_name(group: OffsetFetchRequestGroup, context: RequestContext) -> list[OffsetFetchResponseTopics]:
-    return [
-        OffsetFetchResponseTopics(name=topic, partitions=[_in_group(*item) for item in partitions])
-        for topic, partitions in _find(group.group_id, group.topics, context, member=group)
-    ]
+def _by_name(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[list[OffsetFetchResponseTopics]]:
+    topics = []
+    for topic, partitions in (yield from _find(group.group_id, group.topics, context, member=group)):
+        answers = yield from in_steps(lambda item: _in_group(*item), partitions)
+        topics.append(OffsetFetchResponseTopics(name=topic, partitions=answers))
+    return topics
 
 
-def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> list[OffsetFetchResponseTopics]:
+def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[list[OffsetFetchResponseTopics]]:
     """From version 10 on topics have ids only: UNKNOWN_TOPIC_ID for one that no topic has."""
     image = context.node.image
     named = None
@@ -137,21 +151,19 @@ def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> list[Offs
             for topic in group.topics
             if topic.topic_id in image.topics_by_id
         ]
-    found = _find(group.group_id, named, context, member=group)
-    answered = [
-        OffsetFetchResponseTopics(
-            topic_id=image.topics[name].topic_id, partitions=[_in_group(*item) for item in partitions]
+    answered = []
+    for name, partitions in (yield from _find(group.group_id, named, context, member=group)):
+        known = image.topics.get(name)
+        if known is not None:
+            answers = yield from in_steps(lambda item: _in_group(*item), partitions)
+            answered.append(OffsetFetchResponseTopics(topic_id=known.topic_id, partitions=answers))
+    for topic in missing:
+        answers = yield from in_steps(
+            lambda index: _in_group(index, None, UnknownTopicId.code), topic.partition_indexes
         )
-        for name, partitions in found
-        if name in image.topics
-    ]
-    return answered + [
-        OffsetFetchResponseTopics(
-            topic_id=topic.topic_id,
-            partitions=[_in_group(index, None, UnknownTopicId.code) for index in topic.partition_indexes],
-        )
-        for topic in missing
-    ]
+        answered.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=answers))
+        yield None
+    return answered
 
 
 def _in_group(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartitions:

@@ -17,26 +17,27 @@ from pyclient.protocol.messages.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(OffsetForLeaderEpochRequest, versions=(2, 4))
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer every partition; -1 and -1 for an epoch that the log knows nothing of."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_answer(context.node, topic.topic, partition) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            answers.append(_answer(context.node, topic.topic, partition))
+            yield None
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+        yield None
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(node: BrokerNode, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        log, _epoch = node.partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
-        epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
+        log, leader_epoch = node.partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch, leader_epoch)
     except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, f"OffsetForLeaderEpoch of {topic}-{wanted.partition}")
         return EpochEndOffset(error_code=code, partition=wanted.partition)

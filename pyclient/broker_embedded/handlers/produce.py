@@ -7,12 +7,14 @@ coordinator. Not done: hints to another leader (v10), which a cluster of one nev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.failures import code_of, message_of
-from pyclient.broker_embedded.log.validate import RefusedRecords
+from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.log.validate import RefusedRecords, TooLongForLoop, check_client_batch, writable
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -22,36 +24,119 @@ from pyclient.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from pyclient.records import Compression
 
 if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable, Coroutine
     from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
+
+T = TypeVar("T")
 
 _ATTRIBUTES: Final = 21  # where the low byte of a batch's attributes starts, less one: they are 16 bits
 _BY_ID: Final = 13
+_FEW: Final = 16  # partitions of a request that is answered in one go
 _MAGIC: Final = 16
+_ZSTD_SINCE: Final = 7
 _TRANSACTIONAL: Final = 0x10
 
 
 @handles(ProduceRequest, versions=(3, 13))
-def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    """Append what the request holds, partition by partition."""
+def handle(request: ProduceRequest, context: RequestContext) -> Any:
+    """Append what the request holds, partition by partition; batches that take long to check come last.
+
+    In steps if there are many partitions.
+    """
+    topics = request.topic_data
+    if len(topics) <= _FEW and sum(len(topic.partition_data) for topic in topics) <= _FEW:
+        return finished(_append_all(request, context))
+    return _append_all(request, context)
+
+
+def _append_all(
+    request: ProduceRequest, context: RequestContext
+) -> Steps[ProduceResponse | Coroutine[None, None, ProduceResponse | None] | None]:
     node = context.node
     responses = []
-    failures = 0
+    slow: list[_SlowAppend] = []
     for topic in _merged(request.topic_data):
         name = topic.name if context.version < _BY_ID else node.topic_name(topic.topic_id)
-        answers = [_append(node, name, partition, request) for partition in topic.partition_data]
-        failures += sum(answer.error_code != 0 for answer in answers)
+        answers: list[PartitionProduceResponse] = []
+        for partition in topic.partition_data:
+            try:
+                answers.append(_append(node, name, partition, request, context.version))
+            except TooLongForLoop:
+                slow.append(_SlowAppend(name or "", partition, answers, len(answers)))
+                answers.append(written(partition.index, -1, -1, -1))  # until it is known
+            yield None
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    if slow:
+        return _append_slowly(slow, responses, request, context)
+    return _response(responses, request, context)
+
+
+def _response(
+    responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | None:
     throttle = _throttle(request, context)
     if request.acks != 0:
         return ProduceResponse(responses=responses, throttle_time_ms=throttle)
+    failures = sum(answer.error_code != 0 for topic in responses for answer in topic.partition_responses)
     if failures:
         raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
     return None
+
+
+class _SlowAppend(NamedTuple):
+    """A batch that another thread checks; its answer goes to `answers[place]`."""
+
+    topic: str
+    partition: PartitionProduceData
+    answers: list[PartitionProduceResponse]
+    place: int
+
+
+async def _append_slowly(
+    slow: list[_SlowAppend], responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | None:
+    """Check batches on the side thread, and append each as soon as that is done."""
+    for topic, partition, answers, place in slow:
+        answers[place] = await _append_checked(context.node, topic, partition)
+    return _response(responses, request, context)
+
+
+async def _append_checked(node: BrokerNode, topic: str, partition: PartitionProduceData) -> PartitionProduceResponse:
+    try:
+        log, _epoch = node.partitions.leader(topic, partition.index)
+        batch = writable(partition.records or b"")
+        name = f"{topic}-{partition.index}"
+        checked = await _on_side_thread(
+            node, partial(check_client_batch, batch, log.config, node.clock.time_ms(), name)
+        )
+        log, epoch = node.partitions.leader(topic, partition.index)  # it may have moved, or be another topic's
+        info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), checked=checked)
+    except Exception as error:  # whatever it is, it becomes this answer
+        return refusal(error, topic, partition.index)
+    return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
+
+
+def _on_side_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
+    over: Future[T] = node.loop.create_future()
+
+    def done(answer: T, failure: Exception | None) -> None:
+        if over.done():
+            return
+        if failure is None:
+            over.set_result(answer)
+        else:
+            over.set_exception(failure)
+
+    node.logs.side.submit(work, done)
+    return over
 
 
 def _merged(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -81,14 +166,16 @@ def _throttle(request: ProduceRequest, context: RequestContext) -> int:
 
 
 def _append(
-    node: BrokerNode, topic: str | None, partition: PartitionProduceData, request: ProduceRequest
+    node: BrokerNode, topic: str | None, partition: PartitionProduceData, request: ProduceRequest, version: int
 ) -> PartitionProduceResponse:
     try:
         if topic is None:
             raise errors.UnknownTopicId("there is no topic with that id")
         log, epoch = node.partitions.leader(topic, partition.index)
-        records = _checked(topic, partition.records, request)
-        info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="client")
+        records = _checked(topic, partition.records, request, version)
+        info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), on_loop=True)
+    except TooLongForLoop:
+        raise
     except Exception as error:  # whatever it is, it becomes this answer
         return refusal(error, topic, partition.index)
     return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
@@ -120,7 +207,7 @@ def refusal(error: Exception, topic: str | None, index: int) -> PartitionProduce
     )
 
 
-def _checked(topic: str, records: memoryview | None, request: ProduceRequest) -> memoryview:
+def _checked(topic: str, records: memoryview | None, request: ProduceRequest, version: int) -> memoryview:
     """The partition's batches, if the request may be served at all."""
     if request.acks not in (-1, 0, 1):
         raise errors.InvalidRequiredAcks(f"acks is {request.acks}: it must be -1 (all), 0 or 1")
@@ -130,6 +217,10 @@ def _checked(topic: str, records: memoryview | None, request: ProduceRequest) ->
         raise errors.InvalidRecord("a partition of a Produce request has no records")
     if is_transactional(records):
         raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
+    if version < _ZSTD_SINCE and len(records) > _ATTRIBUTES + 1 and records[_ATTRIBUTES + 1] & 7 == Compression.ZSTD:
+        raise errors.UnsupportedCompressionType(
+            f"{topic}: Produce version {version} may not carry zstd, version {_ZSTD_SINCE} and later may (KIP-110)"
+        )
     return records
 
 

@@ -1,7 +1,6 @@
 """UpdateFeatures v0-2: change the level of features, all of those that are named or none.
 
-v0-1 answer each feature where all went well. Not done: downgrades of
-metadata.version, which are refused.
+v0-1 answer each feature where all went well. metadata.version goes down only where Kafka's may.
 """
 
 from __future__ import annotations
@@ -20,19 +19,23 @@ from pyclient.protocol.messages.update_features import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
 
 
 @handles(UpdateFeaturesRequest, versions=(0, 2))
-def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Steps[UpdateFeaturesResponse]:
     """Answer for all features at once."""
     asked = [each.feature for each in request.feature_updates]
-    updates = {each.feature: (each.max_version_level, _kind(each, context.version)) for each in request.feature_updates}
+    updates: dict[str, tuple[int, int]] = {}
+    for each in request.feature_updates:
+        updates[each.feature] = each.max_version_level, _kind(each, context.version)
+        yield None
     try:
         context.node.controller.update_features(updates, validate_only=request.validate_only)
     except Exception as error:  # whatever it is, it becomes this answer
         code = code_of(error, "UpdateFeatures")
         return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))
-    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in asked]
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in asked]
     return UpdateFeaturesResponse(
         throttle_time_ms=0, error_code=0, error_message=None, results=results if context.version <= 1 else []
     )

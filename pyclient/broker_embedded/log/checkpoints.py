@@ -24,10 +24,9 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
-_VERSION: Final = "0"
-
-
 log = logging.getLogger("pyclient.broker_embedded")
+
+_VERSION: Final = "0"
 
 
 class CorruptCheckpoint(ValueError):
@@ -81,6 +80,8 @@ def render_topic_id(topic_id: uuid.UUID) -> bytes:
 def parse_topic_id(content: bytes, path: str) -> uuid.UUID:
     """Reads a partition.metadata file; raises `CorruptCheckpoint`."""
     values = _properties(content, path, ":")
+    if values.get("version") != "0":
+        raise CorruptCheckpoint(f"{path}: version {values.get('version')!r} is unknown; 0 is readable")
     try:
         return uuid_from_text(values["topic_id"])
     except (KeyError, ValueError) as error:
@@ -88,7 +89,10 @@ def parse_topic_id(content: bytes, path: str) -> uuid.UUID:
 
 
 def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
-    """Whose files are in a partition's directory; None if there are none, or they do not say."""
+    """The topic id in a partition's directory; None if there is none that can be read.
+
+    A loss of power leaves nonsense in a file that was never synced: then no record in the directory was, either.
+    """
     path = f"{directory}/{PARTITION_METADATA}"
     content = fs.read(path)
     try:

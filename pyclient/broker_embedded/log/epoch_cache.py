@@ -39,8 +39,16 @@ class EpochCache:
         self._starts.append(start_offset)
         return True
 
-    def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(largest known epoch not above `epoch`, its end), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
+    def end_offset(self, epoch: int, log_end: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
+        """(largest known epoch not above `epoch`, its end), as OffsetForLeaderEpoch answers; (-1, -1) if unknown.
+
+        A `leader_epoch` beyond the latest begins at `log_end`, as if it were in the table, where Kafka puts it as soon
+        as there is a leader.
+        """
+        if leader_epoch > self.latest:
+            known = EpochCache(self)
+            known.assign(leader_epoch, log_end)
+            return known.end_offset(epoch, log_end)
         if epoch == UNDEFINED or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED, UNDEFINED
         if epoch == self._epochs[-1]:

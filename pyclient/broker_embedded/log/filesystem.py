@@ -6,6 +6,7 @@ Everything the log does to a disk goes through here, so that tests can fail it, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import resource
@@ -15,6 +16,8 @@ from weakref import WeakValueDictionary
 Buffer = bytes | bytearray | memoryview
 
 _MOST_OPEN_FILES: Final = 4096
+_RETAINED_OF_OPEN: Final = 4
+"""The share, a quarter, of the open files that may be retained before others are read instead."""
 
 
 class File(Protocol):
@@ -71,6 +74,19 @@ class FileSystem(Protocol):
 
     durable: bool
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so many files are retained that no others should be, for want of descriptors."""
+        ...
+
+    def limit_open_files(self, count: int) -> None:
+        """Keep at most so many files open, and never more than at first; those that are retained stay."""
+        ...
+
+    def close_idle_files(self) -> int:
+        """Close every file that is not retained; how many those were."""
+        ...
+
     def file(self, path: str) -> File:
         """The file at `path`, whether it exists or not; costs no system call."""
         ...
@@ -104,7 +120,10 @@ class FileSystem(Protocol):
         ...
 
     def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
-        """Puts `content` at `path` in one step: readers and crashes see the old file or the new one."""
+        """Puts `content` at `path` in one step: readers and crashes see the old file or the new one.
+
+        Not for two threads and the same path at a time.
+        """
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -182,12 +201,16 @@ class RealFile:
             os.fdatasync(self.fileno())
 
     def retain(self) -> None:
+        if not self._users:
+            self._fs._retained += 1
         self._users += 1
 
     def release(self) -> None:
         self._users -= 1
-        if self._closing and not self._users:
-            self._close_now()
+        if not self._users:
+            self._fs._retained -= 1
+            if self._closing or self._fs.has_too_many_open:
+                self._close_now()
 
     def close(self) -> None:
         if self._users:
@@ -239,7 +262,8 @@ class RealFileSystem:
         self.durable = durable
         if most_open_files is None:
             most_open_files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, _MOST_OPEN_FILES)
-        self._most_open_files = most_open_files
+        self._most_at_first = self._most_open_files = most_open_files
+        self._retained = 0
         self._open_files: WeakValueDictionary[int, RealFile] = WeakValueDictionary()  # by id, oldest first
 
     def file(self, path: str) -> RealFile:
@@ -280,11 +304,18 @@ class RealFileSystem:
 
     def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb", buffering=0) as file:
-            file.write(content)
-            if sync and self.durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb", buffering=0) as file:
+                rest = memoryview(content)
+                while rest:  # one write may take only a part: a signal, or a disk that is nearly full
+                    rest = rest[file.write(rest) :]
+                if sync and self.durable:
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):  # it may keep the last bytes of a full disk
+                os.unlink(temporary)
+            raise
         if sync:
             self.sync_directory(os.path.dirname(path))
 
@@ -343,18 +374,43 @@ class RealFileSystem:
         finally:
             os.close(fd)
 
+    @property
+    def crowded(self) -> bool:
+        return self._retained >= self._most_at_first // _RETAINED_OF_OPEN
+
+    @property
+    def has_too_many_open(self) -> bool:
+        """Whether more files are open than may be."""
+        return len(self._open_files) > self._most_open_files
+
+    def limit_open_files(self, count: int) -> None:
+        self._most_open_files = min(count, self._most_at_first)
+        if self.has_too_many_open:
+            self._close_idle(len(self._open_files) - self._most_open_files)
+
+    def close_idle_files(self) -> int:
+        return self._close_idle(len(self._open_files))
+
     def _open(self, file: RealFile) -> int:
         if len(self._open_files) >= self._most_open_files:
             self._close_idle(len(self._open_files) // 4)
-        fd = os.open(file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fd = os.open(file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self.close_idle_files():
+                raise
+            fd = os.open(file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._open_files[id(file)] = file
         return fd
 
-    def _close_idle(self, count: int) -> None:
+    def _close_idle(self, count: int) -> int:
+        """Close so many files that are not retained, the longest open ones first; how many were closed."""
+        closed = 0
         for file in list(self._open_files.values()):
-            if count > 0 and not file.busy:
-                count -= 1
+            if closed < count and not file.busy:
+                closed += 1
                 file.close()
+        return closed
 
     def _forget(self, file: RealFile) -> None:
         self._open_files.pop(id(file), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Final
 
 from pyclient.broker_embedded.log.filesystem import FileSystem
@@ -32,6 +33,7 @@ class IndexedSegment(SegmentFile):
         "_index",
         "_largest_timestamp",
         "_largest_timestamp_offset",
+        "_rebuilt",
         "_times",
         "_transactions",
         "index_interval",
@@ -49,6 +51,7 @@ class IndexedSegment(SegmentFile):
         self._largest_timestamp = -1
         self._largest_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
+        self._rebuilt = False
         if not size:
             self._empty_indexes()
 
@@ -111,7 +114,8 @@ class IndexedSegment(SegmentFile):
         try:
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
         except DamagedSegment:
-            self.rebuild_indexes()  # perhaps only the index lied
+            with suppress(DamagedSegment):
+                self.rebuild_indexes()  # perhaps only the index lied
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
 
     def _locate(self, offset: int, start: int) -> Place | None:
@@ -131,25 +135,41 @@ class IndexedSegment(SegmentFile):
         self._times = TimeIndex(self._fs.file(self._path(".timeindex")))
         self._transactions = TransactionIndex(self._fs.file(self._path(".txnindex")))
 
+    def _drop_indexes(self) -> None:
+        """The file could not be read to its end: what is known so far would be taken for all there is."""
+        self._index = self._times = self._transactions = None
+
     def load(self) -> bool:
-        """Reads the indexes now, for a caller with time to spare; False if that was done before."""
-        return run_here(self.loading())
+        """Reads the indexes now, for a caller with time to spare; False if that was done before.
+
+        Damage in the file is reported: then they know of what is before it.
+        """
+        try:
+            return run_here(self.loading())
+        except DamagedSegment as error:
+            log.error("%s; what is behind it in this file cannot be read", error)
+            return True
 
     def loading(self) -> Steps[bool]:
-        """The same in steps, for a segment that nobody else knows yet."""
+        """The same in steps, for a segment that nobody else knows yet. Raises `DamagedSegment`."""
         if self._index is not None:
             return False
-        if not (yield from self.load_indexes()):
+        try:
+            if (yield from self.load_indexes()):
+                return True
             yield from self.resuming(self.size)
-            self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
-            try:
-                self.write_indexes()
-            except OSError as error:
-                log.warning(
-                    "%s: its indexes cannot be written: %s; they are in memory, and the next start makes them again",
-                    self.log.path,
-                    error,
-                )
+        except OSError:
+            self._drop_indexes()
+            raise
+        self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
+        try:
+            self.write_indexes()
+        except OSError as error:
+            log.warning(
+                "%s: its indexes cannot be written: %s; they are in memory, and the next start makes them again",
+                self.log.path,
+                error,
+            )
         return True
 
     def load_indexes(self, before: int | None = None) -> Steps[bool]:
@@ -274,10 +294,23 @@ class IndexedSegment(SegmentFile):
         self._bytes_since_index = 0
 
     def rebuild_indexes(self) -> None:
-        """Makes the offset and time indexes again from the headers of all batches."""
+        """Makes the offset and time indexes again from the headers of all batches.
+
+        Once is enough: the entries are right then, and what still makes no sense is damage.
+        """
         if self._index is None:
             self._empty_indexes()
-        run_here(self._note_between(self.forget(0), self.size))
+        if self._rebuilt:
+            return
+        try:
+            run_here(self._note_between(self.forget(0), self.size))
+        except OSError:
+            self._drop_indexes()
+            raise
+        except DamagedSegment:
+            self._rebuilt = True
+            raise
+        self._rebuilt = True
 
     def _note_between(self, start: int, end: int) -> Steps[bool]:
         """Notes the batches from `start` up to `end`; False if no batch ends there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.segment import SWAP, Segment
 from pyclient.broker_embedded.log.steps import Steps
@@ -14,13 +15,29 @@ _INT_MAX: Final = 2**31 - 1
 _TEMPORARY: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 
 
+def is_log_file(name: str) -> bool:
+    """Return True for a name that a file in a partition's directory can have, finished or not."""
+    return _is_final(name) or _is_temporary(name)
+
+
+def _is_final(name: str) -> bool:
+    return name in (LEADER_EPOCHS, PARTITION_METADATA) or DATA_FILE.fullmatch(name) is not None
+
+
+def _is_temporary(name: str) -> bool:
+    stem = name
+    for suffix in _TEMPORARY:
+        stem = stem.removesuffix(suffix)
+    return stem != name and _is_final(stem)
+
+
 def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> Steps[dict[str, int]]:
     """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
-    kept = {name: size for name, size in files.items() if not name.endswith(_TEMPORARY)}
+    kept = {name: size for name, size in files.items() if not _is_temporary(name)}
     if len(kept) != len(files):
         yield from _finish_swaps(fs, directory, files, kept)
         for name in sorted(files, key=lambda name: name.endswith(".log.cleaned")):  # it says what the others are: last
-            if name.endswith(_TEMPORARY):
+            if _is_temporary(name):
                 fs.remove(f"{directory}/{name}")
     for name in [name for name in kept if DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
         if f"{name[:20]}.log" not in kept:

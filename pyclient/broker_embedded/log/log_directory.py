@@ -1,24 +1,38 @@
-"""The logs of a data directory: found at the start, opened when first asked for, made and deleted with their topics."""
+"""The logs of the data directories: found at the start, opened when first asked for, deleted with their topics."""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log import checkpoints
-from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint, stored_topic_id
+from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
+from pyclient.broker_embedded.log.data_directory import DataDirectory
+from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.flusher import Flusher
-from pyclient.broker_embedded.log.identity import identify
 from pyclient.broker_embedded.log.openings import Openings
+from pyclient.broker_embedded.log.partition_directories import (
+    DELETED,
+    FUTURE,
+    STRAY,
+    Fate,
+    Found,
+    Reconciliation,
+    copy_of,
+    deleted_index_of,
+    marked_name,
+    partition_of,
+)
 from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
-from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
+from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
@@ -26,19 +40,23 @@ from pyclient.types import TopicPartition
 log = logging.getLogger("pyclient.broker_embedded")
 
 _METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
-_DELETED: Final = "-delete"
-_LONGEST_NAME: Final = 255
 _AT_ONCE: Final = 250  # logs that are noted before a pause
 _SYNCED_ONE_BY_ONE: Final = 100  # of more logs the whole filesystem is synced at once: 2 ms a log were spent on it
 
 
 class LogDirectory:
-    """The logs under `data_dir`, which belongs to one node of one process at a time.
+    """The logs under `data_dir` and the `other_dirs` (log.dirs), which belong to one node of one process at a time.
+
+    `data_dir` has the metadata log, and the node does not start without it. Another directory that fails is offline,
+    with the partitions in it. `directory_for` gives the id of the directory that a partition is assigned to.
 
     Finding a partition costs a name in a list; its files are read, and after a crash recovered, by the first `get`, or
     in steps by `openings`.
-    `config_for` gives the configs of a topic whose log is opened; the defaults until somebody sets it.
+    `config_for` gives the configs of a topic whose log is opened, `topic_id_for` the id of a partition's topic; until
+    they are set, the defaults and None (unknown).
     """
+
+    producer_expiration_ms = 86_400_000  # `producer.id.expiration.ms`, for the logs that are opened from now on
 
     def __init__(
         self,
@@ -50,23 +68,39 @@ class LogDirectory:
         cluster_id: str | None,
         defaults: LogConfig,
         rng: Rng | None = None,
+        other_dirs: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
+        self.directories: list[DataDirectory] = []
+        """Those that are open, in the order of log.dirs."""
+        self.offline_directories: dict[str, str] = {}
+        """The paths of the others, and why."""
+        self.cordoned: frozenset[str] = frozenset()
+        """Paths of directories that get no new partitions (cordoned.log.dirs)."""
+        self.directory_for: Callable[[TopicPartition], uuid.UUID | None] = lambda _partition: None
+        self._paths = (data_dir, *other_dirs)
+        self._homes: dict[TopicPartition, DataDirectory] = {}
+        self._twice: list[tuple[TopicPartition, DataDirectory]] = []  # logs that another directory has, too
+        self._copies: list[str] = []  # what a move left behind that was interrupted
+        self.interrupted_moves: list[tuple[TopicPartition, DataDirectory]] = []
+        """What a crash interrupted: logs, and the directories that they were on the way to."""
         self.node_id = node_id
         self.defaults = defaults
         self.config_for: Callable[[str], LogConfig] = lambda _topic: self.defaults
+        self.topic_id_for: Callable[[TopicPartition], uuid.UUID | None] = lambda _partition: None
         self.was_clean = True
+        self.failed = False
+        """Something could not be written, renamed or synced: the next start has to check all logs."""
+        self._in_use = False
         self._cluster_id = cluster_id
-        self._directory_id: uuid.UUID | None = None
         self._fs = fs
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
-        self._lock: Lock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: dict[TopicPartition, str] = {}  # and their directories
         self.openings = Openings(self._unopened, self._opening_as_it_is)
-        self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
-        self._forgotten: set[TopicPartition] = set()  # the files may still have offsets of these, which are gone
+        self._offline: dict[TopicPartition, str] = {}  # why; their directories stay as they are
+        self._marked: list[tuple[int, str]] = []  # (partition, path) of directories that are marked for deletion
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
         self.held: set[StoredLog] = set()
         """Those that wait for the disk before they commit what was appended (`flush.messages`)."""
@@ -82,10 +116,10 @@ class LogDirectory:
 
     @property
     def directory_id(self) -> uuid.UUID:
-        """The data directory's own id (KIP-858)."""
-        if self._directory_id is None:
+        """The own id (KIP-858) of the first data directory."""
+        if not self.directories:
             raise RuntimeError("the data directory is not open")
-        return self._directory_id
+        return self.directories[0].directory_id
 
     @property
     def logs(self) -> list[PartitionLog]:
@@ -107,57 +141,146 @@ class LogDirectory:
         """The directories of the logs that are not open yet."""
         return self._unopened
 
+    @property
+    def offline(self) -> Mapping[TopicPartition, str]:
+        """Why partitions are not served whose directories contradict the metadata or cannot be read."""
+        return self._offline
+
     def size_on_disk(self, at: TopicPartition) -> int:
         """Bytes of the segments of a log that is not open."""
-        files = self._fs.list_files(self._unopened[at])
+        files = self._fs.list_files(self._path(at))
         return sum(size for name, size in files.items() if name.endswith(".log"))
 
-    def topic_ids(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
-        """Every partition with files here, and the topic id they were written for, without opening any log."""
-        for at, opened in list(self._logs.items()):
-            yield at, opened.topic_id
-        for at, directory in list(self._unopened.items()):
-            yield at, stored_topic_id(self._fs, directory)
-
     def open(self) -> None:
-        """Takes the directory and looks what is in it.
+        """Takes the directory and looks what is in it. Nothing of what is there is changed before `take_into_use`.
 
-        Raises `ConfigError` if it cannot be made or written, if another broker uses it, or if it is another node's or
-        cluster's.
+        Raises `ConfigError` if it cannot be made or written, if another broker uses it, if it is another node's or
+        cluster's, or if it holds something but no `meta.properties`.
         """
         try:
-            self._fs.make_directory(self.data_dir)
-            self._lock = self._fs.lock(self._path(".lock"))
-        except BlockingIOError as error:
-            raise errors.ConfigError(
-                f"{self.data_dir} is in use by another broker: stop it or choose another directory"
-            ) from error
-        except OSError as error:
-            raise errors.ConfigError(f"the broker cannot keep its data in {self.data_dir}: {error.strerror}") from error
-        try:
-            identity = identify(
-                self._fs, self.data_dir, node_id=self.node_id, cluster_id=self._cluster_id, rng=self._rng
-            )
-            self._cluster_id, self._directory_id = identity.cluster_id, identity.directory_id
-            self._find_partitions()
-            marker = self._path(checkpoints.CLEAN_SHUTDOWN)
-            self.was_clean = identity.is_new or self._fs.exists(marker)
-            self._fs.remove(marker)
+            for path in self._paths:
+                self._open_directory(path)
+            self.was_clean = all(directory.was_clean for directory in self.directories)
             for name in () if self.was_clean else checkpoints.OF_PARTITIONS:  # they are needed at once
-                self._checkpoint(name)
+                for directory in self.directories:
+                    directory.checkpoint(name)
+        except OSError as error:
+            self._release_directories()
+            raise errors.ConfigError(f"the broker cannot keep its data in {self.data_dir}: {error}") from error
         except BaseException:
-            self._lock.release()
+            self._release_directories()
             raise
 
-    def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
-        """The log of a partition that this node hosts from now on; its files appear with the first append.
+    def _open_directory(self, path: str) -> None:
+        directory = DataDirectory(path, self._fs)
+        try:
+            self._cluster_id = directory.open(node_id=self.node_id, cluster_id=self._cluster_id, rng=self._rng)
+            self._find_partitions(directory)
+        except OSError as error:
+            directory.release()
+            if path == self.data_dir:
+                raise errors.ConfigError(f"the broker cannot keep its data in {path}: {error.strerror}") from error
+            log.error("%s is offline, and so are the partitions in it: %s", path, error)
+            self.offline_directories[path] = str(error)
+            return
+        self.directories.append(directory)
 
-        Files that a deleted topic of the same name left behind are thrown away.
+    def take_into_use(self) -> None:
+        """From now on files change: an end that is not in order has the next start check them."""
+        for directory in self.directories:
+            directory.take_into_use()
+        self._in_use = True
+
+    def reconcile(self, topics: Mapping[uuid.UUID, str], removed: Collection[uuid.UUID]) -> None:
+        """Compares the directories with the metadata: `topics` by id, and the ids of those that were `removed`.
+
+        What is left of removed ones is deleted after `file.delete.delay.ms`. Logs that the metadata do not know get
+        the name `<topic>-<partition>.<32 hex>-stray` and are kept, as in Kafka; directories that are no logs stay as
+        they are. A partition whose directory says that it is another topic's is offline.
         """
+        self._settle_duplicates()
+        self._settle_copies(topics)
+        comparison = Reconciliation(self._fs, self.topic_id_for, topics, removed)
+        found = list(comparison.marked(self._marked))
+        self._marked.clear()
+        found += comparison.logs(list(self._unopened.items()), check_known=not self.was_clean)
+        for each in found:
+            try:
+                self._deal_with(each)
+            except OSError as error:
+                self.failed = True
+                self._unopened.pop(each.partition, None)
+                log.error("%s stays as it is (%s): %s", each.path, each.reason, error)
+
+    def _settle_duplicates(self) -> None:
+        """Of a log that is in two directories keep the one that the metadata name: a crash interrupted a move."""
+        for at, other in self._twice:
+            home = self._homes[at]
+            if other.directory_id == self.directory_for(at):
+                self._homes[at], self._unopened[at] = other, other.file(str(at))
+                home, other = other, home
+            try:
+                self._set_aside(at, other.file(str(at)), f"{home.path} has the log of {at}")
+            except OSError as error:
+                self.failed = True
+                log.error("%s stays although %s has the log, too: %s", other.file(str(at)), home.path, error)
+        self._twice.clear()
+
+    def _settle_copies(self, topics: Mapping[uuid.UUID, str]) -> None:
+        """Begin moves again that were interrupted: the copies that were not complete are removed."""
+        for path in self._copies:
+            stored = stored_topic_id(self._fs, path)
+            at = copy_of(os.path.basename(path))
+            home = None if at is None else self._homes.get(at)
+            target = next((each for each in self.directories if each.path == os.path.dirname(path)), None)
+            is_ours = stored is not None and at is not None and topics.get(stored) == at.topic
+            if at is None or home is None or target is None or target is home or not is_ours:
+                log.warning("%s stays as it is: no log is on its way there", path)
+                continue
+            self._doomed.append((self._clock.time_ms(), path))
+            self.interrupted_moves.append((at, target))
+        self._copies.clear()
+
+    def _deal_with(self, found: Found) -> None:
+        partition, path = found.partition, found.path
+        if found.fate is Fate.RESTORE:
+            home = self._home_of(path)
+            own = home.file(str(partition))
+            if self._fs.exists(own) or partition in self._homes:
+                log.warning("%s stays as it is: %s, but %s is there", path, found.reason, own)
+                return
+            self._fs.rename(path, own)
+            self._unopened[partition] = own
+            self._homes[partition] = home
+            log.warning("%s is %s again: %s", path, own, found.reason)
+        elif path.endswith(DELETED):
+            self._doomed.append((self._clock.time_ms(), path))
+        elif found.fate is Fate.OFFLINE:
+            del self._unopened[partition]
+            self._offline[partition] = f"{path}: {found.reason}"
+            log.error("%s is offline, nothing in %s is changed: %s", partition, path, found.reason)
+        else:
+            del self._unopened[partition]
+            if found.fate is Fate.IGNORE:
+                self._homes.pop(partition, None)
+                log.warning("%s is no log of this broker and stays as it is: %s", path, found.reason)
+                return
+            self._forget(partition)
+            if found.fate is Fate.DELETE:
+                log.info("%s is deleted: %s", path, found.reason)
+                self._doom(partition, path)
+            else:
+                self._set_aside(partition, path, found.reason)
+
+    def _set_aside(self, partition: TopicPartition, path: str, reason: str) -> None:
+        stray = self._home_of(path).file(marked_name(partition, self._rng.getrandbits(128), STRAY))
+        self._fs.rename(path, stray)
+        log.warning("%s is kept as %s, remove it if it is not needed: %s", path, stray, reason)
+
+    def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
+        """The log of a partition that this node hosts from now on; its files appear with the first append."""
         at = TopicPartition(topic, partition)
-        directory = self._unopened.get(at)
-        if directory is not None and stored_topic_id(self._fs, directory) not in (topic_id, None):
-            self._doom(at, self._unopened.pop(at))
+        self._check_online(at)
         if at not in self._unopened:
             self._begin_anew(at)
         return self._open_log(at, topic_id, config)
@@ -166,30 +289,102 @@ class LogDirectory:
         """The log; None if there is none. Raises `NotLeaderOrFollower` while it is not open, or why it cannot be."""
         at = TopicPartition(topic, partition)
         found = self._logs.get(at)
-        if found is None and at in self._unopened:
-            self.openings.check(at)
+        if found is None:
+            self._check_online(at)
+            if at in self._unopened:
+                self.openings.check(at)
         return found
 
+    def opened_in_steps(self, at: TopicPartition) -> Steps[PartitionLog | None]:
+        """The log, opened in steps if need be; None if there is none."""
+        self._check_online(at)
+        if at in self._unopened:
+            self.openings.forget(at)
+            yield from self._opening_as_it_is(at)
+        return self._logs.get(at)
+
+    def open_copy(self, source: PartitionLog, path: str) -> Steps[PartitionLog]:
+        """Open an empty log at `path`, for the batches of `source`."""
+        names = source.topic, source.partition, source.topic_id
+        return PartitionLog.opening(path, *names, source.config, fs=self._fs, clock=self._clock, clean=True)
+
+    def take_copy(self, at: TopicPartition, source: PartitionLog, path: str, target: DataDirectory) -> None:
+        """Let a closed copy at `path` take the place of a log. The old files are deleted after the usual delay.
+
+        The log of the two directories that the metadata do not name is set aside by the next start if this node dies
+        in between.
+        """
+        home = self._homes[at]
+        place = target.file(str(at))
+        target.begin_anew(at)
+        if not self._fs.exists(path):  # nothing was ever written
+            self._fs.make_directory(path)
+            if source.topic_id is not None:
+                write_topic_id(self._fs, path, source.topic_id)
+        self._fs.rename(path, place)
+        self._fs.sync_directory(target.path)
+        old = source.directory
+        source.relocate(run_here(source.load_from(place)), place)
+        self._homes[at] = target
+        home.forget(at)
+        target.checkpoint(checkpoints.RECOVERY_POINTS)[at] = source.recovery_point
+        try:
+            if self._fs.exists(old):
+                doomed = home.file(marked_name(at, self._rng.getrandbits(128), DELETED))
+                self._fs.rename(old, doomed)
+                self._doomed.append((self._clock.time_ms() + self.defaults.file_delete_delay_ms, doomed))
+        except OSError as error:
+            self.failed = True
+            log.error("%s stays although %s is in %s now: %s", old, at, target.path, error)
+
+    def remove_copy(self, path: str) -> None:
+        """Remove a copy that is not needed any more."""
+        self._remove([path])
+
+    def time_ms(self) -> int:
+        """The time now, in epoch milliseconds."""
+        return self._clock.time_ms()
+
+    def _check_online(self, at: TopicPartition) -> None:
+        reason = self._offline.get(at)
+        if reason is not None:
+            raise errors.KafkaStorageError(f"{at} is offline: {reason}")
+        if self.offline_directories and at not in self._homes:
+            self._place(at)
+
     def _begin_anew(self, at: TopicPartition) -> None:
-        """A new log has no part in what checkpoints say of an older one of its name, also if this node dies soon."""
-        self._forget(at)
-        if at in self._forgotten:
-            self.side.settle()  # it may be at the same files
-            for name in checkpoints.OF_PARTITIONS:
-                run_here(self._write_checkpoint(name))
-            self._forgotten.clear()
+        home = self._homes[at] = self._place(at)
+        home.begin_anew(at)
+
+    def _place(self, at: TopicPartition) -> DataDirectory:
+        """The directory of a log that is nowhere yet: the one that the metadata name, or else the emptiest."""
+        wanted = self.directory_for(at)
+        found = next((each for each in self.directories if each.directory_id == wanted), None)
+        if found is not None:
+            return found
+        if self.offline_directories:
+            paths = ", ".join(self.offline_directories)
+            raise errors.KafkaStorageError(f"{at} is in none of the directories that are online; offline: {paths}")
+        counts = Counter(home.path for home in self._homes.values())
+        return min(self.directories, key=lambda each: (each.path in self.cordoned, counts[each.path]))
 
     def _forget(self, at: TopicPartition) -> None:
-        for name in checkpoints.OF_PARTITIONS:
-            if self._checkpoint(name).pop(at, None) is not None:
-                self._forgotten.add(at)
+        home = self._homes.pop(at, None)
+        if home is not None:
+            home.forget(at)
+
+    def home(self, at: TopicPartition) -> DataDirectory | None:
+        """The directory that has a partition's log; None if there is no log."""
+        return self._homes.get(at)
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log, opened and recovered if need be; None if there is none. Raises `KafkaStorageError`."""
         at = TopicPartition(topic, partition)
         found = self._logs.get(at)
-        if found is None and at in self._unopened:
-            return self._open_log(at, None, self.config_for(topic))
+        if found is None:
+            self._check_online(at)
+            if at in self._unopened:
+                return self._open_log(at, self.topic_id_for(at), self.config_for(topic))
         return found
 
     def _open_log(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> PartitionLog:
@@ -197,12 +392,12 @@ class LogDirectory:
         return run_here(self._opening(at, topic_id, config))
 
     def _opening_as_it_is(self, at: TopicPartition) -> Steps[None]:
-        opened = yield from self._opening(at, None, self.config_for(at.topic))
+        opened = yield from self._opening(at, self.topic_id_for(at), self.config_for(at.topic))
         opened.update_config(self.config_for(at.topic))  # it may have changed meanwhile
 
     def _opening(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Steps[PartitionLog]:
         opened = yield from PartitionLog.opening(
-            self._path(str(at)),
+            self._path(at),
             at.topic,
             at.partition,
             topic_id,
@@ -210,15 +405,30 @@ class LogDirectory:
             fs=self._fs,
             clock=self._clock,
             clean=self.was_clean or at not in self._unopened,
-            recovery_point=self._checkpoint(checkpoints.RECOVERY_POINTS).get(at, 0),
-            start_offset=self._checkpoint(checkpoints.LOG_STARTS).get(at, 0),
+            recovery_point=self._homes[at].checkpoint(checkpoints.RECOVERY_POINTS).get(at, 0),
+            start_offset=self._start_offset(at),
         )
-        opened.cleaned_to = self._checkpoint(checkpoints.CLEANER_OFFSETS).get(at, 0)
+        opened.cleaned_to = self._homes[at].checkpoint(checkpoints.CLEANER_OFFSETS).get(at, 0)
+        opened.producer_expiration_ms = self.producer_expiration_ms
+        opened.producers.expire(self._clock.time_ms(), self.producer_expiration_ms)
         self.sync_beside(opened)
         opened.remove_later = self._remove
         self._unopened.pop(at, None)
         self._logs[at] = opened
         return opened
+
+    def _start_offset(self, at: TopicPartition) -> int:
+        """Where a log starts by the checkpoints; 0 if that is behind its high watermark.
+
+        A start behind the end would drop the whole log, and a checkpoint has no checksum.
+        """
+        home = self._homes[at]
+        start = home.checkpoint(checkpoints.LOG_STARTS).get(at, 0)
+        committed = home.checkpoint(checkpoints.HIGH_WATERMARKS).get(at, 0) if start else 0
+        if start <= committed:
+            return start
+        log.error("%s: it cannot start at %d, behind its high watermark %d: that is ignored", at, start, committed)
+        return 0
 
     def sync_beside(self, opened: PartitionLog) -> None:
         """Has the side thread sync a log, and what waits for that held, where syncs cost time at all."""
@@ -228,24 +438,48 @@ class LogDirectory:
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
         """The high watermark that was noted last, 0 if none was: where a replicated log begins again."""
-        return self._checkpoint(checkpoints.HIGH_WATERMARKS).get(TopicPartition(topic, partition), 0)
+        at = TopicPartition(topic, partition)
+        home = self._homes.get(at)
+        return 0 if home is None else home.checkpoint(checkpoints.HIGH_WATERMARKS).get(at, 0)
 
-    def delete_topic(self, topic: str) -> None:
-        """Takes the topic's logs away; their files go after `file.delete.delay.ms`."""
-        for at in [at for at in (*self._logs, *self._unopened) if at.topic == topic]:
+    def delete_topic(self, topic: str, topic_id: uuid.UUID) -> None:
+        """Takes the topic's logs away; their files go after `file.delete.delay.ms`.
+
+        A directory of its name that says it is another topic's, or cannot be read, is not removed.
+        """
+        for at in [at for at in (*self._logs, *self._unopened, *self._offline) if at.topic == topic]:
             opened = self._logs.pop(at, None)
             if opened is not None:
                 opened.close(clean=False)
             self.openings.forget(at)
-            self._unopened.pop(at, None)
+            directory = self._unopened.pop(at, None)
+            self._offline.pop(at, None)
+            home = self._homes.get(at)
             self._forget(at)
-            self._doom(at, self._path(str(at)))
+            if home is None:
+                continue
+            try:
+                if opened is not None or self._is_of(topic_id, at, directory):
+                    self._doom(at, home.file(str(at)))
+            except OSError as error:
+                self.failed = True
+                log.error("%s stays until the next start, which deletes it: %s", home.file(str(at)), error)
         self.remove_doomed(self._clock.time_ms())
+
+    def _is_of(self, topic_id: uuid.UUID, at: TopicPartition, directory: str | None) -> bool:
+        """Whether a directory that is not open is a deleted topic's; one that is another's is set aside."""
+        if directory is None:
+            return False
+        known = {topic_id: at.topic}
+        comparison = Reconciliation(self._fs, lambda _partition: topic_id, known, removed=())
+        for found in comparison.logs([(at, directory)], check_known=True):
+            log.warning("%s stays as it is, although %s is deleted: %s", found.path, at, found.reason)
+            return False
+        return True
 
     def _doom(self, at: TopicPartition, directory: str) -> None:
         if self._fs.exists(directory):
-            suffix = f"-{at.partition}.{self._rng.getrandbits(128):032x}{_DELETED}"
-            doomed = self._path(at.topic[: _LONGEST_NAME - len(suffix)] + suffix)
+            doomed = self._home_of(directory).file(marked_name(at, self._rng.getrandbits(128), DELETED))
             self._fs.rename(directory, doomed)
             self._doomed.append((self._clock.time_ms() + self.defaults.file_delete_delay_ms, doomed))
 
@@ -261,7 +495,7 @@ class LogDirectory:
 
         def remove() -> None:
             for path in paths:
-                if path.endswith(_DELETED):
+                if path.endswith((DELETED, FUTURE)):
                     self._fs.remove_tree(path)
                 else:
                     self._fs.remove(path)
@@ -279,108 +513,112 @@ class LogDirectory:
 
     def flush_checkpoints(self) -> None:
         """Notes how far each log is on the disk, where it starts, its high watermark, and how far it is compacted."""
-        self.side.settle()  # it may be at the same files
         run_here(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> Steps[None]:
         """The same, in steps."""
         self.side.collect()
-        recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS)
-        starts = self._checkpoint(checkpoints.LOG_STARTS)
-        high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS)
         for count, at in enumerate(list(self._logs)):
             if count % _AT_ONCE == _AT_ONCE - 1:
                 yield None
             opened = self._logs.get(at)
             if opened is None:  # its topic was deleted meanwhile
                 continue
-            recovery_points[at] = opened.recovery_point
-            high_watermarks[at] = opened.high_watermark
+            home = self._homes[at]
+            home.checkpoint(checkpoints.RECOVERY_POINTS)[at] = opened.recovery_point
+            home.checkpoint(checkpoints.HIGH_WATERMARKS)[at] = opened.high_watermark
+            starts = home.checkpoint(checkpoints.LOG_STARTS)
             starts.pop(at, None)
             if opened.start_offset > opened.segments.first_offset:
                 starts[at] = opened.start_offset
-        for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, checkpoints.HIGH_WATERMARKS):
-            yield from self._write_checkpoint(name)
+        for home in list(self.directories):
+            for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, checkpoints.HIGH_WATERMARKS):
+                yield from home.write_checkpoint(name)
         yield from self.save_cleaned()
 
     def save_cleaned(self) -> Steps[None]:
         """Notes how far each log is compacted, if that has changed."""
-        cleaned = self._checkpoint(checkpoints.CLEANER_OFFSETS)
-        before = dict(cleaned)
+        name = checkpoints.CLEANER_OFFSETS
+        before = {home.path: dict(home.checkpoint(name)) for home in self.directories}
         for at, opened in self._logs.items():
+            cleaned = self._homes[at].checkpoint(name)
             if opened.cleaned_to:
                 cleaned[at] = opened.cleaned_to
             else:
                 cleaned.pop(at, None)
-        if cleaned != before:
-            yield from self._write_checkpoint(checkpoints.CLEANER_OFFSETS)
-
-    def _write_checkpoint(self, name: str) -> Steps[None]:
-        offsets = self._offsets[name]
-        all_of_them = list(offsets)
-        count, parts = 0, [b""]
-        for first in range(0, len(all_of_them), _AT_ONCE):
-            items = [(at, offsets[at]) for at in all_of_them[first : first + _AT_ONCE] if at in offsets]
-            parts.append(checkpoints.render_lines(items))
-            count += len(items)
-            if len(all_of_them) > _AT_ONCE:
-                yield None
-        parts[0] = checkpoints.render_head(count)
-        content = b"".join(parts)
-        yield Blocking(lambda: self._fs.replace(self._path(name), content))
+        for home in list(self.directories):
+            if home.checkpoint(name) != before[home.path]:
+                yield from home.write_checkpoint(name)
 
     def close(self, clean: bool = True) -> None:
-        """Closes every log. A clean close spares the next start all checks; else files are only let go of."""
+        """Closes every log. A clean close spares the next start all checks; else files are only let go of.
+
+        What fails is reported. Then, and if a log is offline, there is no mark of a clean end and no newer recovery
+        point: the next start checks what was not on the disk before.
+        """
         self.openings.close()
         self.side.close(wait=clean)
         self.side.wake = None
+        clean = self._close_logs(clean) and self._in_use and not self.failed
+        if clean:
+            try:
+                self.flush_checkpoints()
+                if self.was_clean or not self._unopened:  # else there is a log that nobody has recovered yet
+                    for directory in self.directories:
+                        directory.mark_clean()
+                for _when, path in self._doomed:
+                    self._fs.remove_tree(path)
+            except OSError as error:
+                log.error("%s: the end is not noted as clean, the next start checks all logs: %s", self.data_dir, error)
+        self._logs.clear()
+        self._release_directories()
+
+    def _close_logs(self, clean: bool) -> bool:
+        """Closes every log, also behind one that fails; whether all of them, and `clean`, were in order."""
         together = clean and len(self._logs) > _SYNCED_ONE_BY_ONE
         for opened in self._logs.values():
             try:
                 opened.close(clean, sync=not together)
-            except errors.KafkaStorageError as error:
+            except (errors.KafkaStorageError, OSError) as error:
                 log.error("%s", error)
-                clean = False
+                self.failed = True
         if together:
             try:
-                self._fs.sync_all(self.data_dir)
+                for directory in self.directories:
+                    self._fs.sync_all(directory.path)
             except OSError as error:
                 log.error("%s: not everything is on the disk, the next start checks it: %s", self.data_dir, error)
-                clean = False
-        if clean:
-            self.flush_checkpoints()
-            if self.was_clean or not self._unopened:  # else there is a log that nobody has recovered yet
-                self._fs.replace(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
-            for _when, path in self._doomed:
-                self._fs.remove_tree(path)
-        self._logs.clear()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+                self.failed = True
+        return clean and not self.failed
+
+    def _release_directories(self) -> None:
+        for directory in self.directories:
+            directory.release()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.data_dir} open={len(self._logs)} unopened={len(self._unopened)}>"
 
-    def _path(self, name: str) -> str:
-        return f"{self.data_dir}/{name}"
+    def _path(self, at: TopicPartition) -> str:
+        """Where a log is, or would be."""
+        return self._homes.get(at, self.directories[0]).file(str(at))
 
-    def _find_partitions(self) -> None:
-        for name in self._fs.list_directories(self.data_dir):
-            topic, _, partition = name.rpartition("-")
-            if topic and partition.isascii() and partition.isdigit() and str(int(partition)) == partition:
-                self._unopened[TopicPartition(topic, int(partition))] = self._path(name)
-            elif name.endswith(_DELETED):
-                self._doomed.append((0, self._path(name)))
-        self._unopened.pop(_METADATA, None)
+    def _home_of(self, path: str) -> DataDirectory:
+        """The directory that an entry is in."""
+        parent = os.path.dirname(path)
+        return next((each for each in self.directories if each.path == parent), self.directories[0])
 
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """What a checkpoint file says, read when first needed. Nothing if it makes no sense: then all is checked."""
-        offsets = self._offsets.get(name)
-        if offsets is None:
-            try:
-                offsets = checkpoints.read_offsets(self._fs, self._path(name))
-            except CorruptCheckpoint as error:
-                log.warning("%s: it is ignored", error)
-                offsets = {}
-            self._offsets[name] = offsets
-        return offsets
+    def _find_partitions(self, directory: DataDirectory) -> None:
+        for name in self._fs.list_directories(directory.path):
+            partition = partition_of(name)
+            deleted = deleted_index_of(name)
+            if deleted is not None:
+                self._marked.append((deleted, directory.file(name)))
+            elif copy_of(name) is not None:
+                self._copies.append(directory.file(name))
+            elif partition is None or partition == _METADATA:
+                continue
+            elif partition in self._homes:
+                self._twice.append((partition, directory))
+            else:
+                self._homes[partition] = directory
+                self._unopened[partition] = directory.file(name)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pyclient import errors
 from pyclient.broker_embedded.log.checking import whole_batches
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.epoch_cache import UNDEFINED
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
@@ -100,9 +101,12 @@ class LogState:
         """The leader epoch in which `offset` was written, -1 if unknown."""
         return self._epochs.epoch_at(offset)
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, its end offset), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
-        return self._epochs.end_offset(epoch, self.end_offset)
+    def end_offset_for_epoch(self, epoch: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, its end offset), as OffsetForLeaderEpoch answers; (-1, -1) if unknown.
+
+        `leader_epoch`: that of the log's leader, which begins at the log's end if nothing was written in it.
+        """
+        return self._epochs.end_offset(epoch, self.end_offset, leader_epoch)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """The first record whose time (ms) is `timestamp` or later; None if there is none."""
@@ -144,21 +148,35 @@ class LogState:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "uncommitted"
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        isolation: Isolation = "uncommitted",
+        copied: bool = False,
     ) -> LogRead:
-        """The batches from the one that holds `offset` on, up to `max_bytes`, without copying them.
+        """The batches from the one that holds `offset` on, up to `max_bytes`; not copied unless `copied`.
 
-        Batches are whole, and of one segment. `min_one_batch`: the first one is given even if it is larger.
-        Raises `OffsetOutOfRange`.
+        They are of one segment, and the last one is cut where `max_bytes` are over, as in Kafka; never the first one,
+        which is given whole with `min_one_batch`, and not at all without it. Raises `OffsetOutOfRange`.
         """
-        stretch = self._find(offset, max_bytes, min_one_batch, isolation)
+        stretch = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=False)
         committed = isolation == "committed"
         known = self.high_watermark, self.last_stable_offset, self.start_offset, self.end_offset
         if stretch is None:
             return LogRead([], 0, *known, [] if committed else None)
         file = stretch.segment.log
-        file.retain()
-        region = FileRegion(file.fileno(), stretch.position, stretch.length, file.release)
+        region: FileRegion | bytes
+        if copied:
+            region = file.pread(stretch.length, stretch.position)
+        else:
+            file.retain()
+            try:
+                region = FileRegion(file.fileno(), stretch.position, stretch.length, file.release)
+            except OSError:
+                file.release()
+                raise
         aborted: list[tuple[int, int]] | None = None
         if committed:
             entries = aborted_between(self.segments, offset, stretch.end_offset)
@@ -168,11 +186,13 @@ class LogState:
     def read_bytes(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "log_end"
     ) -> bytes:
-        """The same as `read`, as bytes."""
-        stretch = self._find(offset, max_bytes, min_one_batch, isolation)
+        """The same as `read`, as bytes, and whole batches alone."""
+        stretch = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=True)
         return b"" if stretch is None else stretch.segment.log.pread(stretch.length, stretch.position)
 
-    def _find(self, offset: int, max_bytes: int, min_one_batch: bool, isolation: Isolation) -> Stretch | None:
+    def _find(
+        self, offset: int, max_bytes: int, min_one_batch: bool, isolation: Isolation, *, whole_batches: bool
+    ) -> Stretch | None:
         if not self.start_offset <= offset <= self.end_offset:
             raise errors.OffsetOutOfRange(
                 f"{self._name}: {offset} is not within {self.start_offset}..{self.end_offset}"
@@ -187,6 +207,7 @@ class LogState:
             log_end=self.end_offset,
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
+            whole_batches=whole_batches,
         )
 
     def verify(self) -> Iterator[DamagedSegment | None]:

@@ -64,6 +64,11 @@ class OffsetIndex(IndexEntries):
         count = self._up_to(1, position)
         return self[count - 1][1] if count else 0
 
+    def upper_bound(self, position: int) -> int | None:
+        """The relative offset of the first entry at or after a file position; None if there is none."""
+        count = self._up_to(1, position - 1)
+        return self[count][0] if count < len(self) else None
+
     def last(self) -> tuple[int, int]:
         """(relative offset, position) of the last entry; (-1, 0) if there is none."""
         count = len(self)

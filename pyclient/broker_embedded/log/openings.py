@@ -81,8 +81,11 @@ class Openings:
                 if not (yield from _one_step(work)):
                     continue
             except Exception as error:
-                log.error("%s cannot be opened: %s", at, error)
                 failure = error
+            if self._begun.get(at) is not work:
+                continue  # the log was deleted, or opened by others, while the last step waited for the disk
+            if failure is not None:
+                log.error("%s cannot be opened: %s", at, failure)
             waited_for = waited_for or at in self._wanted
             self._end(at, failure)
             if self.rest is not None and not waited_for and not self._wanted:

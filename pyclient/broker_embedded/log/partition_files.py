@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
+from typing import NamedTuple
 
 from pyclient.broker_embedded.log.checkpoints import (
     LEADER_EPOCHS,
@@ -14,6 +16,14 @@ from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import File, FileSystem
 
 
+class PendingFiles(NamedTuple):
+    """What `begin_sync` found to be synced: files, then `directories`; `changes` is for `synced`."""
+
+    files: list[File]
+    directories: list[str]
+    changes: int
+
+
 class PartitionFiles:
     """The directory is made with the first append; the epochs are written before any batch is called safe.
 
@@ -21,7 +31,7 @@ class PartitionFiles:
     disk fails.
     """
 
-    __slots__ = ("_changes", "_directory", "_fs", "_saved", "_synced", "_topic_id", "epochs", "exist")
+    __slots__ = ("_changes", "_directory", "_fs", "_named", "_saved", "_synced", "_topic_id", "epochs", "exist")
 
     def __init__(
         self,
@@ -41,6 +51,7 @@ class PartitionFiles:
         self._changes = 0
         self._saved = saved
         self._synced = exist and saved
+        self._named = self._synced  # the directory's entry in its parent is on the disk
 
     def create(self) -> None:
         """Makes the directory, and says whose it is."""
@@ -48,7 +59,7 @@ class PartitionFiles:
         if self._topic_id is not None:
             write_topic_id(self._fs, self._directory, self._topic_id)
         self.exist = True
-        self._saved = self._synced = False
+        self._saved = self._synced = self._named = False
 
     def note_epoch(self, epoch: int, offset: int) -> None:
         """`epoch` begins at `offset`; -1 is no epoch."""
@@ -70,26 +81,33 @@ class PartitionFiles:
             self._synced = False
             self._changes += 1
 
-    def begin_sync(self) -> tuple[list[File], int]:
-        """The files that are to be synced, and what `synced` is to be told afterwards."""
+    def begin_sync(self) -> PendingFiles:
+        """Return what is to be synced for the partition to be found after a loss of power.
+
+        Of a new partition that is its directory's name, too. Names in the directory itself are the caller's to sync.
+        """
         if not self.exist or self._synced:
-            return [], self._changes
+            return PendingFiles([], [], self._changes)
         if not self._saved:
             self.save()
         names = (LEADER_EPOCHS,) if self._topic_id is None else (LEADER_EPOCHS, PARTITION_METADATA)
-        return [self._fs.file(self._path(name)) for name in names], self._changes
+        directories = [] if self._named else [os.path.dirname(self._directory)]
+        return PendingFiles([self._fs.file(self._path(name)) for name in names], directories, self._changes)
 
     def synced(self, changes: int) -> None:
-        """The files are on the disk (their names are when the directory is synced)."""
+        """Note that what `begin_sync` returned is on the disk."""
         self._synced = self._synced or changes == self._changes
+        self._named = True
 
     def sync(self) -> None:
-        """Returns when the files are on the disk."""
-        files, changes = self.begin_sync()
-        for file in files:
+        """Return when that is on the disk."""
+        pending = self.begin_sync()
+        for file in pending.files:
             file.sync()
             file.close()
-        self.synced(changes)
+        for directory in pending.directories:
+            self._fs.sync_directory(directory)
+        self.synced(pending.changes)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"

@@ -6,9 +6,14 @@ import uuid
 from typing import Final
 
 from pyclient import errors
-from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
+from pyclient.broker_embedded.log.checkpoints import (
+    PARTITION_METADATA,
+    stored_topic_id,
+    write_topic_id,
+)
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
+from pyclient.broker_embedded.log.partition_directories import contradiction, foreign_entries
 from pyclient.broker_embedded.log.producer_state import CompletedTransaction
 from pyclient.broker_embedded.log.recovery import load
 from pyclient.broker_embedded.log.replay import Marker, aborted, read_marker, replay_batch
@@ -16,9 +21,17 @@ from pyclient.broker_embedded.log.results import AppendInfo, Isolation, LogRead,
 from pyclient.broker_embedded.log.segment import Segment
 from pyclient.broker_embedded.log.steps import Steps
 from pyclient.broker_embedded.log.stored_log import StoredLog
-from pyclient.broker_embedded.log.validate import check_client_batch, check_copies, read_single, writable
+from pyclient.broker_embedded.log.validate import (
+    CheckedBatch,
+    check_client_batch,
+    check_copies,
+    read_single,
+    stamp_client_batch,
+    writable,
+)
 from pyclient.clock import Clock
 from pyclient.records import BatchHeader, stamp_offsets
+from pyclient.types import TopicPartition
 
 __all__ = ["AppendInfo", "Isolation", "LogRead", "Origin", "PartitionLog"]
 
@@ -48,14 +61,23 @@ class PartitionLog(StoredLog):
 
         `clean`: it was closed in order; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
         `start_offset` and `high_watermark` are what the checkpoints say; without a high watermark the log is not
-        replicated, and everything in it is committed. Raises `InconsistentTopicId` if the files are another topic's.
+        replicated, and everything in it is committed. Raises `KafkaStorageError` if the directory cannot be read, is
+        another topic's, or has no `partition.metadata` but files that are no log's; nothing is changed then.
         Nobody else may be at the directory; what is given up half way can be begun again.
         """
         name = f"{topic}-{partition}"
         try:
             stored = stored_topic_id(fs, directory)
             if stored is not None and topic_id is not None and stored != topic_id:
-                raise errors.InconsistentTopicId(f"{name}: {directory} is of topic id {stored}, not {topic_id}")
+                raise errors.KafkaStorageError(
+                    contradiction(directory, TopicPartition(topic, partition), stored, topic_id)
+                )
+            foreign = foreign_entries(fs, directory) if stored is None else []
+            if foreign:
+                raise errors.KafkaStorageError(
+                    f"{directory} has no {PARTITION_METADATA}, and {foreign[0]!r} in it is no file of a log: {name} is "
+                    "offline and the directory stays as it is; move it away"
+                )
             loaded = yield from load(
                 fs, directory, name, config, clean=clean, recovery_point=recovery_point, start_offset=start_offset
             )
@@ -78,12 +100,23 @@ class PartitionLog(StoredLog):
 
     # Appending
 
-    def append(self, batches: Buffer, *, leader_epoch: int, now_ms: int, origin: Origin = "client") -> AppendInfo:
+    def append(
+        self,
+        batches: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = "client",
+        checked: CheckedBatch | None = None,
+        on_loop: bool = False,
+    ) -> AppendInfo:
         """Puts batches at the end. They are stamped in place if their memory can be written.
 
-        "client": one batch, checked against every rule. "coordinator": one batch of the broker's own, which may be a
-        marker. "replica": any number, with the leader's offsets and epochs; a cut one at the end is ignored.
-        Raises the `BrokerError` that a client is to be told; nothing was written then.
+        "client": one batch, checked against every rule; `checked` is what that gave, if it was done before, and counts
+        while the log's configs are the same. "coordinator": one batch of the broker's own, which may be a marker.
+        "replica": any number, with the leader's offsets and epochs; a cut one at the end is ignored.
+        Raises the `BrokerError` that a client is to be told; nothing was written then. With `on_loop` also
+        `TooLongForLoop`: the caller has the batch checked on another thread.
         """
         if self.failure is not None:
             raise errors.KafkaStorageError(f"{self._name} is offline: {self.failure}")
@@ -91,7 +124,9 @@ class PartitionLog(StoredLog):
         if origin == "replica":
             return self._append_copies(data, now_ms)
         if origin == "client":
-            data, header = check_client_batch(data, self.config, now_ms, self._name)
+            if checked is None or checked.config is not self.config:
+                checked = check_client_batch(data, self.config, now_ms, self._name, on_loop=on_loop)
+            data, header = stamp_client_batch(checked, now_ms)
         else:
             header = read_single(data, self._name)
         has_producer = header.producer_id >= 0

@@ -130,13 +130,14 @@ class ProducerState:
         Raises `InvalidProducerEpoch`, `OutOfOrderSequenceNumber` or `InvalidTxnState`.
         """
         entry = self._entries.get(header.producer_id)
-        if entry is None:
-            return  # nothing known (new, expired, or its data deleted): any first sequence will do
+        known = _NONE if entry is None else entry.epoch
         who = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
-        if header.producer_epoch < entry.epoch:
-            raise errors.InvalidProducerEpoch(f"{who}: a newer instance has epoch {entry.epoch}")
+        if header.producer_epoch < known:
+            raise errors.InvalidProducerEpoch(f"{who}: a newer instance has epoch {known}")
+        if entry is None:
+            return  # new, expired, or its data deleted: any first sequence will do
         expected = 0 if header.producer_epoch > entry.epoch else (entry.last_sequence + 1) % _SEQUENCES
-        if header.base_sequence != expected:
+        if header.base_sequence != expected and known != _NONE:  # without an epoch sequences mean nothing, as in Kafka
             raise errors.OutOfOrderSequenceNumber(f"{who}: sequence {header.base_sequence} came, {expected} is next")
         if entry.transaction_start >= 0 and not header.is_transactional:
             raise errors.InvalidTxnState(f"{who}: its transaction from offset {entry.transaction_start} is still open")

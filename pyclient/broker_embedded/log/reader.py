@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from pyclient.broker_embedded.log.segment import Segment
@@ -11,7 +12,7 @@ from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 
 
 class Stretch(NamedTuple):
-    """Whole batches of a segment. `end_offset` is at or behind the last one's end; `more`: a closed file's end."""
+    """Batches of a segment. `end_offset` is at or behind the last one's end; `more`: a closed file's end."""
 
     segment: Segment
     position: int
@@ -21,11 +22,19 @@ class Stretch(NamedTuple):
 
 
 def find_stretch(
-    segments: Segments, offset: int, *, limit: int, log_end: int, max_bytes: int, min_one_batch: bool
+    segments: Segments,
+    offset: int,
+    *,
+    limit: int,
+    log_end: int,
+    max_bytes: int,
+    min_one_batch: bool,
+    whole_batches: bool,
 ) -> Stretch | None:
     """The batches from the one that holds `offset` on, all below offset `limit`, as many as `max_bytes` holds.
 
-    None if there is none. `min_one_batch`: the first one, whatever its size.
+    None if there is none. `min_one_batch`: the first one, whatever its size. Without `whole_batches` the last one, but
+    never the first, is cut at `max_bytes`, as Kafka answers a Fetch.
     """
     for segment in segments.since(offset) if offset < limit else ():
         if segment.base_offset >= limit:
@@ -39,12 +48,21 @@ def find_stretch(
     end_offset = segments.end_of(segment, log_end)
     end, whole = segment.size, limit >= end_offset
     if not whole:
-        cut = segment.locate(limit)
-        end, end_offset = segment.size if cut is None else cut.position, limit
+        try:
+            cut = segment.locate(limit)
+            end, end_offset = segment.size if cut is None else cut.position, limit
+        except DamagedSegment as error:  # what is before the damage can be read
+            if error.position < found.end:
+                raise
+            end, end_offset = error.position, limit
     if end - position > max_bytes:
         whole = False
-        if found.end - position <= max_bytes:
+        if found.end - position <= max_bytes and whole_batches:
             end, end_offset = _last_whole_batch(segment, position, position + max_bytes)
+        elif found.end - position <= max_bytes:
+            end = position + max_bytes
+            bound = segment.index.upper_bound(end)
+            end_offset = end_offset if bound is None else min(end_offset, segment.base_offset + bound + 1)
         elif min_one_batch:
             end, end_offset = found.end, found.last_offset + 1
         else:
@@ -55,12 +73,26 @@ def find_stretch(
 
 
 def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, int]:
-    """(position, offset) of the first batch that would end behind `last`: it is close behind an index entry."""
+    """(position, offset) of the first batch that would end behind `last`: it is close behind an index entry.
+
+    Or of damage before that: the batches in front of it can be read.
+    """
     try:
         return _ends_behind(segment, max(position, segment.index.boundary(last)), last)
     except DamagedSegment:
-        segment.rebuild_indexes()  # perhaps only the index lied
-        return _ends_behind(segment, position, last)
+        with suppress(DamagedSegment):
+            segment.rebuild_indexes()  # perhaps only the index lied
+    reached: tuple[int, int] | None = None
+    try:
+        for at, end, base_offset, last_offset in segment.skim(position):
+            if end > last:
+                return at, base_offset
+            reached = end, last_offset + 1
+    except DamagedSegment:
+        if reached is None:
+            raise
+    assert reached is not None
+    return reached
 
 
 def _ends_behind(segment: Segment, position: int, last: int) -> tuple[int, int]:

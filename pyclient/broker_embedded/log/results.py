@@ -21,13 +21,15 @@ class AppendInfo(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """An answer to a read: at most one region of a file, `size` bytes. `more`: the next segment may have data as well.
+    """An answer to a read: at most one region of a file, or what is in it, `size` bytes.
+
+    `more`: the next segment may have data as well.
 
     `aborted` are (producer id, first offset) of the aborted transactions that reach into it, None unless the read was
     of committed data. The region holds its file open until it is released.
     """
 
-    parts: list[FileRegion]
+    parts: list[FileRegion | bytes]
     size: int
     high_watermark: int
     last_stable_offset: int

@@ -55,9 +55,15 @@ class SegmentFile:
         """Whether an offset can be told relative to the base."""
         return last_offset - self.base_offset <= _INT_MAX
 
-    def walk(self, position: int, *, chunk: int = _WALK_BYTES) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from the batch at `position` on. Raises `DamagedSegment`."""
+    def walk(
+        self, position: int, *, chunk: int = _WALK_BYTES, expected: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from the batch at `position` on. Raises `DamagedSegment`.
+
+        `expected` is the offset that the first one may begin at, or behind; the segment's first one if not given.
+        """
         buffer, start = b"", position
+        expected = self.base_offset if expected is None else expected
         while position < self.size:
             if position - start + HEADER_SIZE > len(buffer):
                 buffer, start = self.log.pread(min(chunk, self.size - position), position), position
@@ -67,12 +73,17 @@ class SegmentFile:
                 raise DamagedSegment(self.log.path, position, error) from error
             if position + header.size > self.size or header.last_offset_delta < 0:
                 raise DamagedSegment(self.log.path, position, f"a batch of {header.size} bytes does not fit")
+            if header.base_offset < expected or not self.fits(header.last_offset):
+                found = f"a batch at offset {header.base_offset}"
+                raise DamagedSegment(self.log.path, position, f"{found}, {expected} would be next")
             yield position, header
             position += header.size
+            expected = header.next_offset
 
     def skim(self, position: int) -> Iterator[tuple[int, int, int, int]]:
         """The same batches as (position, end position, base offset, last offset), 4 times faster."""
         buffer, start = b"", position
+        expected, most = self.base_offset, self.base_offset + _INT_MAX
         while position < self.size:
             at = position - start
             if at + HEADER_SIZE > len(buffer):
@@ -83,9 +94,12 @@ class SegmentFile:
             end = position + length + _LENGTH_END
             if end > self.size or length < HEADER_SIZE - _LENGTH_END or last_delta < 0:
                 break
-            yield position, end, base_offset, base_offset + last_delta
-            position = end
-        for at, header in self.walk(position):  # old formats, and damage
+            last_offset = base_offset + last_delta
+            if base_offset < expected or last_offset > most:
+                break
+            yield position, end, base_offset, last_offset
+            position, expected = end, last_offset + 1
+        for at, header in self.walk(position, expected=expected):  # old formats, and damage
             yield at, at + header.size, header.base_offset, header.last_offset
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:

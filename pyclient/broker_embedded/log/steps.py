@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -34,3 +36,17 @@ def run_here(steps: Steps[T]) -> T:
                 answer = step.work()
             except Exception as error:
                 failure = error
+
+
+def in_steps(work: Callable[[A], T], items: Iterable[A]) -> Steps[list[T]]:
+    """What `work` makes of each item, with a pause after each."""
+    done = []
+    for item in items:
+        done.append(work(item))
+        yield None
+    return done
+
+
+def finished(answer: Any) -> Any:
+    """What `answer` is when it is no steps, else what they come to, all taken at once."""
+    return run_here(answer) if type(answer) is GeneratorType else answer

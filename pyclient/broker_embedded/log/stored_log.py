@@ -10,17 +10,18 @@ from typing import Final, NamedTuple
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import File
 from pyclient.broker_embedded.log.log_state import LogState
+from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, remove_snapshot, write_snapshot
 from pyclient.broker_embedded.log.producer_state import ProducerState
-from pyclient.broker_embedded.log.recovery import load_producers
+from pyclient.broker_embedded.log.recovery import LoadedLog, load, load_producers
 from pyclient.broker_embedded.log.retention import SegmentFacts, expired
 from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segments import Segments
 from pyclient.broker_embedded.log.steps import Blocking, Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
 
 LONG_MAX: Final = 2**63 - 1
-PRODUCER_EXPIRATION_MS: Final = 86_400_000
 _SNAPSHOT_BYTES: Final = 4 << 20  # a crash costs reading the headers of so many bytes before the recovery point
 
 
@@ -44,6 +45,7 @@ class StoredLog(LogState):
     flush_later: Callable[[PendingFlush], None] | None = None
     remove_later: Callable[[list[str]], None] | None = None
     held: set[StoredLog] | None = None
+    producer_expiration_ms = 86_400_000  # of silence, after which a producer is forgotten (producer.id.expiration.ms)
     _cuts = 0
     _must_reach = 0  # what is before this offset is committed when it is on the disk
     _reaching = 0  # where the flush that is under way for that ends
@@ -78,7 +80,7 @@ class StoredLog(LogState):
 
     def retention_steps(self, now_ms: int) -> Iterator[int]:
         """The same, one segment a step; how many went in it."""
-        self.producers.expire(now_ms, PRODUCER_EXPIRATION_MS)
+        self.producers.expire(now_ms, self.producer_expiration_ms)
         self.remove_doomed(now_ms)
         for segment in list(self.segments):
             if segment.load():
@@ -183,7 +185,10 @@ class StoredLog(LogState):
         """Returns when everything appended so far is on the disk.
 
         Raises `KafkaStorageError`, and the log is offline then: what the system could not write it may have forgotten.
+        So it raises for a log that is offline: a later sync that succeeds says nothing about what an earlier one lost.
         """
+        if self.failure is not None:
+            raise errors.KafkaStorageError(f"{self._name} is offline: {self.failure}")
         if self._files.exist:
             try:
                 self._files.sync()
@@ -265,18 +270,24 @@ class StoredLog(LogState):
         return False
 
     def _pending(self, segments: list[Segment], then: Callable[[], None]) -> PendingFlush:
-        files, changes = self._files.begin_sync()
+        files, directories, changes = self._files.begin_sync()
         cuts = self._cuts
         for segment in segments:
             segment.write_indexes()
             files += segment.files()
 
+        def names() -> None:
+            for directory in (self.directory, *directories):
+                self._fs.sync_directory(directory)
+
         def done() -> None:
+            if self.failure is not None:  # of a flush before this one: what that left out may not be on the disk
+                return
             self._files.synced(changes)
             if cuts == self._cuts:  # else there may be other batches at the same offsets by now
                 then()
 
-        return PendingFlush(self, files, partial(self._fs.sync_directory, self.directory), done)
+        return PendingFlush(self, files, names, done)
 
     def _flush_later(self, then: Callable[[], None]) -> bool:
         """Begins to bring everything appended so far to the disk, and does not wait for it; False if it cannot."""
@@ -325,17 +336,47 @@ class StoredLog(LogState):
     def _may_change(self) -> bool:
         return not self.closed and self.failure is None
 
+    def load_from(self, directory: str) -> Steps[LoadedLog]:
+        """Read a copy of this log that was closed in order."""
+        return load(
+            self._fs,
+            directory,
+            self._name,
+            self.config,
+            clean=True,
+            recovery_point=self.end_offset,
+            start_offset=self.start_offset,
+        )
+
+    def relocate(self, loaded: LoadedLog, directory: str) -> None:
+        """Go on with the files of a synced copy of this log in `directory`; the old ones are let go of."""
+        before = self.segments
+        before.settle()
+        self.directory = directory
+        self.segments = Segments(self._fs, directory, loaded.segments)
+        self._files = PartitionFiles(self._fs, directory, self.topic_id, self._epochs, exist=True, saved=False)
+        self._files.save()
+        self._cuts += 1  # what is being flushed is in files that nobody reads any more
+        self._snapshot_offset, self._snapshot_position = self.segments.active.base_offset, 0
+        self._write_snapshot()
+        self.recovery_point = self.end_offset
+        before.close()
+        self._let_go()
+
     def close(self, clean: bool = True, *, sync: bool = True) -> None:
         """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of.
 
         Without `sync` everything is only written: the caller syncs all logs at once, before it says so anywhere.
+        Raises `KafkaStorageError` if that fails, or if the log is offline: then the next start has to check it.
         """
         self.closed = True
         self._tell_waiting()
         if self.held is not None:
             self.held.discard(self)
         try:
-            if clean and self._files.exist and self.failure is None:
+            if clean and self.failure is not None:
+                raise errors.KafkaStorageError(f"{self._name} is offline, the next start checks it: {self.failure}")
+            if clean and self._files.exist:
                 self.segments.settle()
                 self.segments.active.finish()
                 self._write_snapshot()

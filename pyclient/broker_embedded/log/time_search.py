@@ -25,7 +25,10 @@ def first_not_before(segments: Iterable[Segment], timestamp: int, start_offset: 
 
 
 def newest(segments: Iterable[Segment], start_offset: int) -> OffsetAndTimestamp | None:
-    """The first record that has the largest time of all from `start_offset` on; None if no record has a time."""
+    """The first record that has the largest time of all from `start_offset` on; None if there is none.
+
+    Where no record has a time that is the first one, as in Kafka.
+    """
     best: tuple[Segment, int, BatchHeader] | None = None
     for segment in segments:
         if not segment.size or (best is not None and segment.largest_timestamp <= best[2].max_timestamp):
@@ -38,7 +41,7 @@ def newest(segments: Iterable[Segment], start_offset: int) -> OffsetAndTimestamp
                 best = segment, position, header
             if header.max_timestamp == segment.largest_timestamp:
                 break
-    if best is None or best[2].max_timestamp < 0:
+    if best is None:
         return None
     return _first_record(*best, best[2].max_timestamp, start_offset)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from time import perf_counter
 
 import click
-from rich.console import Console
 
 from pyclient import Admin, NewTopic
 from pyclient.cli.demo import identifiers
@@ -17,6 +16,7 @@ from pyclient.cli.demo.consume import consume_lines
 from pyclient.cli.demo.produce import produce_lines
 from pyclient.cli.demo.report import Report
 from pyclient.cli.demo.source import count_directly, find_files, standard_library
+from pyclient.cli.options import console
 
 LINES, IDENTIFIERS = "stdlib-lines", "stdlib-identifiers"
 LINE_PARTITIONS = 6
@@ -39,7 +39,7 @@ def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, kee
 
     Exits with 1 if any check fails.
     """
-    report = Report(Console())
+    report = Report(console())
     files = find_files(folder or standard_library())
     if not files:
         raise click.UsageError(f"no .py file below {folder or standard_library()}")

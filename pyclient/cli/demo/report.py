@@ -45,7 +45,7 @@ class Report:
         """Remember `failure` unless the check holds."""
         if not holds:
             self.failures.append(failure)
-            self.console.print(f"[red]check failed:[/red] {failure}")
+            self.console.print(f"check failed: {failure}", style="red")
 
     def show(self) -> None:
         """Print the table and the verdict."""
@@ -60,9 +60,9 @@ class Report:
             table.add_row(step.name, count, seconds, step.rate, step.megabytes, step.note)
         self.console.print(table)
         if self.failures:
-            self.console.print(f"[bold red]{len(self.failures)} checks failed[/bold red]")
+            self.console.print(f"{len(self.failures)} checks failed", style="bold red")
         else:
-            self.console.print("[bold green]every check passed[/bold green]")
+            self.console.print("every check passed", style="bold green")
 
 
 def progress_bar(console: Console) -> Progress:

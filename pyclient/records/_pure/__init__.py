@@ -6,14 +6,15 @@ It is also what type checkers read for both.
 from __future__ import annotations
 
 from pyclient.records._pure.building import BatchBuilder
-from pyclient.records._pure.checking import count_intact
+from pyclient.records._pure.checking import check_rows, count_intact
 from pyclient.records._pure.column_reading import ColumnsBuilder, release_spare_memory
 from pyclient.records._pure.encoding import record_size_bound
 from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
 from pyclient.records._pure.placing import PlacedBatch, find_batches
-from pyclient.records._pure.reading import RecordChain, decode_batch
+from pyclient.records._pure.reading import RecordChain, decode_batch, decode_payload
 from pyclient.records._pure.record import Record, RecordHandle
 from pyclient.records._pure.sending import BatchOutcome, OutcomeHandle, RecordAppender, RecordSender, TopicLanes
+from pyclient.records._pure.validating import validate_records
 from pyclient.records.varints import decode_varint, encode_varint
 
 IMPLEMENTATION = "pure"
@@ -31,8 +32,10 @@ __all__ = [
     "RecordHandle",
     "RecordSender",
     "TopicLanes",
+    "check_rows",
     "count_intact",
     "decode_batch",
+    "decode_payload",
     "decode_varint",
     "encode_varint",
     "find_batches",
@@ -41,4 +44,5 @@ __all__ = [
     "record_size_bound",
     "release_spare_memory",
     "rows_by_partition",
+    "validate_records",
 ]

@@ -11,7 +11,7 @@ from pyclient.records._pure.reading import read_rows
 from pyclient.records.batch import BatchHeader
 from pyclient.records.columns import MAX_COLUMN_DATA, BinaryColumn, Buffer, HeaderColumns, RecordColumns
 from pyclient.records.compression import MAX_DECOMPRESSED
-from pyclient.records.payload import MAX_OFFSET, open_batch
+from pyclient.records.payload import MAX_OFFSET, Payload, open_batch
 
 
 class _Binary:
@@ -84,7 +84,9 @@ class ColumnsBuilder:
 
         Raises `CorruptRecord`, and `OverflowError` when a column would pass 2 GiB; then nothing was added.
         """
-        payload = open_batch(buffer, position, header, topic, partition, max_size)
+        return self._add(open_batch(buffer, position, header, topic, partition, max_size), from_offset, to_offset)
+
+    def _add(self, payload: Payload, from_offset: int, to_offset: int) -> int:
         used = (self._keys, self._values, self._names, self._header_values)
         if max(len(column.data) for column in used) + len(payload.data) > MAX_COLUMN_DATA:
             raise OverflowError("a column holds 2 GiB: finish this one and begin another")
@@ -104,10 +106,10 @@ class ColumnsBuilder:
             raise
         added = len(self._offsets) - before
         if added:
-            topic_id = self._topics.setdefault(topic, len(self._topics))
+            topic_id = self._topics.setdefault(payload.topic, len(self._topics))
             self._topic_ids.extend([topic_id] * added)
-            self._partitions.extend([partition] * added)
-            self._kinds.extend([header.timestamp_type] * added)
+            self._partitions.extend([payload.partition] * added)
+            self._kinds.extend([payload.header.timestamp_type] * added)
         self.count += added
         return added
 
@@ -119,10 +121,12 @@ class ColumnsBuilder:
         added = 0
         for placed, start, stop in pieces:
             try:
-                self.add(
-                    placed.buffer, placed.position, placed.header, placed.topic, placed.partition,
-                    from_offset=start, to_offset=stop, max_size=max_size,
-                )  # fmt: skip
+                payload = placed.payload
+                if payload is None:
+                    payload = open_batch(
+                        placed.buffer, placed.position, placed.header, placed.topic, placed.partition, max_size
+                    )
+                self._add(payload, start, stop)
             except (CorruptRecord, OverflowError):
                 break
             added += 1

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pyclient.errors import CorruptRecord, TruncatedMessage
 from pyclient.records.batch import BatchHeader, read_header
 from pyclient.records.columns import Buffer
+from pyclient.records.payload import Payload
 
 B = TypeVar("B", bound="PlacedBatch")
 
@@ -16,12 +17,13 @@ _FARTHEST = 2**63 - 2**32  # no batch that begins before it ends behind what 64 
 class PlacedBatch:
     """One batch at `position` of a buffer, and the few numbers of its header that are needed all the time.
 
-    `checked` says that its checksum was found right. `kept` is for what a subclass makes of it.
+    `checked` says that its checksum was found right, `readable` that all its records can be read. `payload` is what
+    `open_batch` made of a compressed one, to be used instead of that. `kept` is for what a subclass makes of it.
     """
 
     __slots__ = (
         "_header", "base_offset", "buffer", "checked", "count", "dense", "kept", "leader_epoch", "next_offset",
-        "partition", "position", "size", "topic",
+        "partition", "payload", "position", "readable", "size", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, buffer: Buffer, position: int, header: BatchHeader) -> None:
@@ -38,6 +40,8 @@ class PlacedBatch:
         self.dense = header.magic >= 2 and header.count == header.last_offset_delta + 1
         """Whether every offset of the batch has its record, so that offsets can be counted without decoding."""
         self.checked = False
+        self.readable = False
+        self.payload: Payload | None = None
         self.kept: Any = None
 
     @property

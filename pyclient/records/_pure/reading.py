@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from pyclient.errors import CorruptRecord
 from pyclient.records._pure.record import Record, make_record
 from pyclient.records.batch import BatchHeader
 from pyclient.records.columns import Buffer
@@ -19,6 +20,7 @@ from pyclient.records.payload import (
     OFFSET,
     VARINT,
     Payload,
+    bad_record_text,
     open_batch,
 )
 from pyclient.records.varints import read_varint, wrap64
@@ -111,6 +113,22 @@ def _read_record(data: bytes, position: int, previous: int, last: int) -> tuple[
     return (offset_delta, timestamp_delta, key, value, headers), end
 
 
+def check_record(data: bytes, position: int, delta: int) -> tuple[int, bool, int]:
+    """The timestamp delta of the record at `position`, whether it has a key, and the position behind it.
+
+    Its offset delta has to be `delta`. Raises `CorruptRecord`.
+    """
+    try:
+        row, end = _read_record(data, position, delta - 1, delta)
+    except _Problem as problem:
+        raise CorruptRecord(bad_record_text(delta, problem.args[0])) from None
+    except IndexError:
+        raise CorruptRecord(bad_record_text(delta, EARLY)) from None
+    except OverflowError:
+        raise CorruptRecord(bad_record_text(delta, VARINT)) from None
+    return row[1], row[2] is not None, end
+
+
 def read_rows(payload: Payload, from_offset: int, to_offset: int) -> Iterable[_Row]:
     """The rows with from_offset <= offset < to_offset, as (offset, timestamp, key, value, headers); all are checked."""
     data = bytes(payload.data)
@@ -150,8 +168,15 @@ def decode_batch(
 
     Does not check the CRC of magic 2. Raises `CorruptRecord`, also past `max_size` uncompressed bytes.
     """
-    payload = open_batch(buffer, position, header, topic, partition, max_size)
-    kind, epoch = header.timestamp_type, header.leader_epoch
+    return decode_payload(open_batch(buffer, position, header, topic, partition, max_size), from_offset, to_offset)
+
+
+def decode_payload(
+    payload: Payload, from_offset: int = 0, to_offset: int = MAX_OFFSET
+) -> list[Record[bytes | None, bytes | None]]:
+    """The records with from_offset <= offset < to_offset of a batch that `open_batch` opened."""
+    topic, partition = payload.topic, payload.partition
+    kind, epoch = payload.header.timestamp_type, payload.header.leader_epoch
     return [
         make_record(topic, partition, offset, timestamp, kind, epoch, key, value, headers)
         for offset, timestamp, key, value, headers in read_rows(payload, from_offset, to_offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pyclient.records._pure.building import BatchBuilder
 from pyclient.records._pure.hashing import partition_for_key
@@ -76,7 +76,7 @@ class RecordAppender:
     _append_lock: AbstractContextManager[Any] | None
     _clock_ms: Callable[[], int]
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:
+    def __new__(cls, *_: Any, **__: Any) -> Self:
         appender = super().__new__(cls)
         appender._lanes = {}
         appender._append_lock = None
@@ -185,6 +185,11 @@ class BatchOutcome:
         self.callbacks = None
 
 
+def _is_timeout(timeout: Any) -> bool:
+    """Return True for None and a number from 0; the slow path says what is wrong with anything else."""
+    return timeout is None or (type(timeout) in (int, float) and timeout >= 0)
+
+
 class OutcomeHandle(RecordHandle):
     """A handle whose `batch` is a `BatchOutcome`; what is not delivered (yet) is the subclass's affair."""
 
@@ -206,7 +211,7 @@ class OutcomeHandle(RecordHandle):
 
         Raises `KafkaTimeout` if the outcome is not known in time.
         """
-        return None if self.batch.delivered else self._exception(timeout)
+        return None if self.batch.delivered and _is_timeout(timeout) else self._exception(timeout)
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
@@ -219,7 +224,7 @@ class OutcomeHandle(RecordHandle):
         Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
         """
         outcome: BatchOutcome = self.batch
-        if not outcome.delivered:
+        if not outcome.delivered or not _is_timeout(timeout):
             return self._result(timeout)
         offset = outcome.base_offset + self.index if outcome.base_offset >= 0 else -1
         time = self.timestamp_ms if outcome.log_append_time_ms < 0 else outcome.log_append_time_ms

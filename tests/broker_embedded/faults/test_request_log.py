@@ -11,6 +11,7 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 
@@ -27,6 +28,7 @@ def quiet(broker: EmbeddedCluster) -> Iterator[None]:
 def test_a_request_is_logged_with_what_became_of_it(
     broker: Any, client: Any, topic: str, produce: Any, batch: Any
 ) -> None:
+    client.call(FindCoordinatorRequest(key="g"), 1)  # without it a Heartbeat is answered with NOT_COORDINATOR
     with broker.requests.start() as requests:
         broker.faults.fail("Produce", errors.NotLeaderOrFollower)
         produce(client, topic, batch(b"a"), partition=1)

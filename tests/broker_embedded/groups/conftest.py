@@ -25,9 +25,12 @@ from pyclient.broker_embedded.groups.events import (
     Sync,
     Tick,
 )
+from pyclient.broker_embedded.groups.offset_keeper import Commit
 from pyclient.broker_embedded.groups.state import ClassicGroup
+from pyclient.broker_embedded.log.steps import finished
 from pyclient.records import check_crc, decode_key_values, read_header
 from pyclient.testing.clock import ManualClock
+from pyclient.types import TopicPartition
 
 
 def protocols(*names: str) -> tuple[Protocol, ...]:
@@ -239,3 +242,9 @@ class Node:
 def node() -> Node:
     """A node with a coordinator over three empty partitions."""
     return Node()
+
+
+def committed(node: Node, group: str, commit: Commit) -> dict[TopicPartition, int]:
+    """An OffsetCommit from its first step to its last: an error code for each partition."""
+    codes: dict[TopicPartition, int] = finished(node.groups.offsets.commit(group, commit))
+    return codes

@@ -10,6 +10,7 @@ from pyclient import errors
 from pyclient.broker_embedded.groups.events import Heartbeat, Join, Leave, MemberIdentity, Protocol, Sync
 from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
 from pyclient.types import TopicPartition
+from tests.broker_embedded.groups.conftest import committed
 
 
 def join(node, member_id="", *, group="g", session=10_000, rebalance=60_000, **more):
@@ -137,14 +138,12 @@ def test_a_group_has_a_name_and_strangers_make_none(node):
 def test_a_stable_group_is_there_after_a_restart(node):
     async def main():
         member = await stable_member(node)
-        node.groups.offsets.commit(
-            "g", Commit(member_id=member, generation=1, positions={TopicPartition("t", 0): Position(5)})
-        )
+        committed(node, "g", Commit(member_id=member, generation=1, positions={TopicPartition("t", 0): Position(5)}))
         node.restart()
         assert heartbeat(node, member) == 0
         synced = await node.groups.sync("g", Sync(member_id=member, generation=1, assignments={}))
         assert (synced.assignment, synced.protocol_name) == (b"everything", "range")
-        assert node.groups.offsets.fetch("g", None)[TopicPartition("t", 0)].offset == 5
+        assert node.groups.offsets.fetch("g")[TopicPartition("t", 0)].offset == 5
         node.pass_time(10)
         assert heartbeat(node, member) == errors.UnknownMemberId.code, "sessions start again and end again"
 
@@ -193,18 +192,18 @@ def test_an_empty_group_is_deleted_for_good(node):
         member = await stable_member(node)
         assert node.groups.delete("g") == errors.NonEmptyGroup.code
         node.groups.leave("g", Leave(members=(MemberIdentity(member),)))
-        node.groups.offsets.commit("g", Commit(positions={TopicPartition("t", 0): Position(5)}))
+        committed(node, "g", Commit(positions={TopicPartition("t", 0): Position(5)}))
         assert node.groups.delete("g") == 0
         assert node.groups.delete("g") == errors.GroupIdNotFound.code
         node.restart()
         assert node.groups.groups.find("g") is None
-        assert node.groups.offsets.fetch("g", None) == {}
+        assert node.groups.offsets.fetch("g") == {}
 
     asyncio.run(main())
 
 
 def test_a_deleted_group_that_cannot_be_written_stays(node):
-    node.groups.offsets.commit("g", Commit(positions={TopicPartition("t", 0): Position(5)}))
+    committed(node, "g", Commit(positions={TopicPartition("t", 0): Position(5)}))
     node.failure = errors.KafkaStorageError("full")
     assert node.groups.delete("g") == errors.NotCoordinator.code
     assert node.groups.groups.find("g") is not None
@@ -220,11 +219,11 @@ def test_giving_up_a_partition_answers_who_waits_and_refuses_the_rest(node):
         assert (await waiting).error == code
         assert heartbeat(node, member) == code
         assert (await join(node)).error == code
-        assert node.groups.offsets.commit("g", Commit(positions={TopicPartition("t", 0): Position(5)})) == {
+        assert committed(node, "g", Commit(positions={TopicPartition("t", 0): Position(5)})) == {
             TopicPartition("t", 0): code
         }
         with pytest.raises(errors.NotCoordinator):
-            node.groups.offsets.fetch("g", None)
+            node.groups.offsets.fetch("g")
         assert node.groups.delete("g") == code
 
     asyncio.run(main())
@@ -261,10 +260,10 @@ def test_a_partition_being_read_says_so(node):
 
 
 def test_unreadable_records_cost_only_their_own_group(node, caplog):
-    node.groups.offsets.commit("g", Commit(positions={TopicPartition("t", 0): Position(5)}))
+    committed(node, "g", Commit(positions={TopicPartition("t", 0): Position(5)}))
     node.log[node.groups.groups.partition_of("g")] += [(b"\0\x02\0\x09short", b""), (None, b"x"), (b"\0\x63", b"?")]
     node.restart()
-    assert list(node.groups.offsets.fetch("g", None)) == [TopicPartition("t", 0)]
+    assert list(node.groups.offsets.fetch("g")) == [TopicPartition("t", 0)]
     assert caplog.text.count("skipped a record") == 2
 
 
@@ -291,19 +290,18 @@ def test_pending_members_are_forgotten_with_their_group(node):
 
 
 def test_what_a_group_of_one_member_costs_in_the_log(node):
-    """One group record for each generation, one offset record for each commit, tombstones at the end."""
+    """One group record when it is created and for each generation, one offset record for each commit, tombstones."""
 
     async def main():
         member = await stable_member(node)
-        node.groups.offsets.commit(
-            "g", Commit(member_id=member, generation=1, positions={TopicPartition("t", 0): Position(5)})
-        )
+        committed(node, "g", Commit(member_id=member, generation=1, positions={TopicPartition("t", 0): Position(5)}))
         node.groups.leave("g", Leave(members=(MemberIdentity(member),)))
         node.groups.delete("g")
 
     asyncio.run(main())
     log = node.log[node.groups.groups.partition_of("g")]
     assert [(key[:2], value is None) for key, value in log] == [
+        (b"\0\x02", False),
         (b"\0\x02", False),
         (b"\0\x01", False),
         (b"\0\x02", False),

@@ -11,6 +11,7 @@ from pyclient.broker_embedded.groups.offsets import check_commit
 from pyclient.protocol import codec
 from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from pyclient.types import TopicPartition
+from tests.broker_embedded.groups.conftest import committed
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 DAY_MS = 24 * 3600 * 1000
@@ -18,7 +19,7 @@ DAY_MS = 24 * 3600 * 1000
 
 def commit(node, *, group="g", offset=5, partitions=(T0,), **who):
     positions = {partition: Position(offset, 1, "note") for partition in partitions}
-    return node.groups.offsets.commit(group, Commit(positions=positions, **who))
+    return committed(node, group, Commit(positions=positions, **who))
 
 
 def empty_group_of_members(node, group="g", topics=("t",)):
@@ -45,9 +46,9 @@ def stable_group(script, node, topics=("t",)):
 def test_a_consumer_without_a_group_may_commit_and_read(node):
     assert commit(node) == {T0: 0}
     now = node.clock.time_ms()
-    assert node.groups.offsets.fetch("g", [T0, T1]) == {T0: CommittedOffset(5, 1, "note", now), T1: None}
-    assert list(node.groups.offsets.fetch("g", None)) == [T0]
-    assert node.groups.offsets.fetch("other", None) == {}
+    assert node.groups.offsets.fetch("g") == {T0: CommittedOffset(5, 1, "note", now)}
+    assert list(node.groups.offsets.fetch("g")) == [T0]
+    assert node.groups.offsets.fetch("other") == {}
 
 
 def test_an_empty_group_takes_commits_of_generation_minus_one_whatever_the_member_id(node):
@@ -107,9 +108,9 @@ def test_a_commit_is_a_sign_of_life(script, node):
 
 def test_metadata_that_is_too_long_is_refused_for_its_partition_only(node):
     positions = {T0: Position(1, -1, "x" * 4097), T1: Position(2, -1, "x" * 4096)}
-    codes = node.groups.offsets.commit("g", Commit(positions=positions))
+    codes = committed(node, "g", Commit(positions=positions))
     assert codes == {T0: errors.OffsetMetadataTooLarge.code, T1: 0}
-    assert list(node.groups.offsets.fetch("g", None)) == [T1]
+    assert list(node.groups.offsets.fetch("g")) == [T1]
 
 
 @pytest.mark.parametrize(
@@ -126,21 +127,21 @@ def test_a_commit_that_was_not_written_is_not_kept(node, failure, told):
     commit(node, offset=1)
     node.failure = failure("the disk says no")
     assert commit(node, offset=2) == {T0: told.code}
-    assert node.groups.offsets.fetch("g", [T0])[T0].offset == 1
+    assert node.groups.offsets.fetch("g")[T0].offset == 1
 
 
 def test_offsets_are_deleted_for_good(node):
     commit(node, partitions=(T0, T1))
     assert node.groups.offsets.delete("g", [T0, U0]) == {T0: 0, U0: 0}
-    assert list(node.groups.offsets.fetch("g", None)) == [T1]
-    assert list(node.restart().offsets.fetch("g", None)) == [T1]
+    assert list(node.groups.offsets.fetch("g")) == [T1]
+    assert list(node.restart().offsets.fetch("g")) == [T1]
 
 
 def test_offsets_of_a_topic_that_members_read_are_not_deleted(script, node):
     stable_group(script, node)
     commit(node, member_id="id-1", generation=1, partitions=(T0, U0))
     assert node.groups.offsets.delete("g", [T0, U0]) == {T0: errors.GroupSubscribedToTopic.code, U0: 0}
-    assert list(node.groups.offsets.fetch("g", None)) == [T0]
+    assert list(node.groups.offsets.fetch("g")) == [T0]
 
 
 def test_while_the_subscriptions_cannot_be_known_no_offsets_are_deleted(script, node):
@@ -163,10 +164,10 @@ def test_offsets_of_a_consumer_without_a_group_expire_after_their_commit(node):
     node.pass_time(6 * 24 * 3600)
     commit(node, partitions=(T1,))
     node.pass_time(24 * 3600)
-    assert list(node.groups.offsets.fetch("g", None)) == [T1]
+    assert list(node.groups.offsets.fetch("g")) == [T1]
     node.pass_time(6 * 24 * 3600)
     assert len(node.groups.groups) == 0, "the group went with its last offset"
-    assert node.restart().offsets.fetch("g", None) == {}
+    assert node.restart().offsets.fetch("g") == {}
 
 
 def test_offsets_of_a_group_expire_after_its_last_member_left(node):
@@ -192,7 +193,7 @@ def test_while_members_read_only_offsets_of_other_topics_expire(script, node):
     commit(node, member_id="id-1", generation=1, partitions=(T0, U0))
     node.clock.advance(8 * 24 * 3600)
     assert node.groups.offsets.expire() == 1
-    assert list(node.groups.offsets.fetch("g", None)) == [T0]
+    assert list(node.groups.offsets.fetch("g")) == [T0]
 
 
 def test_while_a_group_rebalances_nothing_expires(script, node):
@@ -215,4 +216,4 @@ def test_what_could_not_be_deleted_is_kept_for_the_next_round(node):
 def test_offsets_go_with_their_topic(node):
     commit(node, partitions=(T0, U0))
     assert node.groups.offsets.topics_deleted(["t"]) == 1
-    assert list(node.restart().offsets.fetch("g", None)) == [U0]
+    assert list(node.restart().offsets.fetch("g")) == [U0]

@@ -31,8 +31,14 @@ def create(client: RawConnection, topic: str) -> None:
     assert client.ask(CreateTopicsRequest(topics=topics), 5).topics[0].error_code == 0
 
 
+def find_coordinator(client: RawConnection, group: str) -> None:
+    """As clients do first: no other request creates `__consumer_offsets`."""
+    assert client.ask(FindCoordinatorRequest(key=group), 1).error_code == 0
+
+
 def join(client: RawConnection, group: str, *, session: int = 60_000) -> str:
     """One member in a stable group."""
+    find_coordinator(client, group)
     joined = client.ask(
         JoinGroupRequest(
             group_id=group,
@@ -51,6 +57,7 @@ def join(client: RawConnection, group: str, *, session: int = 60_000) -> str:
 
 
 def commit(client: RawConnection, group: str, topic: str, offset: int, **member: Any) -> int:
+    find_coordinator(client, group)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
     topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
     answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics, **member), 7)
@@ -127,6 +134,27 @@ def test_finding_a_coordinator_makes_the_offsets_topic_and_listing_groups_does_n
             ("h", 0, host, int(port)),
         ]
         assert topics(client) == ["__consumer_offsets"]
+
+
+def test_groups_work_in_an_offsets_topic_that_a_client_created(tmp_path: Path) -> None:
+    names = [f"group-{n}" for n in range(12)]
+    place: Any = {"data_dir": str(tmp_path), "profile": "kafka"}
+    with EmbeddedCluster(**place) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        create(client, "orders")
+        create(client, "__consumer_offsets")  # one partition, not the 50 of offsets.topic.num.partitions
+        for n, name in enumerate(names):
+            assert commit(client, name, "orders", n) == 0
+        delete = DeleteTopicsRequest(topic_names=["__consumer_offsets"], timeout_ms=1000)
+        assert client.ask(delete, 4).responses[0].error_code == 0
+        fetch = OffsetFetchRequest(group_id=names[0], topics=None)
+        assert client.ask(fetch, 7).error_code == errors.NotCoordinator.code
+        create(client, "__consumer_offsets")
+        for n, name in enumerate(names):
+            assert committed(client, name) == {}
+            assert commit(client, name, "orders", n) == 0
+    with EmbeddedCluster(**place) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+        for n, name in enumerate(names):
+            assert committed(client, name) == {"orders": [(0, n, "note")]}
 
 
 def test_coordinators_that_are_not_served_are_refused_for_good() -> None:

@@ -159,6 +159,13 @@ class Workbench:
         values = {"fs": self.fs, "clock": self.clock, "node_id": 1, "cluster_id": None, "defaults": self.config}
         return LogManager(str(self.root), **{**values, **options})
 
+    def start(self, **options: Any) -> LogManager:
+        """A manager that is open, and may change files."""
+        manager = self.manager(**options)
+        manager.open()
+        manager.take_into_use()
+        return manager
+
 
 class FaultyFile(RealFile):
     """A file that counts what is read and written, and fails when its filesystem says so."""
@@ -215,6 +222,7 @@ class FaultyFileSystem(RealFileSystem):
         self.on_slow: Callable[[], object] | None = None
         self.bytes_read = 0
         self.synced: dict[str, bytes] = {}
+        self.synced_directories: list[str] = []
 
     def told_of_slow_work(self) -> None:
         """Something waits for the disk."""
@@ -227,6 +235,9 @@ class FaultyFileSystem(RealFileSystem):
 
     def sync_directory(self, path: str) -> None:
         self.told_of_slow_work()
+        if self.sync_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        self.synced_directories.append(path)
 
     def sync_all(self, path: str) -> None:
         self.told_of_slow_work()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,8 +93,7 @@ def test_compaction_of_a_large_log_runs_in_steps_of_few_records_and_bytes(
 def test_retention_of_many_logs_runs_in_steps_of_one_segment(bench: Any) -> None:
     logs, segments = 100, 3
     bench.configure(retention_ms=1000)
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     for partition in range(logs):
         log = manager.create("t", bench.topic_id, partition, bench.config)
         for _ in range(segments):
@@ -207,16 +207,13 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
 
 def opened_manager(bench: Any, *topics: str) -> Any:
     """The logs of these topics, written and left as by a crash, and not opened again yet."""
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     for topic in topics:
         log = manager.create(topic, bench.topic_id, 0, bench.config)
         for n in range(20):
             bench.append(log, b"%d" % n)
     manager.close(clean=False)
-    again = bench.manager()
-    again.open()
-    return again
+    return bench.start()
 
 
 def steps_of(openings: Openings) -> Iterator[None]:
@@ -283,4 +280,27 @@ def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(bench: Any) -> None:
     for _ in steps_of(openings):
         pass
     assert not manager.unopened
+    manager.close()
+
+
+def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
+    bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = opened_manager(bench, "a", "b")
+    deleted, other = manager.unopened
+    openings = manager.openings
+    assert not openings.want(deleted)
+    told: list[bool] = []
+    openings.when_over(deleted, lambda: told.append(deleted in manager.unopened))
+    steps = openings.steps()
+    while (step := next(steps)) is None:
+        pass
+    manager.delete_topic(deleted.topic, bench.topic_id)
+    assert not openings.want(other)
+    with contextlib.suppress(StopIteration):
+        step = steps.throw(FileNotFoundError(step))  # what the work found, whose directory has another name now
+        while True:
+            step = steps.send(step.work() if step is not None else None)
+    assert (told, caplog.records) == ([False], [])
+    assert [(log.topic, log.end_offset) for log in manager.logs] == [(other.topic, 20)]
     manager.close()

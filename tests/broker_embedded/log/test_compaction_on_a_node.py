@@ -91,8 +91,7 @@ def put(bench: Any, log: Any, key: bytes, value: bytes | None) -> None:
 
 def test_compact_now_closes_the_active_segment_and_notes_how_far_it_came(bench: Any) -> None:
     bench.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     log = manager.create("t", bench.topic_id, 0, bench.config)
     for value in (b"1", b"2", None):
         put(bench, log, b"k", value)
@@ -104,8 +103,7 @@ def test_compact_now_closes_the_active_segment_and_notes_how_far_it_came(bench: 
     assert bench.records(log) == []
     assert (bench.root / CLEANER_OFFSETS).read_text() == "0\n1\nt 0 3\n"
     manager.close()
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     assert manager.get("t", 0).cleaned_to == 3
     log.truncate_to(1)
     assert log.cleaned_to == 1
@@ -115,8 +113,7 @@ def test_compact_now_closes_the_active_segment_and_notes_how_far_it_came(bench: 
 def test_a_log_that_nobody_opened_is_compacted_if_it_has_something_to_compact(bench: Any) -> None:
     bench.configure(cleanup_policy=("compact",))
     for partition in (0, 1):
-        manager = bench.manager()
-        manager.open()
+        manager = bench.start()
         log = manager.create("t", bench.topic_id, partition, bench.config)
         for value in (b"1", b"2"):
             put(bench, log, b"k", value)
@@ -124,8 +121,7 @@ def test_a_log_that_nobody_opened_is_compacted_if_it_has_something_to_compact(be
             log.roll()
             put(bench, log, b"k", b"3")
         manager.close()
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     steps = manager.compaction_steps(bench.now)
     answer: Any = None
     with pytest.raises(StopIteration) as end:

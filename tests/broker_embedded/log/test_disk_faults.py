@@ -174,8 +174,7 @@ def test_no_fsync_and_no_removal_happens_on_the_logs_thread(bench: Any) -> None:
     """Once a node looks after the logs; what a roll and `flush.ms` and retention leave to do is done beside it."""
     bench.configure(flush_ms=1000, retention_ms=1000, index_interval_bytes=0)
     bench.fs.durable = True
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     manager.side.wake = lambda: None
     log = manager.create("t", bench.topic_id, 0, bench.config)
     threads: set[str] = set()
@@ -199,8 +198,7 @@ def test_no_fsync_and_no_removal_happens_on_the_logs_thread(bench: Any) -> None:
 
 def test_a_sync_that_fails_beside_the_work_takes_only_its_log_offline(bench: Any, caplog: Any) -> None:
     bench.fs.durable = True
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     logs = [manager.create("t", bench.topic_id, partition, bench.config) for partition in (0, 1)]
     for log in logs:
         bench.append(log, b"a")
@@ -247,8 +245,7 @@ def test_a_read_that_fails_is_an_error_of_its_partition(bench: Any) -> None:
 @pytest.mark.parametrize("what", ["append", "roll", "checkpoint"])
 def test_a_full_disk_refuses_and_recovers_when_there_is_room(bench: Any, what: str, caplog: Any) -> None:
     bench.configure(index_interval_bytes=0)
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     log = manager.create("t", bench.topic_id, 0, bench.config)
     bench.append(log, b"a")
     work = {"append": lambda: bench.append(log, b"b" * 100), "roll": log.roll, "checkpoint": manager.flush_checkpoints}
@@ -268,8 +265,7 @@ def test_a_full_disk_refuses_and_recovers_when_there_is_room(bench: Any, what: s
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_many_logs_are_synced_at_once_when_they_are_closed(bench: Any, fails: bool, caplog: Any) -> None:
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     for partition in range(120):
         bench.append(manager.create("t", bench.topic_id, partition, bench.config), b"a")
     syncs: list[None] = []
@@ -280,8 +276,7 @@ def test_many_logs_are_synced_at_once_when_they_are_closed(bench: Any, fails: bo
     assert 0 < len(syncs) < 10
     assert ("not everything is on the disk" in caplog.text) is fails
     assert fails or str(bench.root / "t-119" / f"{0:020}.log") in bench.fs.synced
-    manager = bench.manager()
-    manager.open()
+    manager = bench.start()
     assert manager.was_clean is not fails
     assert {bench.values(manager.get("t", partition))[0] for partition in range(120)} == {b"a"}
     manager.close()

@@ -19,9 +19,7 @@ ID = uuid.UUID(int=9)
 
 def opened(bench: Any, **options: Any) -> Any:
     """A manager that is open."""
-    manager = bench.manager(**options)
-    manager.open()
-    return manager
+    return bench.start(**options)
 
 
 def made(bench: Any, manager: Any, topic: str = "t", partition: int = 0, topic_id: uuid.UUID = ID) -> Any:
@@ -80,8 +78,9 @@ def test_starting_reads_no_log(bench: Any) -> None:
     bench.fs.bytes_read = 0
     again = opened(bench)
     assert bench.fs.bytes_read < 500
-    assert sorted(at.partition for at, _ in again.topic_ids()) == list(range(20))
-    assert {topic_id for _, topic_id in again.topic_ids()} == {ID}
+    again.topic_id_for = lambda _partition: ID
+    again.reconcile({ID: "t"}, ())
+    assert bench.fs.bytes_read < 500
     assert repr(again).endswith("open=0 unopened=20>")
     again.close()
 
@@ -139,7 +138,7 @@ def test_a_deleted_topic_leaves_its_name_at_once_and_the_disk_later(bench: Any) 
     for topic in ("gone", "kept"):
         made(bench, manager, topic)
     read = manager.get("gone", 0).read(0, 1000)
-    manager.delete_topic("gone")
+    manager.delete_topic("gone", ID)
     assert manager.get("gone", 0) is None
     [doomed] = [name for name in os.listdir(bench.root) if name.startswith("gone")]
     assert doomed.startswith("gone-0.")
@@ -163,10 +162,11 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(bench: Any) -> No
     bench.configure(file_delete_delay_ms=10**9)
     manager = opened(bench, defaults=bench.config)
     made(bench, manager, "a" * 249)
-    manager.delete_topic("a" * 249)
+    manager.delete_topic("a" * 249, ID)
     manager.close(clean=False)
     assert [len(name) for name in os.listdir(bench.root) if name.endswith("-delete")] == [255]
     again = opened(bench)
+    again.reconcile({}, ())
     again.remove_doomed(bench.now)
     assert not [name for name in os.listdir(bench.root) if name.endswith("-delete")]
     again.close()
@@ -177,7 +177,7 @@ def test_a_topic_that_was_never_opened_can_be_deleted(bench: Any) -> None:
     made(bench, manager)
     manager.close()
     again = opened(bench)
-    again.delete_topic("t")
+    again.delete_topic("t", ID)
     assert again.logs == []
     assert not (bench.root / "t-0").exists()
     again.close()
@@ -188,6 +188,7 @@ def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(bench: Any) ->
     made(bench, manager)
     manager.close()
     again = opened(bench)
+    again.reconcile({}, {ID})
     log = again.create("t", uuid.UUID(int=10), 0, bench.config)
     assert log.end_offset == 0
     bench.append(log, b"new")
@@ -205,10 +206,11 @@ def test_checkpoints_of_a_deleted_topic_are_not_those_of_the_next_one(bench: Any
     log.delete_records_before(2)
     manager.flush_checkpoints()
     if deleted == "while it runs":
-        manager.delete_topic("t")
+        manager.delete_topic("t", ID)
     else:
         manager.close()
         manager = opened(bench)
+        manager.reconcile({}, {ID})
     log = manager.create("t", uuid.UUID(int=10), 0, bench.config)
     assert (log.start_offset, log.recovery_point) == (0, 0)
     bench.append(log, b"new")
@@ -238,16 +240,6 @@ def test_configs_of_logs_that_are_found_are_asked_for(bench: Any) -> None:
     again.config_for = lambda topic: wanted
     assert again.get("t", 0).config is wanted
     again.close()
-
-
-def test_other_directories_and_files_are_left_alone(bench: Any) -> None:
-    for name in ("__cluster_metadata-0", "lost+found", "t-01", "-3", "t-x", "t-0.stray"):
-        (bench.root / name).mkdir()
-    (bench.root / "file-0").write_bytes(b"")
-    manager = opened(bench)
-    assert manager.logs == []
-    manager.close()
-    assert len(os.listdir(bench.root)) >= 7
 
 
 def test_retention_goes_over_all_logs_and_past_one_that_fails(bench: Any, caplog: Any) -> None:

@@ -108,6 +108,24 @@ def test_epochs_answer_what_the_batches_say(steps: list[tuple[int, int]], data: 
     assert cache.end_offset(10_000, end) == cache.end_offset(-1, end) == (-1, -1)
 
 
+@pytest.mark.parametrize(
+    ("entries", "end", "leader", "answers"),
+    [
+        ([], 0, 0, {-1: (-1, -1), 0: (0, 0), 1: (-1, -1)}),
+        ([], 7, 4, {0: (0, 7), 3: (3, 7), 4: (4, 7), 5: (-1, -1)}),
+        ([(2, 0)], 9, 4, {0: (0, 0), 2: (2, 9), 3: (2, 9), 4: (4, 9)}),
+        ([(2, 0), (3, 9)], 9, 4, {2: (2, 9), 3: (2, 9), 4: (4, 9)}),
+        ([(2, 0), (4, 5)], 9, 4, {2: (2, 5), 3: (2, 5), 4: (4, 9)}),
+    ],
+)
+def test_leader_epoch_without_records_begins_at_the_end(
+    entries: Any, end: int, leader: int, answers: dict[int, tuple[int, int]]
+) -> None:
+    cache = EpochCache(entries)
+    assert {epoch: cache.end_offset(epoch, end, leader) for epoch in answers} == answers
+    assert list(cache) == entries
+
+
 def test_an_epoch_that_contradicts_later_ones_wins() -> None:
     cache = EpochCache([(1, 0), (2, 10), (3, 20)])
     assert cache.assign(4, 15)
@@ -130,6 +148,7 @@ def test_an_offset_index_is_what_kafka_writes(tmp_path: Any) -> None:
     index.flush()
     assert [index.lookup(offset) for offset in (0, 4, 5, 8, 9, 50)] == [0, 0, 100, 100, 300, 400]
     assert [index.boundary(position) for position in (0, 99, 100, 399, 400, 999)] == [0, 0, 100, 300, 400, 400]
+    assert [index.upper_bound(position) for position in (0, 100, 101, 400, 401)] == [5, 5, 9, 12, None]
     index.truncate(300)
     assert (index.last(), (tmp_path / "i").stat().st_size) == ((5, 100), 8)
     index.truncate_offsets(5)

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.log.validate import InvalidRecords, InvalidTimestamps
+from pyclient.broker_embedded.log.validate import (
+    InvalidRecords,
+    InvalidTimestamps,
+    TooLongForLoop,
+    check_client_batch,
+)
 from pyclient.records import (
     BatchBuilder,
     Compression,
@@ -18,6 +23,7 @@ from pyclient.records import (
     read_header,
     stamp_timestamp,
 )
+from pyclient.records.crc import crc32c
 from pyclient.types import TIMESTAMP_LOG_APPEND
 
 HOUR = 3_600_000
@@ -87,7 +93,6 @@ def test_size_is_looked_at_first(bench: Any) -> None:
         (16, ">b", 1, errors.InvalidRecord),
         (16, ">b", 3, errors.CorruptMessage),
         (21, ">h", 0x20, errors.InvalidRecord),  # control
-        (21, ">h", 0x40, errors.InvalidRecord),  # delete horizon
         (21, ">h", 0x10, errors.InvalidRecord),  # transactional without a producer
         (21, ">h", 5, errors.UnsupportedCompressionType),
         (23, ">i", 1, errors.InvalidRecord),  # last offset delta
@@ -205,7 +210,59 @@ def test_what_cannot_be_unpacked_is_refused_when_it_must_be(bench: Any) -> None:
         send(bench, patched(batch, 57, ">i", 1), compression_type="zstd")
 
 
-def test_nothing_else_is_unpacked(bench: Any) -> None:
+def test_undecodable_data_is_refused_whatever_the_topic_wants(bench: Any) -> None:
     batch = bench.batch(b"value" * 50, compression=Compression.LZ4)
     batch[61] ^= 0xFF
-    assert send(bench, patched(batch, 57, ">i", 1)).end_offset == 1
+    with pytest.raises(errors.InvalidRecord, match="lz4 data cannot be decompressed"):
+        send(bench, patched(batch, 57, ">i", 1))
+
+
+@pytest.mark.parametrize("bits", [0x40, 0x80, 0x4000])
+def test_unknown_attribute_bits_are_stored(bench: Any, bits: int) -> None:
+    batch = patched(bench.batch(timestamp_ms=bench.now), 21, ">h", 0)
+    struct.pack_into(">h", batch, 21, bits)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    assert stored(send(bench, batch))[0].attributes == bits
+
+
+def test_claimed_maximum_timestamp_is_replaced_by_the_records(bench: Any) -> None:
+    log = bench.open()
+    for claimed in (bench.now + 5, bench.now - 5, -1, bench.now + 2 * HOUR):
+        batch = bench.batch(b"a", b"b", timestamp_ms=[bench.now, bench.now - 1])
+        stamp_timestamp(batch, 0, read_header(batch), 0, claimed)
+        info = log.append(batch, leader_epoch=0, now_ms=bench.now)
+        [(_, header)] = iter_batches(log.read_bytes(info.base_offset, 1))
+        assert header.max_timestamp == bench.now
+
+
+def test_long_decompression_is_left_to_another_thread(bench: Any) -> None:
+    log = bench.open()
+    batch = bench.batch(bytes(4 << 20), compression=Compression.GZIP)
+    with pytest.raises(TooLongForLoop):
+        log.append(bytes(batch), leader_epoch=0, now_ms=bench.now, on_loop=True)
+    checked = check_client_batch(memoryview(batch), log.config, bench.now, "t-0")
+    assert log.append(batch, leader_epoch=0, now_ms=bench.now, checked=checked, on_loop=True).base_offset == 0
+
+
+def test_checks_for_other_configs_do_not_count(bench: Any) -> None:
+    log = bench.open()
+    batch = bench.batch(b"value")
+    checked = check_client_batch(memoryview(batch), bench.configure(), bench.now, "t-0")
+    log.config = bench.configure(cleanup_policy=("compact",))
+    with pytest.raises(errors.InvalidRecord, match="without a key"):
+        log.append(batch, leader_epoch=0, now_ms=bench.now, checked=checked)
+
+
+@pytest.mark.parametrize("codec", list(Compression)[1:])
+def test_expansion_beyond_the_limit_is_refused(bench: Any, codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyclient.broker_embedded.log.validate.MAX_DECOMPRESSED", 1 << 20)
+    batch = bench.batch(bytes(1 << 20), compression=codec)
+    with pytest.raises(errors.InvalidRecord, match="expands past the limit of 1048576 bytes"):
+        send(bench, batch)
+
+
+def test_recompressed_batch_may_not_exceed_max_message_bytes(bench: Any) -> None:
+    batch = bench.batch(bytes(100_000), compression=Compression.GZIP)
+    send(bench, bytes(batch), max_message_bytes=10_000)
+    with pytest.raises(errors.MessageTooLarge, match=r"in the topic's compression, max\.message\.bytes is 10000"):
+        send(bench, batch, max_message_bytes=10_000, compression_type="uncompressed")

@@ -366,6 +366,7 @@ SCENES: Final = tuple(
     chain(
         derived("CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs"),
         derived("IncrementalAlterConfigs", "ListConfigResources", "DescribeLogDirs", "ElectLeaders"),
+        derived("AlterReplicaLogDirs"),
         derived("AlterPartitionReassignments", "ListPartitionReassignments", "DescribeQuorum", "DescribeCluster"),
         derived("UpdateFeatures", "AlterClientQuotas", "DescribeClientQuotas", "AlterUserScramCredentials"),
         derived("DescribeUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls", "InitProducerId"),

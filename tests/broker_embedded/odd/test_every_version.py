@@ -132,6 +132,7 @@ WORK: Final[dict[str, Fields]] = {
     "CreateAcls": {"creations": [_ACL]},
     "DeleteAcls": {"filters": [_ACL]},
     "DescribeLogDirs": {"topics": None},
+    "AlterReplicaLogDirs": {"dirs": []},
     "ElectLeaders": {"topic_partitions": _NUMBERS["topics"]},
     "AlterPartitionReassignments": {"topics": _topics("partitions", replicas=[1])},
     "ListPartitionReassignments": {"topics": None},

@@ -1,7 +1,8 @@
-"""Poison is raised with its place, the position is known, and reading goes on behind it."""
+"""A batch that cannot be read is raised with its place, the position is known, and reading goes on after a seek."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,33 +102,17 @@ def test_an_iteration_stops_in_front_of_a_batch_that_cannot_be_read(
     assert next(iter(consumer)).value == b'"good-4"'
 
 
-def test_a_record_that_cannot_be_deserialized_is_stepped_over_inside_the_poll(
-    consumers: Faces, log: TopicPartition
-) -> None:
-    consumer = consumers(value_deserializer=serialization.json)
-    consumer.assign([log])
-    seen: list[str] = []
-    poison: list[int] = []
-    while len(seen) < 4:
-        iterator = iter(poll(consumer))
-        while True:
-            try:
-                seen.append(next(iterator).value)
-            except StopIteration:
-                break
-            except errors.DeserializationError as error:
-                poison.append(error.offset)
-    assert (seen, poison) == (["good-0", "good-1", "fine-2", "good-4"], [3])
-    assert consumer.position(log) == 5
-
-
-def test_columns_take_bytes_as_they_are_whatever_the_deserializer(consumers: Faces, log: TopicPartition) -> None:
-    consumer = consumers(value_deserializer=serialization.json)
+def test_columns_have_the_rows_of_the_records_with_their_bytes(consumers: Faces, log: TopicPartition) -> None:
+    consumer = consumers(value_deserializer=serialization.json, on_deserialization_error="skip")
     consumer.assign([log])
     seen: list[bytes] = []
-    while len(seen) < 5:
-        seen += poll(consumer).to_arrow().column("value").to_pylist()
-    assert seen[3] == b"{not json"
+    while len(seen) < 4:
+        records = poll(consumer)
+        column = records.to_arrow().column("value").to_pylist()
+        assert [json.loads(value) for value in column] == values(records)
+        assert {partition: len(mine) for partition, mine in records.by_partition().items()} == {log: len(records)}
+        seen += column
+    assert seen == [b'"good-0"', b'"good-1"', b'"fine-2"', b'"good-4"']
 
 
 def test_without_a_deserializer_nothing_is_poison(consumers: Faces, log: TopicPartition) -> None:

@@ -23,7 +23,7 @@ CONF
 issue() { # name, common name, extensions, further arguments of openssl ca
     name=$1 subject=$2 extensions=$3
     shift 3
-    openssl ecparam -name prime256v1 -genkey -noout -out "$name.key"
+    openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$name.key" # PKCS #8, as Java reads it
     openssl req -new -key "$name.key" -subj "/CN=$subject" -out "$name.csr"
     printf '%b' "$extensions" > "$name.ext"
     openssl ca -batch -notext -config ca.conf -in "$name.csr" -out "$name.pem" -extfile "$name.ext" \
@@ -38,4 +38,8 @@ leaf() {
 leaf broker DNS:localhost,IP:127.0.0.1
 leaf elsewhere DNS:elsewhere.example
 leaf client DNS:client.example
-cp ca.pem broker.pem elsewhere.pem client.pem "$here"
+(openssl x509 -in client.pem; openssl pkcs8 -topk8 -in client.pem -passout pass:secret) > client-encrypted.pem
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout own.key -out own.crt -days 36500 \
+    -subj /CN=self-signed
+cat own.crt own.key > self-signed.pem
+cp ca.pem broker.pem elsewhere.pem client.pem client-encrypted.pem self-signed.pem "$here"

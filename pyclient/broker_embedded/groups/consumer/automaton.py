@@ -16,7 +16,10 @@ ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
 """The characters that a topic's name may have."""
 
 MAX_STATES: Final = 2_500
-_MAX_REMEMBERED: Final = 10_000
+MAX_VISITS: Final = 200_000
+"""States that may be visited until `begin` is called again: some 40 ms."""
+
+_MAX_REMEMBERED: Final = 20_000  # states in what is remembered
 _WORD: Final = frozenset(string.ascii_letters + string.digits + "_")
 
 
@@ -79,6 +82,8 @@ class Automaton:
         self._reads: list[tuple[frozenset[str], int] | None] = [None]
         self._start = frozenset({self._build(node, 0)})
         self._known: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._remembered = 0  # states in what is known
+        self._left = MAX_VISITS
 
     def _state(self, read: tuple[frozenset[str], int] | None, *jumps: tuple[Edge | None, int]) -> int:
         if len(self._jumps) >= MAX_STATES:
@@ -116,8 +121,12 @@ class Automaton:
             then = self._build(node.node, then)
         return then
 
+    def begin(self) -> None:
+        """Allow another `MAX_VISITS` visits of states."""
+        self._left = MAX_VISITS
+
     def matches(self, name: str) -> bool:
-        """Whether the whole name is matched."""
+        """Whether the whole name is matched. Raises OverflowError for more visits of states than were allowed."""
         states, before = self._start, ""
         for char in name:
             states = self._step(states, before, char)
@@ -130,10 +139,12 @@ class Automaton:
         key = (states, before, char)
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= _MAX_REMEMBERED:
-                self._known.clear()
             reads = (self._reads[state] for state in self._closure(states, before, char))
             known = frozenset(read[1] for read in reads if read is not None and char in read[0])
+            self._remembered += 1 + len(states) + len(known)
+            if self._remembered > _MAX_REMEMBERED:
+                self._known.clear()
+                self._remembered = 1 + len(states) + len(known)
             self._known[key] = known
         return known
 
@@ -143,6 +154,9 @@ class Automaton:
         waiting = list(states)
         while waiting:
             state = waiting.pop()
+            self._left -= 1
+            if self._left < 0:
+                raise OverflowError(f"more than {MAX_VISITS} states are visited")
             yield state
             for edge, target in self._jumps[state]:
                 if target not in seen and (edge is None or edge.holds(before, after)):

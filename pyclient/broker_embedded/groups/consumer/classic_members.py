@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CONSUMER: Final = "consumer"
 _NEWEST: Final = 3
+_VERSION_BYTES: Final = 2
 
 
 def join(
@@ -158,13 +159,24 @@ def encode_assignment(target: Target, subscription: bytes, topics: Topics) -> by
             for name, partitions in sorted((name, partitions) for name, partitions in named if name is not None)
         ]
     )
-    return codec.encode_versioned(assignment, min(max(codec.peek_version(subscription), 0), _NEWEST))
+    return codec.encode_versioned(assignment, _version_for(subscription))
 
 
-def decode_assignment(data: bytes, topics: Topics) -> Target:
-    """What a classic consumer was assigned, of the topics that still exist."""
+def _version_for(subscription: bytes) -> int:
+    """Return the version of an assignment that answers a subscription; 0 if it is too short to have a version.
+
+    Joining checks a member's first protocol only, and the group may choose another one.
+    """
+    if len(subscription) < _VERSION_BYTES:
+        return 0
+    return min(max(codec.peek_version(subscription), 0), _NEWEST)
+
+
+def decode_assignment(data: bytes, topics: Topics) -> tuple[Target, bytes]:
+    """Return what a classic consumer was assigned, of the topics that still exist, and the assignor's own data."""
     if not data:
-        return {}
+        return {}, b""
     read = codec.decode_versioned(ConsumerProtocolAssignment, data)
     named = ((topics.find(part.topic), part.partitions) for part in read.assigned_partitions)
-    return {info.topic_id: frozenset(partitions) for info, partitions in named if info is not None and partitions}
+    target = {info.topic_id: frozenset(partitions) for info, partitions in named if info is not None and partitions}
+    return target, bytes(read.user_data or b"")

@@ -53,8 +53,12 @@ class Limits:
 
 @dataclass(slots=True)
 class Decision:
-    """An answer, and the records that make it true; `gone` are members that the group has to be rid of."""
+    """An answer, and the records that make it true; `gone` are members that the group has to be rid of.
+
+    `must_resolve` asks for `planning.resolve_regexes` once the records are applied.
+    """
 
     answer: ConsumerAnswer
     records: list[Record] = field(default_factory=list)
     gone: tuple[Member, ...] = ()
+    must_resolve: bool = False

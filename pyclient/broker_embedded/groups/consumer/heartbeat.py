@@ -32,7 +32,8 @@ def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, li
     assignment = None
     if event.member_epoch == JOINING or event.is_full or owned(current.assigned) != owned(before.current.assigned):
         assignment = owned(current.assigned)
-    return Decision(ConsumerAnswer(member.member_id, current.epoch, assignment), records)
+    answer = ConsumerAnswer(member.member_id, current.epoch, assignment)
+    return Decision(answer, records, must_resolve=plan.must_resolve)
 
 
 def updated(metadata: MemberMetadata, event: ConsumerHeartbeat) -> MemberMetadata:

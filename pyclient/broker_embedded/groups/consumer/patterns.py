@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,9 @@ from pyclient.errors import InvalidRegularExpression
 if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.topics import Topics
 
-_COMPILED: Final = 256
+_log = logging.getLogger(__name__)
+
+_COMPILED: Final = 64
 
 
 @lru_cache(_COMPILED)
@@ -26,6 +29,8 @@ def compile_regex(pattern: str) -> Regex:
 
 
 def resolve(pattern: str, topics: Topics, now_ms: int) -> ResolvedRegex:
-    """The topics whose whole name matches, as of now."""
-    regex = compile_regex(pattern)
-    return ResolvedRegex(tuple(sorted(filter(regex.matches, topics.names()))), topics.version, now_ms)
+    """The topics whose whole name matches, as of now; none if it takes too much work to find out."""
+    found = compile_regex(pattern).matching(topics.names())
+    if found is None:
+        _log.warning("regular expression %.200r takes too much work: no topic matches until topics change", pattern)
+    return ResolvedRegex(tuple(sorted(found or ())), topics.version, now_ms)

@@ -67,16 +67,19 @@ class Plan:
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
         self.subscription_changed = False
+        self.must_resolve = False
+        """Whether `resolve_regexes` has to be called when the records are applied."""
 
     def subscribe(self) -> None:
         """Note what the member says of itself; the group moves to its next epoch if that, or its topics, changed."""
         old, new = self._before.metadata, self._member.metadata
         if old != new or self._member.member_id not in self._group.members:
             self._records.append(MemberRecord(self._member.member_id, new))
-        matches_changed = self._update_regexes(old.regex, new.regex)
+        self._update_regexes(old.regex, new.regex)
         self.subscription_changed = old.topics != new.topics or old.regex != new.regex
         self.epoch = max(self._group.epoch, FIRST_EPOCH)
-        bump = self.subscription_changed or matches_changed
+        is_resolved = not new.regex or new.regex in self._regexes
+        bump = old.topics != new.topics or (old.regex != new.regex and is_resolved)
         if not bump and self._group.topics_seen == self._topics.version and self._group.epoch:
             return
         seen = metadata_hash(self._subscribed_topics(), self._topics)
@@ -85,33 +88,17 @@ class Plan:
         if self.epoch != self._group.epoch:
             self._records.append(EpochRecord(self.epoch, seen))
 
-    def _update_regexes(self, old: str, new: str) -> bool:
-        """See what every regular expression matches now; whether that is something else than before."""
-        if old == new and not any(map(self._is_outdated, self._regexes.values())) and (not new or new in self._regexes):
-            return False  # as with nearly every heartbeat
-        users = self._group.regex_users()
+    def _update_regexes(self, old: str, new: str) -> None:
+        """Check a new regular expression, and forget one that no member uses any more; none is resolved here."""
         if old != new:
+            users = self._group.regex_users()
             if new and not users[new]:
                 compile_regex(new)  # raises for one that makes no sense, before anything else happens
-            users[old] -= 1
-            users[new] += 1
-        changed = False
-        for regex in sorted({*self._regexes, *users} - {""}):
-            if users[regex] <= 0:
-                if self._regexes.pop(regex, None) is not None:
-                    self._records.append(RegexRecord(regex, None))
-            elif self._is_outdated(known := self._regexes.get(regex)):
-                found = self._regexes[regex] = resolve(regex, self._topics, self._now_ms)
-                self._records.append(RegexRecord(regex, found))
-                changed = changed or known is None or known.topics != found.topics
-        return changed
-
-    def _is_outdated(self, known: ResolvedRegex | None) -> bool:
-        """Whether to look again: topics came or went, and the last look is a while ago."""
-        if known is None:
-            return True
-        waited = self._now_ms - known.resolved_ms
-        return known.version != self._topics.version and waited >= self._limits.assignment_interval_ms
+            if users[old] <= 1 and self._regexes.pop(old, None) is not None:
+                self._records.append(RegexRecord(old, None))
+        self.must_resolve = (new != "" and new not in self._regexes) or any(
+            is_outdated(known, self._topics, self._limits, self._now_ms) for known in self._regexes.values()
+        )
 
     def _members(self) -> dict[str, Member]:
         """The members as they will be."""
@@ -172,3 +159,32 @@ class Plan:
 
     def _is_free(self, topic_id: UUID, partition: int) -> bool:
         return (topic_id, partition) not in self._group.owners
+
+
+def is_outdated(known: ResolvedRegex | None, topics: Topics, limits: Limits, now_ms: int) -> bool:
+    """Return True if an expression was never resolved, or topics came or went and the last look is a while ago."""
+    if known is None:
+        return True
+    return known.version != topics.version and now_ms - known.resolved_ms >= limits.assignment_interval_ms
+
+
+def resolve_regexes(group: ConsumerGroup, topics: Topics, limits: Limits, now_ms: int) -> list[Record]:
+    """Return the records that resolve the outdated expressions of a group, and move it on if they match other topics.
+
+    Kafka does it beside the heartbeats, too: a member that joins with a new expression gets its partitions later.
+    """
+    records: list[Record] = []
+    regexes = dict(group.regexes)
+    changed = False
+    for regex in sorted(group.regex_users()):
+        known = regexes.get(regex)
+        if is_outdated(known, topics, limits, now_ms):
+            found = regexes[regex] = resolve(regex, topics, now_ms)
+            records.append(RegexRecord(regex, found))
+            changed = changed or (() if known is None else known.topics) != found.topics
+    subscribed = {topic for member in group.members.values() for topic in member.metadata.topics}
+    subscribed.update(topic for regex in regexes.values() for topic in regex.topics)
+    seen = metadata_hash(subscribed, topics)
+    if records and (changed or seen != group.metadata_hash):
+        records.append(EpochRecord(group.epoch + 1, seen))
+    return records

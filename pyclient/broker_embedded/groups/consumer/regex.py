@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyclient.broker_embedded.groups.consumer.automaton import (
     ALPHABET,
@@ -21,6 +21,9 @@ from pyclient.broker_embedded.groups.consumer.automaton import (
     Sequence,
 )
 from pyclient.broker_embedded.groups.consumer.regex_classes import CONTROLS, PERL, POSIX, folded, unicode_class
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MAX_REPEAT: Final = 1_000
 _MAX_DEPTH: Final = 100
@@ -54,8 +57,17 @@ class Regex:
     def __repr__(self) -> str:
         return f"<Regex {self.pattern!r}>"
 
+    def matching(self, names: Iterable[str]) -> list[str] | None:
+        """Those whose whole name matches; None if it takes too much work to find out."""
+        self._automaton.begin()
+        try:
+            return [name for name in names if self._automaton.matches(name)]
+        except OverflowError:
+            return None
+
     def matches(self, name: str) -> bool:
-        """Whether the whole name matches."""
+        """Whether the whole name matches. Raises OverflowError if it takes too much work to find out."""
+        self._automaton.begin()
         return self._automaton.matches(name)
 
 

@@ -55,6 +55,8 @@ class ConsumerGroup:
     """Members that have to give partitions up, with their epoch and until when (seconds)."""
     calls: dict[str, float] = field(default_factory=dict)
     """Until when (seconds) members of the classic protocol have to join again, or to ask for their assignment."""
+    resolving: bool = False
+    """A task that resolves the regular expressions is scheduled."""
     deleted: bool = False
 
     @property

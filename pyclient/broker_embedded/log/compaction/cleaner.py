@@ -157,7 +157,11 @@ class CleaningRound:
             position, length = 0, _READ_BYTES
             while position < segment.size:
                 file.fileno()  # opened here: another thread must not
-                data = yield Blocking(partial(file.pread, min(length, segment.size - position), position))
+                wanted = min(length, segment.size - position)
+                data = yield Blocking(partial(file.pread, wanted, position))
+                if len(data) < wanted:
+                    found = f"the file ends {wanted - len(data)} bytes early"
+                    raise DamagedSegment(file.path, position + len(data), found)
                 used = 0
                 for at, header in _whole(segment, position, data):
                     batch = memoryview(data)[at : at + header.size]

@@ -44,7 +44,7 @@ class Compactor:
                 if looked > _LOOKS:
                     looked = 0
                     yield None
-                if owner not in failed and owner not in self._refused and not owner.closed:
+                if owner not in failed and owner not in self._refused and not owner.closed and owner.failure is None:
                     plan = self._plan(owner, now_ms)
                     if plan.is_due(owner.config) and (best is None or plan.dirty_ratio > best[0]):
                         best = plan.dirty_ratio, owner, plan
@@ -59,8 +59,11 @@ class Compactor:
     def everything(self, owner: StoredLog, now_ms: int) -> int:
         """Compacts all of a log that may be, at once and however little is dirty; how many rounds that took.
 
-        The active segment is closed first. `min.compaction.lag.ms` holds. Raises what hinders it.
+        The active segment is closed first. `min.compaction.lag.ms` holds. Raises what hinders it, `KafkaStorageError`
+        if the log is or goes offline.
         """
+        if owner.failure is not None:
+            raise errors.KafkaStorageError(f"{owner!r} cannot be compacted")
         owner.roll()
         rounds = 0
         while True:
@@ -68,7 +71,10 @@ class Compactor:
             if not plan.clean_bytes + plan.dirty_bytes or (rounds and owner.cleaned_to >= plan.end):
                 return rounds
             cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
-            owner.cleaned_to = run_here(cleaning.steps()).end
+            try:
+                owner.cleaned_to = run_here(cleaning.steps()).end
+            except Abandoned as error:  # nothing else runs meanwhile: it is its disk that failed
+                raise errors.KafkaStorageError(str(error)) from error
             run_here(self._save())
             rounds += 1
 

@@ -256,6 +256,11 @@ class ConsumerTalk(Talk):
         """The member's epoch."""
         return int(self._now(member)[1].member_epoch)
 
+    def epoch_of_group(self) -> int:
+        """The group's epoch."""
+        request = ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False)
+        return int(self.connection("admin").ask(request, 1).groups[0].group_epoch)
+
     def settled(self, member: str) -> bool:
         """One more heartbeat that says what the member has; whether the group is stable after it, twice in a row."""
         for _ in range(2):

@@ -9,6 +9,8 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol import codec
+from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -17,6 +19,7 @@ from pyclient.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.broker_embedded.groups.consumer.mixed_talk import MixedTalk
 
@@ -41,6 +44,7 @@ def test_members_go_on_after_a_restart(tmp_path: Path, how: str) -> None:
         before = on(cluster)
         before.enter("a")
         before.enter("b", subscribed_topic_names=[], subscribed_topic_regex=before.topic)
+        before._until(lambda: before.epoch_of_group() == 3)  # the pattern is resolved
         told = before.parts(before.beat("a", 2).assignment)
         assert told == {"<topic>": [0, 1]}
         before.commit_as("a", 2)
@@ -52,7 +56,7 @@ def test_members_go_on_after_a_restart(tmp_path: Path, how: str) -> None:
         after = on(cluster, before)
         assert after.group_is() == here
         assert after.beat("a", 2, owns={after.topic: [0, 1]}).member_epoch == 3
-        assert after.parts(after.beat("b", 3).assignment) == {"<topic>": [2, 3]}
+        assert after.parts(after.beat("b", 2).assignment) == {"<topic>": [2, 3]}
         [found] = after.fetch_as("a", 3, every=True).groups
         assert [(part.partition_index, part.committed_offset) for part in found.topics[0].partitions] == [(0, 7)]
         after.close()
@@ -115,6 +119,39 @@ def test_a_group_that_may_not_be_downgraded_stays_a_consumer_group() -> None:
         group = talk.group_is()
         assert (group.error_code, [member.member_type for member in group.members]) == (0, [0])
         assert talk.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
+        talk.close()
+
+
+def test_group_is_downgraded_although_a_subscription_of_the_chosen_protocol_is_empty() -> None:
+    with EmbeddedCluster(config={"group.consumer.migration.policy": "bidirectional"}) as cluster:
+        talk = on(cluster)
+        talk.enter("a")
+        subscription = codec.encode_versioned(ConsumerProtocolSubscription(topics=[talk.topic]), 1)
+        protocols = [
+            JoinGroupRequestProtocol(name="own", metadata=subscription),
+            JoinGroupRequestProtocol(name="range", metadata=b""),
+        ]
+        request = JoinGroupRequest(
+            group_id=talk.group,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=60_000,
+            member_id="k",
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        assert talk.connection("k").ask(request, 9).error_code == 0
+        assert talk.classic_join("j", "j").error_code == 0
+        assert talk.beat("a", -1).error_code == 0
+        assert talk.group_is().error_code == errors.GroupIdNotFound.code  # no longer one of the new protocol
+        talk.close()
+
+
+def test_member_id_made_of_the_longest_instance_id_fits_into_an_answer() -> None:
+    with EmbeddedCluster() as cluster:
+        talk = on(cluster)
+        answer = talk.classic_join("k", "", group_instance_id="é" * 16_383)
+        assert answer.error_code == 0
+        assert len(answer.member_id.encode()) <= 32_767
         talk.close()
 
 

@@ -226,6 +226,7 @@ class Members(RuleBasedStateMachine):
             for client in living:
                 self.send(client, full=client.epoch == 0)
                 client.uses &= client.told
+                self.node.pass_time(0)  # regular expressions are resolved after the heartbeat that brought them
         if not living:
             return
         group = self.group

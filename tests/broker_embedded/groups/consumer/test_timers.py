@@ -14,7 +14,7 @@ from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.consumer.topics import KnownTopics, TopicInfo
 from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
 from pyclient.types import TopicPartition
-from tests.broker_embedded.groups.conftest import Node
+from tests.broker_embedded.groups.conftest import Node, committed
 
 T = UUID(int=1)
 VERSIONS = itertools.count(1)
@@ -152,7 +152,7 @@ def test_a_join_that_cannot_be_written_leaves_nothing(quick: Node) -> None:
 
 def commit(node: Node, member: str = "", epoch: int = -1, topic: str = "t") -> int:
     positions = {TopicPartition(topic, 0): Position(5)}
-    return node.groups.offsets.commit("g", Commit(member_id=member, generation=epoch, positions=positions))[
+    return committed(node, "g", Commit(member_id=member, generation=epoch, positions=positions))[
         TopicPartition(topic, 0)
     ]
 
@@ -165,7 +165,7 @@ def test_offsets_expire_by_the_time_of_their_commit_unless_a_member_reads_the_to
     for _ in range(10):
         node.pass_time(10)
         say(node, "a", 2)
-    assert list(node.groups.offsets.fetch("g", None)) == [TopicPartition("t", 0)]
+    assert list(node.groups.offsets.fetch("g")) == [TopicPartition("t", 0)]
     say(node, "a", -1)
     node.pass_time(10)  # the minute since the commit is long over
     assert node.groups.groups.find("g") is None

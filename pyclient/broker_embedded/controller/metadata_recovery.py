@@ -1,0 +1,202 @@
+"""Reading the metadata log from its files: every batch is checked, and damage that no crash explains is refused.
+
+A crash leaves at most a last batch that was not written to its end. It was never acknowledged, and is dropped. With any
+other damage the topics behind it would be gone, so nothing is changed until `cut_metadata_log` is called for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyclient.broker_embedded.log.checking import whole_batches
+from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
+from pyclient.broker_embedded.log.interrupted import DATA_FILE
+from pyclient.broker_embedded.log.segment import Segment
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
+from pyclient.errors import ConfigError, CorruptRecord, ProtocolError
+from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.filesystem import FileSystem
+
+METADATA_DIRECTORY: Final = "__cluster_metadata-0"
+QUORUM_STATE: Final = "quorum-state"
+_INT_MAX: Final = 2**31 - 1
+_SECTOR: Final = 512  # a disk writes these as a whole
+_LENGTH_AT: Final = 8
+_LENGTH_END: Final = 12
+_PERHAPS_A_BATCH: Final = re.compile(rb"(?=\x00\x00.{14}\x02)", re.DOTALL)  # a small offset, magic 2
+
+
+class DamagedMetadataLog(CorruptRecord):
+    """The metadata log makes no sense at a byte `position` of the file `path`; nothing was changed."""
+
+    def __init__(self, path: str, position: int, reason: object) -> None:
+        super().__init__(
+            f"the metadata log {path} is damaged at byte {position}: {reason}. Nothing was changed. "
+            "Put an undamaged copy there, or run `pyclient recover-metadata DATA_DIR`, which keeps what is cut off"
+        )
+        self.path = path
+        self.position = position
+
+
+class MetadataEnd(NamedTuple):
+    """Where the whole batches end: the next offset, the leader epoch (-1: no batch), and what is torn behind them."""
+
+    offset: int
+    epoch: int
+    torn_bytes: int
+
+
+class QuorumState(NamedTuple):
+    """What `quorum-state` says: the newest epoch (0: none) and the voters; the file is written before the log is."""
+
+    epoch: int
+    voters: list[int]
+
+
+def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
+    """Read `quorum-state`, if it is there. Raises `ConfigError` if it makes no sense."""
+    path = os.path.join(directory, QUORUM_STATE)
+    content = fs.read(path)
+    try:
+        state = json.loads(content) if content else {}
+        voters = [voter["voterId"] for voter in state.get("currentVoters", ())]
+        epoch = int(state.get("leaderEpoch", 0))
+        if not 0 <= epoch < _INT_MAX:
+            raise ValueError(f"leaderEpoch {epoch} is impossible")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error!r}. Put an undamaged copy there, or remove it if this node is the only "
+            "controller: the epoch is taken from the metadata log then"
+        ) from error
+    return QuorumState(epoch, voters)
+
+
+def read_metadata_log(
+    fs: FileSystem, directory: str, take: Callable[[bytes, BatchHeader], object], *, clean: bool, newest_epoch: int
+) -> MetadataEnd:
+    """Give `take` every batch of the log in `directory`, checked and in order; changes nothing.
+
+    `clean`: the log was closed in order, so that not even its last batch may be torn. `newest_epoch` is the one of
+    `quorum-state`, which no batch is newer than; 0 if that is not known. Raises `DamagedMetadataLog`, also for a
+    `CorruptRecord` that `take` raises.
+    """
+    most = newest_epoch or _INT_MAX - 1
+    files = fs.list_files(directory)
+    bases = sorted(int(name[:20]) for name in files if DATA_FILE.fullmatch(name) and name.endswith(".log"))
+    offset, epoch, torn = (bases[0] if bases else 0), -1, 0
+    for base in bases:
+        segment = Segment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=_INT_MAX)
+        position = 0
+        try:
+            if base != offset:
+                raise DamagedSegment(
+                    segment.log.path, 0, f"it begins at offset {base}, the one before ends at {offset}"
+                )
+            for position, header in whole_batches(segment, 0):
+                if header.base_offset != offset or not epoch <= header.leader_epoch <= most:
+                    found = f"offset {header.base_offset} of epoch {header.leader_epoch}"
+                    raise CorruptRecord(f"{found}, offset {offset} of an epoch from {epoch} to {most} would be next")
+                take(segment.read_batch(position, header), header)
+                offset, epoch = header.next_offset, header.leader_epoch
+        except DamagedSegment as error:
+            if clean or base != bases[-1] or not _is_torn(segment, error.position):
+                raise DamagedMetadataLog(segment.log.path, error.position, error.__cause__ or error) from error
+            torn = segment.size - error.position
+        except ProtocolError as error:
+            raise DamagedMetadataLog(segment.log.path, position, error) from error
+        finally:
+            segment.close()
+    return MetadataEnd(offset, epoch, torn)
+
+
+def _is_torn(segment: Segment, position: int) -> bool:
+    """Whether a crash can have left what is at `position`: one batch, and not all of it."""
+    tail = segment.log.pread(segment.size - position, position)
+    length = len(tail)
+    if any(_is_batch(tail, found.start()) for found in _PERHAPS_A_BATCH.finditer(tail, 1)):
+        return False
+    if length < HEADER_SIZE:
+        return True
+    written = len(tail.rstrip(b"\0"))
+    if not written or position + length > -(-(position + written) // _SECTOR) * _SECTOR:
+        return True  # the file was made longer, and its last sectors were never written
+    (announced,) = struct.unpack_from(">i", tail, _LENGTH_AT)
+    if announced + _LENGTH_END <= length:
+        return False
+    whole = bytearray(tail)
+    struct.pack_into(">i", whole, _LENGTH_AT, length - _LENGTH_END)
+    return not _is_batch(whole, 0)  # else all of it is there, and its length is what is damaged
+
+
+def _is_batch(data: bytes | bytearray, position: int) -> bool:
+    try:
+        header = read_header(data, position)
+        if position + header.size > len(data):
+            return False
+        check_crc(data, position, header)
+    except ProtocolError:
+        return False
+    return True
+
+
+class CutMetadata(NamedTuple):
+    """What `cut_metadata_log` did: `kept` are the files with the bytes that were cut off."""
+
+    damage: DamagedMetadataLog
+    cut_bytes: int
+    kept: list[str]
+
+
+def cut_metadata_log(fs: FileSystem, data_dir: str, take: Callable[[bytes, BatchHeader], object]) -> CutMetadata | None:
+    """End a damaged metadata log in front of the damage; None if there is none (or no more than a crash explains).
+
+    What is cut off is kept, in files with the ending `.cut-at-<byte>` next to the log's. The next start checks all
+    logs. Raises `ConfigError` if `data_dir` is no broker's or a broker uses it.
+    """
+    directory = os.path.join(data_dir, METADATA_DIRECTORY)
+    if not fs.exists(os.path.join(data_dir, META_PROPERTIES)):
+        raise ConfigError(f"{data_dir} has no {META_PROPERTIES}: it is no broker's data directory")
+    try:
+        lock = fs.lock(os.path.join(data_dir, ".lock"))
+    except BlockingIOError as error:
+        raise ConfigError(f"{data_dir} is in use by a broker: stop it first") from error
+    try:
+        clean_mark = os.path.join(data_dir, CLEAN_SHUTDOWN)
+        try:
+            newest = read_quorum_state(fs, directory).epoch
+            read_metadata_log(fs, directory, take, clean=fs.exists(clean_mark), newest_epoch=newest)
+        except DamagedMetadataLog as damage:
+            fs.remove(clean_mark)
+            fs.sync_directory(data_dir)
+            return _cut(fs, directory, damage)
+        return None
+    finally:
+        lock.release()
+
+
+def _cut(fs: FileSystem, directory: str, damage: DamagedMetadataLog) -> CutMetadata:
+    file = fs.file(damage.path)
+    rest = fs.read(damage.path)
+    cut = b"" if rest is None else rest[damage.position :]
+    kept = [f"{damage.path}.cut-at-{damage.position}"]
+    fs.replace(kept[0], cut)
+    lost = len(cut)
+    first = int(os.path.basename(damage.path)[:20])
+    for name, size in sorted(fs.list_files(directory).items(), reverse=True):
+        if DATA_FILE.fullmatch(name) and name.endswith(".log") and int(name[:20]) > first:
+            path = os.path.join(directory, name)
+            fs.rename(path, f"{path}.cut-at-0")
+            kept.append(f"{path}.cut-at-0")
+            lost += size
+    file.truncate(damage.position)
+    file.sync()
+    file.close()
+    fs.sync_directory(directory)
+    return CutMetadata(damage, lost, kept)

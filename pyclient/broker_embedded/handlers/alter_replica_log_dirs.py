@@ -1,0 +1,74 @@
+"""AlterReplicaLogDirs v1-2: move logs to other directories of this broker, beside requests for them (KIP-113).
+
+The answer says whether the moves have begun; DescribeLogDirs shows how far they are. A partition that is in the request
+twice goes to the last directory named.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import code_of
+from pyclient.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.steps import Steps
+
+_LONGEST_TOPIC = 255 - len("-0.00000000000000000000000000000000-future")
+
+
+@handles(AlterReplicaLogDirsRequest, versions=(1, 2))
+def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Steps[AlterReplicaLogDirsResponse]:
+    """Answer every partition."""
+    wanted = {
+        TopicPartition(topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for at, path in wanted.items():
+        code = 0
+        try:
+            _move(context.node, at, path)
+        except Exception as error:  # whatever it is, it becomes this answer
+            code = code_of(error, f"moving {at} to {path!r}")
+        found = AlterReplicaLogDirPartitionResult(partition_index=at.partition, error_code=code)
+        results.setdefault(at.topic, []).append(found)
+        yield None
+    return AlterReplicaLogDirsResponse(
+        throttle_time_ms=0,
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in results.items()
+        ],
+    )
+
+
+def _move(node: BrokerNode, at: TopicPartition, path: str) -> None:
+    if len(at.topic) > _LONGEST_TOPIC:
+        raise errors.InvalidTopic(f"the name of topic {at.topic!r} is too long for a directory that is copied")
+    if any(os.path.abspath(each) == path for each in node.logs.offline_directories):
+        raise errors.KafkaStorageError(f"log directory {path} is offline")
+    target = next((each for each in node.logs.directories if os.path.abspath(each.path) == path), None)
+    if target is None:
+        raise errors.LogDirNotFound(f"{path!r} is not in log.dirs of broker {node.node_id}")
+    if target.path in node.logs.cordoned:
+        raise errors.InvalidReplicaAssignment(f"log directory {path} is cordoned")
+    partition = node.image.partition(*at)
+    if partition is None or node.node_id not in partition.replicas:
+        raise errors.UnknownTopicOrPartition(f"broker {node.node_id} has no partition {at}")
+    if at in node.logs.offline:
+        raise errors.KafkaStorageError(f"{at} is offline: {node.logs.offline[at]}")
+    node.relocation.begin(at, target)

@@ -1,0 +1,161 @@
+"""One of the directories of `log.dirs`: its lock, whose it is, its checkpoint files and the mark of a clean end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from contextlib import suppress
+from typing import Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log import checkpoints
+from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint
+from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
+from pyclient.broker_embedded.log.identity import identify
+from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
+from pyclient.clock import Rng
+from pyclient.types import TopicPartition
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_EXPECTED_IN_EMPTY: Final = frozenset({".lock", "lost+found", checkpoints.META_PROPERTIES + ".tmp"})
+"""What a directory may hold that no broker has used yet."""
+_AT_ONCE: Final = 250  # offsets that are written down before a pause
+
+
+class DataDirectory:
+    """A directory with logs, which belongs to one node of one process at a time. Used from the logs' thread."""
+
+    def __init__(self, path: str, fs: FileSystem) -> None:
+        self.path = path
+        self.directory_id = uuid.UUID(int=0)
+        """The directory's own id (KIP-858), known when it is open."""
+        self.was_clean = True
+        self._fs = fs
+        self._lock: Lock | None = None
+        self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
+        self._forgotten: set[TopicPartition] = set()  # the files may still have offsets of these, which are gone
+        self._checkpoint_lock = threading.Lock()
+        self._checkpoints_begun = 0
+        self._checkpoints_written: dict[str, int] = {}  # the number of the newest one that is in the file
+
+    def __repr__(self) -> str:
+        return f"<DataDirectory {self.path}>"
+
+    def open(self, *, node_id: int, cluster_id: str | None, rng: Rng) -> str:
+        """Lock the directory and learn whose it is. Return the cluster's id. Nothing that is there is changed.
+
+        Raises `ConfigError` if another broker uses it, if it is another node's or cluster's, or if it holds something
+        but no `meta.properties`; `OSError` if it cannot be made, read or written.
+        """
+        self._make()
+        try:
+            self._lock = self._fs.lock(self.file(".lock"))
+        except BlockingIOError as error:
+            raise errors.ConfigError(
+                f"{self.path} is in use by another broker: stop it or choose another directory"
+            ) from error
+        try:
+            self._refuse_foreign_directory()
+            identity = identify(self._fs, self.path, node_id=node_id, cluster_id=cluster_id, rng=rng)
+            self.directory_id = identity.directory_id
+            self.was_clean = identity.is_new or self._fs.exists(self.file(checkpoints.CLEAN_SHUTDOWN))
+        except BaseException:
+            self.release()
+            raise
+        return identity.cluster_id
+
+    def take_into_use(self) -> None:
+        """From now on files change: an end that is not in order has the next start check them."""
+        self._fs.remove(self.file(checkpoints.CLEAN_SHUTDOWN))
+        self._fs.sync_directory(self.path)
+
+    def mark_clean(self) -> None:
+        """Note that every log in it was closed in order."""
+        self._fs.replace(self.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
+
+    def release(self) -> None:
+        """Let another process use the directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def file(self, name: str) -> str:
+        """The path of what has that name in the directory."""
+        return f"{self.path}/{name}"
+
+    # Checkpoints
+
+    def checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """What a checkpoint file says, read when first needed. Nothing if it makes no sense: then all is checked."""
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            try:
+                offsets = checkpoints.read_offsets(self._fs, self.file(name))
+            except CorruptCheckpoint as error:
+                log.warning("%s: it is ignored", error)
+                offsets = {}
+            self._offsets[name] = offsets
+        return offsets
+
+    def forget(self, at: TopicPartition) -> None:
+        """Drop what the checkpoints say of a log that is not here any more."""
+        for name in checkpoints.OF_PARTITIONS:
+            if self.checkpoint(name).pop(at, None) is not None:
+                self._forgotten.add(at)
+
+    def begin_anew(self, at: TopicPartition) -> None:
+        """A new log has no part in what checkpoints say of an older one of its name, also if this node dies soon."""
+        self.forget(at)
+        if at in self._forgotten:
+            try:
+                for name in checkpoints.OF_PARTITIONS:
+                    run_here(self.write_checkpoint(name))
+            except OSError as error:
+                raise errors.KafkaStorageError(f"{at}: the checkpoints cannot be written: {error}") from error
+            self._forgotten.clear()
+
+    def write_checkpoint(self, name: str) -> Steps[None]:
+        """Write a checkpoint file, unless a round that began later was quicker: that knows of deletions that this
+        one does not."""
+        self._checkpoints_begun += 1
+        number = self._checkpoints_begun
+        offsets = self.checkpoint(name)
+        all_of_them = list(offsets)
+        count, parts = 0, [b""]
+        for first in range(0, len(all_of_them), _AT_ONCE):
+            items = [(at, offsets[at]) for at in all_of_them[first : first + _AT_ONCE] if at in offsets]
+            parts.append(checkpoints.render_lines(items))
+            count += len(items)
+            if len(all_of_them) > _AT_ONCE:
+                yield None
+        parts[0] = checkpoints.render_head(count)
+        content = b"".join(parts)
+
+        def write() -> None:
+            with self._checkpoint_lock:  # the loop and the side thread come here
+                if self._checkpoints_written.get(name, 0) < number:
+                    self._fs.replace(self.file(name), content)
+                    self._checkpoints_written[name] = number
+
+        yield Blocking(write)
+
+    def _make(self) -> None:
+        if not self._fs.exists(self.path):
+            self._fs.make_directory(self.path)
+            with suppress(PermissionError):  # of a parent that may only be passed through
+                self._fs.sync_directory(os.path.dirname(os.path.abspath(self.path)))
+
+    def _refuse_foreign_directory(self) -> None:
+        if self._fs.exists(self.file(checkpoints.META_PROPERTIES)):
+            return
+        names = [*self._fs.list_files(self.path), *self._fs.list_directories(self.path)]
+        others = sorted(set(names) - _EXPECTED_IN_EMPTY)
+        if others:
+            raise errors.ConfigError(
+                f"{self.path} is not empty ({others[0]!r}, {len(others)} in all) and has no "
+                f"{checkpoints.META_PROPERTIES}, so it is no broker's: choose an empty directory, or put the "
+                f"{checkpoints.META_PROPERTIES} back that was there"
+            )

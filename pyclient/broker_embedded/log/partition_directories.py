@@ -1,0 +1,154 @@
+"""What a directory in the data directory is: a partition's log, one that is being deleted, or somebody's own files.
+
+Nothing is removed or renamed here: `Reconciliation` only says what should become of the directories that a start finds.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pyclient.broker_embedded.log.checkpoints import (
+    PARTITION_METADATA,
+    stored_topic_id,
+    uuid_text,
+)
+from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.interrupted import is_log_file
+from pyclient.types import TopicPartition
+
+DELETED: Final = "-delete"
+STRAY: Final = "-stray"
+FUTURE: Final = "-future"
+
+_LONGEST_NAME: Final = 255
+_TOPIC: Final = r"(?!\.{1,2}-\d)[a-zA-Z0-9._-]{1,249}"
+_LOG: Final = re.compile(rf"({_TOPIC})-(0|[1-9][0-9]{{0,9}})")
+_FUTURE: Final = re.compile(rf"({_TOPIC})-(0|[1-9][0-9]{{0,9}})\.[0-9a-f]{{32}}{FUTURE}")
+_DELETED: Final = re.compile(rf"{_TOPIC}-(0|[1-9][0-9]{{0,9}})\.[0-9a-f]{{32}}{DELETED}")
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose log a directory of this name would be; None for every other name."""
+    found = _LOG.fullmatch(name)
+    return None if found is None else TopicPartition(found[1], int(found[2]))
+
+
+def deleted_index_of(name: str) -> int | None:
+    """The partition number in the name of a directory that is marked for deletion; None for every other name."""
+    found = _DELETED.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def copy_of(name: str) -> TopicPartition | None:
+    """The partition that a directory of this name is a copy of, on its way to another directory; None for others."""
+    found = _FUTURE.fullmatch(name)
+    return None if found is None else TopicPartition(found[1], int(found[2]))
+
+
+def marked_name(partition: TopicPartition, number: int, suffix: str) -> str:
+    """The name of a directory that is set aside, as Kafka forms it: `number` are 128 random bits."""
+    ending = f"-{partition.partition}.{number:032x}{suffix}"
+    return partition.topic[: _LONGEST_NAME - len(ending)] + ending
+
+
+def foreign_entries(fs: FileSystem, directory: str) -> list[str]:
+    """The names in a directory that no log has; empty if there is no such directory."""
+    if not fs.exists(directory):
+        return []
+    return [name for name in fs.list_files(directory) if not is_log_file(name)] + fs.list_directories(directory)
+
+
+class Fate(enum.Enum):
+    """What should become of a directory."""
+
+    DELETE = "delete"
+    """It is a topic's that the metadata log removed."""
+    STRAY = "stray"
+    """It is a log, of a partition that the metadata do not know: set it aside under another name, keep it."""
+    IGNORE = "ignore"
+    """It is no log, or cannot be read, and has no partition: leave it as it is."""
+    OFFLINE = "offline"
+    """Its partition is known, but it says that it is another topic's: leave it, and do not serve the partition."""
+    RESTORE = "restore"
+    """It is marked for deletion, but its topic is not removed: give it its name back."""
+
+
+class Found(NamedTuple):
+    """A directory that needs attention. `partition` is whose log it is (or would be), `reason` a text for the log."""
+
+    path: str
+    partition: TopicPartition
+    fate: Fate
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Compares directories with the metadata: `topic_id` of a partition that exists, the `topics` by id, those that
+    the log says were `removed`."""
+
+    fs: FileSystem
+    topic_id: Callable[[TopicPartition], uuid.UUID | None]
+    topics: Mapping[uuid.UUID, str]
+    removed: Collection[uuid.UUID]
+
+    def logs(self, logs: Iterable[tuple[TopicPartition, str]], *, check_known: bool) -> Iterator[Found]:
+        """Go through directories that have the name of a log. Those that need nothing are left out.
+
+        Without `check_known` directories of partitions that exist are not read: opening them does that.
+        """
+        for partition, path in logs:
+            expected = self.topic_id(partition)
+            if expected is None or check_known:
+                found = self._log(partition, path, expected)
+                if found is not None:
+                    yield found
+
+    def _log(self, partition: TopicPartition, path: str, expected: uuid.UUID | None) -> Found | None:
+        unknown = Fate.IGNORE if expected is None else Fate.OFFLINE
+        try:
+            stored = stored_topic_id(self.fs, path)
+            foreign = foreign_entries(self.fs, path) if stored is None else []
+            empty = stored is None and not foreign and not self.fs.list_files(path)
+        except OSError as error:
+            return Found(path, partition, unknown, f"{PARTITION_METADATA} cannot be read: {error}")
+        if stored is not None and stored in self.removed:
+            return Found(path, partition, Fate.DELETE, f"topic id {uuid_text(stored)} was deleted")
+        if foreign:
+            return Found(path, partition, unknown, f"no {PARTITION_METADATA}, and {foreign[0]!r} is no file of a log")
+        if expected is None:
+            reason = f"the metadata have no partition {partition}"
+            if stored is not None:
+                reason += f" of topic id {uuid_text(stored)}"
+            return Found(path, partition, Fate.IGNORE if empty else Fate.STRAY, reason)
+        if stored in (expected, None):
+            return None
+        return Found(path, partition, Fate.OFFLINE, contradiction(path, partition, stored, expected))
+
+    def marked(self, paths: Iterable[tuple[int, str]]) -> Iterator[Found]:
+        """Go through directories (partition number, path) that are marked for deletion."""
+        for index, path in paths:
+            try:
+                stored = stored_topic_id(self.fs, path)
+            except OSError:  # its name says enough
+                stored = None
+            name = None if stored is None else self.topics.get(stored)
+            partition = TopicPartition(name or "", index)
+            if name is not None and self.topic_id(partition) == stored:
+                yield Found(path, partition, Fate.RESTORE, f"topic {name!r} is not deleted")
+            else:
+                yield Found(path, partition, Fate.DELETE, "it is marked for deletion")
+
+
+def contradiction(directory: str, partition: TopicPartition, stored: uuid.UUID, expected: uuid.UUID) -> str:
+    """The text of an error about a directory that says it is another topic's."""
+    return (
+        f"{directory}/{PARTITION_METADATA} says topic id {uuid_text(stored)}, the metadata say {uuid_text(expected)}: "
+        f"{partition} is offline and its files stay as they are; write `topic_id: {uuid_text(expected)}` there if they "
+        "are this topic's, or move the directory away"
+    )

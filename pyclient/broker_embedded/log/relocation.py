@@ -1,0 +1,124 @@
+"""Moving logs between the data directories of a node while they are used (AlterReplicaLogDirs, KIP-113)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.log.data_directory import DataDirectory
+from pyclient.broker_embedded.log.partition_directories import FUTURE, marked_name
+from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.broker_embedded.log.steps import Blocking, Steps
+from pyclient.clock import Rng
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.manager import LogManager
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_CHUNK: Final = 256 << 10
+"""Bytes that are copied in a step."""
+_AT_ONCE: Final = 1 << 20
+"""Bytes that are copied without a pause before the copy takes the log's place."""
+_ROUNDS: Final = 100
+"""Flushes of the copy after which it takes the log's place, however much was appended meanwhile."""
+
+
+@dataclass(slots=True)
+class Move:
+    """A log on its way to another directory; `copy` is its future log once it is open."""
+
+    target: DataDirectory
+    path: str
+    copy: PartitionLog | None = None
+    cancelled: bool = False
+
+
+class Relocation:
+    """The moves that are under way, one after the other. `on_moved` is called when a log is in its new directory."""
+
+    def __init__(self, logs: LogManager, rng: Rng) -> None:
+        self.moves: dict[TopicPartition, Move] = {}
+        self.wake: Callable[[], object] = lambda: None
+        """Has `steps` run."""
+        self.on_moved: Callable[[TopicPartition, DataDirectory], object] = lambda _at, _target: None
+        self._logs = logs
+        self._rng = rng
+
+    def __repr__(self) -> str:
+        return f"<Relocation {len(self.moves)} moves>"
+
+    def begin(self, at: TopicPartition, target: DataDirectory) -> None:
+        """Move a log to `target`. A move of it to another directory is given up; so it is if the log is there."""
+        move = self.moves.get(at)
+        if move is not None and move.target is target:
+            return
+        if move is not None:
+            move.cancelled = True
+            del self.moves[at]
+        home = self._logs.home(at)
+        if home is None:  # nothing was ever written: it appears there
+            self.on_moved(at, target)
+        elif home is not target:
+            path = target.file(marked_name(at, self._rng.getrandbits(128), FUTURE))
+            self.moves[at] = Move(target, path)
+            self.wake()
+
+    def steps(self) -> Steps[None]:
+        """Copy what is to be moved. What fails is reported, and the log stays where it is."""
+        while self.moves:
+            at, move = next(iter(self.moves.items()))
+            try:
+                moved = yield from self._steps_of(at, move)
+            except (OSError, errors.KafkaError) as error:
+                log.error("%s stays in its directory, it could not be copied to %s: %s", at, move.target.path, error)
+                moved = False
+            if not moved and move.copy is not None:
+                move.copy.close(clean=False)
+                self._logs.remove_copy(move.path)
+            if self.moves.get(at) is move:
+                del self.moves[at]
+            if moved:
+                log.info("%s is in %s now", at, move.target.path)
+                self.on_moved(at, move.target)
+
+    def _steps_of(self, at: TopicPartition, move: Move) -> Steps[bool]:
+        source = yield from self._logs.opened_in_steps(at)
+        if source is None:
+            return False
+        copy = move.copy = yield from self._logs.open_copy(source, move.path)
+        for _ in range(_ROUNDS):
+            while not _is_over(move, source) and copy.end_offset != source.end_offset:
+                self._copy_chunk(source, copy)
+                yield None
+            yield Blocking(copy.flush)
+            if _is_over(move, source):
+                return False
+            if source.size - copy.size < _AT_ONCE:
+                break
+        while copy.end_offset != source.end_offset:  # without a pause: nothing is appended meanwhile
+            self._copy_chunk(source, copy)
+        copy.close()
+        self._logs.take_copy(at, source, move.path, move.target)
+        return True
+
+    def _copy_chunk(self, source: PartitionLog, copy: PartitionLog) -> None:
+        if copy.end_offset > source.end_offset:
+            copy.truncate_to(source.end_offset)
+        offset = max(copy.end_offset, source.start_offset)
+        data = source.read_bytes(offset, _CHUNK)
+        if data:
+            copy.append(data, leader_epoch=-1, now_ms=self._logs.time_ms(), origin="replica")
+        elif offset == source.start_offset:  # all records were deleted
+            copy.truncate_fully_and_start_at(source.end_offset)
+        else:
+            raise errors.KafkaStorageError(f"{source!r} has no batches from {offset} on")
+
+
+def _is_over(move: Move, source: PartitionLog) -> bool:
+    """Whether there is nothing to move any more, or not to this directory."""
+    return move.cancelled or source.closed

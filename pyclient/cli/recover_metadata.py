@@ -1,0 +1,34 @@
+"""`pyclient recover-metadata`: end a damaged metadata log in front of the damage, keeping what is cut off."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("recover-metadata")
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False))
+def recover_metadata(data_dir: str) -> None:
+    """Cut a damaged metadata log, so that the broker of DATA_DIR starts again.
+
+    For a broker that refuses to start because its metadata log is damaged, if there is no undamaged copy. Changes of
+    topics, options and users from the damage on are undone; their bytes are kept in files ending in .cut-at-BYTE. The
+    next start keeps the logs of topics that are unknown then: their directories get names ending in -stray.
+    """
+    from pyclient.broker_embedded.controller.image import MetadataImage
+    from pyclient.broker_embedded.controller.metadata_log import MetadataReplay
+    from pyclient.broker_embedded.controller.metadata_recovery import METADATA_DIRECTORY, cut_metadata_log
+    from pyclient.broker_embedded.log.filesystem import RealFileSystem
+
+    image, fs = MetadataImage(), RealFileSystem()
+    replay = MetadataReplay(image)
+    replay.snapshot(fs, f"{data_dir}/{METADATA_DIRECTORY}")
+    cut = cut_metadata_log(fs, data_dir, replay.take_batch)
+    if cut is None:
+        click.echo("the metadata log is not damaged; nothing was changed")
+        return
+    click.echo(
+        f"{cut.damage.path} ends at byte {cut.damage.position} now; {cut.cut_bytes} bytes were cut off, kept in:"
+    )
+    for path in cut.kept:
+        click.echo(f"  {path}")
+    click.echo(f"{len(image.topics)} topics are left: {', '.join(sorted(image.topics)) or 'none'}")

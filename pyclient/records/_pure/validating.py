@@ -1,0 +1,63 @@
+"""Every record of a batch looked at, and nothing made of it: what a broker does before it appends."""
+
+from __future__ import annotations
+
+from pyclient.errors import CorruptRecord
+from pyclient.records._pure.reading import check_record
+from pyclient.records.columns import Buffer
+from pyclient.records.payload import (
+    KEYLESS,
+    MOST_NAMED,
+    OUT_OF_RANGE,
+    SMALLEST_RECORD,
+    bytes_behind_text,
+)
+from pyclient.records.varints import wrap64
+
+
+def validate_records(
+    data: Buffer,
+    position: int,
+    count: int,
+    base_timestamp: int,
+    needs_keys: bool,
+    now_ms: int,
+    before_ms: int,
+    after_ms: int,
+) -> tuple[int, int, tuple[tuple[int, int, int], ...]]:
+    """Look at each of the `count` records that are to be all there is from `position` to the end of `data`.
+
+    Return the latest timestamp (-1 if none has one), the number of refused records, and the first thousand of them as
+    (index, `KEYLESS` or `OUT_OF_RANGE`, timestamp). Offset deltas must be 0, 1, 2, ...; timestamps may be at most
+    `before_ms` before and `after_ms` after `now_ms`, and -1 is none. From 1 MiB on the GIL is free meanwhile.
+    Raise `CorruptRecord` for a record that cannot be read, and where there are more or fewer of them.
+    """
+    if not 0 <= position <= len(data):
+        raise CorruptRecord("the batch ends early")
+    if not 0 <= count <= (len(data) - position) // SMALLEST_RECORD:
+        raise CorruptRecord(f"{count} records cannot be in {len(data) - position} bytes")
+    records = bytes(data[position:])
+    latest, refused, at = -1, 0, 0
+    named: list[tuple[int, int, int]] = []
+    for number in range(count):
+        delta, has_key, at = check_record(records, at, number)
+        timestamp = wrap64(base_timestamp + delta)
+        latest = max(latest, timestamp)
+        problem = 0
+        if needs_keys and not has_key:
+            problem = KEYLESS
+        elif _out_of_range(timestamp, now_ms, before_ms, after_ms):
+            problem = OUT_OF_RANGE
+        if problem:
+            refused += 1
+            if refused <= MOST_NAMED:
+                named.append((number, problem, timestamp))
+    if at != len(records):
+        raise CorruptRecord(bytes_behind_text(len(records) - at))
+    return latest, refused, tuple(named)
+
+
+def _out_of_range(timestamp: int, now_ms: int, before_ms: int, after_ms: int) -> bool:
+    """As Kafka computes it, overflow included; -1 is no time."""
+    behind = wrap64(now_ms - timestamp)
+    return timestamp != -1 and (behind > before_ms or wrap64(-behind) > after_ms)

@@ -1,0 +1,222 @@
+"""Storage that fails: what could not be written or synced is never taken for written later, nor by the next start."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.log.compaction.cleaner import CleaningRound
+from pyclient.broker_embedded.log.compaction.planning import plan_cleaning
+from pyclient.broker_embedded.log.segment_file import DamagedSegment
+from pyclient.broker_embedded.log.steps import run_here
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.broker_embedded.log.slow_disks import HeldFileSystem, NodeOnDisk
+from tests.broker_embedded.log.test_full_disk_on_a_node import SmallFileSystem
+from tests.broker_embedded.test_data_directories import create, end_of
+
+MARK = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+SEGMENT = f"{0:020}.log"
+
+
+def test_a_failed_sync_is_not_forgotten_by_an_end_in_order(bench: Any, caplog: Any) -> None:
+    manager = bench.start()
+    log = manager.create("t", bench.topic_id, 0, bench.config)
+    bench.append(log, b"a")
+    log.flush()
+    bench.append(log, b"b")
+    bench.fs.sync_fails = True
+    with pytest.raises(errors.KafkaStorageError):
+        log.flush()
+    bench.fs.sync_fails = False  # as on Linux, where the next fsync succeeds although pages were dropped
+    with pytest.raises(errors.KafkaStorageError, match="offline"):
+        log.flush()
+    manager.flush_checkpoints()
+    assert (bench.root / RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
+    manager.close()
+    assert "t-0 is offline, the next start checks it" in caplog.text
+    assert not (bench.root / MARK).exists()
+    assert (bench.root / RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
+    segment = bench.root / "t-0" / SEGMENT
+    segment.write_bytes(segment.read_bytes()[:-1] + b"?")  # what the disk really has
+    again = bench.start()
+    assert not again.was_clean
+    assert bench.values(again.get("t", 0)) == [b"a"]
+    again.close()
+
+
+def test_a_sync_that_succeeds_after_a_failed_one_moves_no_recovery_point(bench: Any) -> None:
+    log = bench.open()
+    pending: list[Any] = []
+    log.flush_later = pending.append
+    bench.configure(flush_ms=0)
+    log.update_config(bench.config)
+    bench.append(log, b"a")
+    for _ in range(2):
+        log.flush_if_due(bench.now)
+    log.fail("a flush failed: EIO")
+    [later] = pending
+    later.done()
+    assert log.recovery_point == 0
+
+
+def test_a_metadata_log_that_failed_leaves_no_mark_of_a_clean_end(connect: Any, data_dir: str) -> None:
+    fs = HeldFileSystem("__cluster_metadata-0")
+    fs.gate.set()
+    node = NodeOnDisk(data_dir, fs)
+    client = connect(node)
+    fs.fails = True
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    [made] = client.call(CreateTopicsRequest(topics=[topic]), 7).topics
+    assert made.error_code != 0
+    fs.fails = False
+    node.stop()
+    assert not Path(data_dir, MARK).exists()
+    with EmbeddedCluster(data_dir=data_dir):
+        pass
+    assert Path(data_dir, MARK).exists()
+
+
+def test_an_end_in_order_on_a_full_disk_closes_everything(
+    connect: Any, produce: Any, batch: Any, data_dir: str, caplog: Any
+) -> None:
+    node = NodeOnDisk(data_dir, SmallFileSystem())
+    client = connect(node)
+    create(client, "t", 3)
+    for partition in range(3):
+        assert produce(client, "t", batch(b"a"), partition=partition).error_code == 0
+    node.fs.full = True
+    node.stop()
+    assert all(f"t-{partition}: it cannot be closed in order" in caplog.text for partition in range(3))
+    assert not Path(data_dir, MARK).exists()
+    with EmbeddedCluster(data_dir=data_dir) as cluster:  # the lock is free, too
+        client = connect(cluster)
+        assert [end_of(client, "t", partition) for partition in range(3)] == [(0, 1)] * 3
+
+
+REPLACE = """
+import resource, sys
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+resource.setrlimit(resource.RLIMIT_FSIZE, (60, 60))  # the write that reaches it is a short one
+try:
+    RealFileSystem().replace(sys.argv[1], b"new" * 100)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_replacement_that_is_written_in_part_is_not_installed(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", REPLACE, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "27"  # EFBIG
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(bench: Any) -> None:
+    """The side thread writes what was true before a topic was made again; the loop has written since."""
+    manager = bench.start()
+    log = manager.create("t", bench.topic_id, 0, bench.config)
+    for _ in range(3):
+        bench.append(log)
+    log.flush()
+    manager.flush_checkpoints()
+    late = manager.checkpoint_steps()
+    work = late.send(None)
+    while work is None:
+        work = late.send(None)
+    manager.delete_topic("t", bench.topic_id)
+    manager.create("t", uuid.UUID(int=99), 0, bench.config)
+    newer = (bench.root / RECOVERY_POINTS).read_text()
+    work.work()
+    assert (bench.root / RECOVERY_POINTS).read_text() == newer == "0\n0\n"
+    manager.close()
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_a_new_partition_s_directory_is_on_the_disk_before_its_first_record_counts(bench: Any, is_beside: bool) -> None:
+    bench.configure(flush_messages=1)
+    bench.fs.durable = is_beside
+    manager = bench.start()
+    for partition in (0, 1):
+        bench.fs.synced_directories.clear()
+        log = manager.create("t", bench.topic_id, partition, bench.config)
+        bench.append(log, b"a")
+        manager.side.settle()
+        assert log.high_watermark == 1
+        assert {str(bench.root), log.directory} <= set(bench.fs.synced_directories)
+        bench.fs.synced_directories.clear()
+        bench.append(log, b"b")
+        manager.side.settle()
+        assert set(bench.fs.synced_directories) == {log.directory}
+    manager.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_flipped_base_offset_breaks_no_more_than_its_batch(new_bench: Any, number: int) -> None:
+    for bit in range(64):
+        bench = new_bench()
+        bench.configure(index_interval_bytes=0)
+        log = bench.open()
+        places = []
+        for value in (b"a", b"b", b"c"):
+            places.append(log.size)
+            bench.append(log, value)
+        log.close()
+        path = Path(bench.directory, SEGMENT)
+        content = bytearray(path.read_bytes())
+        content[places[number] + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        log = bench.open()
+        with contextlib.suppress(errors.KafkaError):  # of the damaged batch
+            assert bench.values(log)[:number] == [b"a", b"b", b"c"][:number]
+        bench.append(log, b"d")
+        assert log.high_watermark == log.end_offset
+        log.close()
+        bench.close()
+
+
+def test_compaction_of_a_file_that_became_shorter_ends(bench: Any) -> None:
+    bench.configure(cleanup_policy=("compact",))
+    log = bench.open()
+    for value in (b"1", b"2"):
+        bench.append(log, value, key=b"k")
+    log.roll()
+    bench.append(log, b"3", key=b"k")
+    path = Path(bench.directory, SEGMENT)
+    path.write_bytes(path.read_bytes()[:71])  # the first batch
+    plan = plan_cleaning(list(log.segments), log.config, first_dirty=0, limit=2, now_ms=bench.now)
+    cleaning = CleaningRound(log, plan, fs=bench.fs, most_keys=100, now_ms=bench.now)
+    with pytest.raises(DamagedSegment, match=r"ends \d+ bytes early"):
+        run_here(cleaning.steps())
+
+
+@pytest.mark.parametrize("how", ["retention", "restart"])
+def test_a_producer_is_forgotten_after_producer_id_expiration_ms(
+    connect: Any, produce: Any, batch: Any, data_dir: str, how: str
+) -> None:
+    with EmbeddedCluster(data_dir=data_dir, config={"producer.id.expiration.ms": 60_000}) as cluster:
+        client = connect(cluster)
+        create(client, "t")
+        now = int(time.time() * 1000)
+        first = batch(b"a", producer_id=4, producer_epoch=0, base_sequence=0, timestamp_ms=now)
+        later = batch(b"b", producer_id=4, producer_epoch=0, base_sequence=7, timestamp_ms=now)
+        assert produce(client, "t", first).error_code == 0
+        for seconds, code in ((30, errors.OutOfOrderSequenceNumber.code), (31, 0)):
+            cluster.advance_time(seconds)
+            if how == "retention":
+                cluster.retention_now()
+            else:
+                cluster.restart()
+                client = connect(cluster)
+            assert produce(client, "t", later).error_code == code

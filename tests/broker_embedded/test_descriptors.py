@@ -1,0 +1,197 @@
+"""When file descriptors run out: connections and logs get on with what there is, and everything comes back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.descriptors import OTHERS, Descriptors
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.broker_embedded.request_slices import RequestSlices
+from pyclient.protocol import framing
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.fetch import FetchRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.waiting import until
+
+ASK = MetadataRequest(topics=[])
+FEW = 400  # descriptors
+
+
+class Now:
+    """A loop whose callbacks are called by hand."""
+
+    def __init__(self) -> None:
+        self.due: list[Any] = []
+
+    def call_soon(self, callback: Any) -> None:
+        self.due.append(callback)
+
+    def run(self) -> None:
+        while self.due:
+            self.due.pop(0)()
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    """The process may open `FEW`, those of the test-suite among them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_that_are_not_retained_make_room(tmp_path: Any) -> None:
+    fs = RealFileSystem(most_open_files=8)
+    files = [fs.file(str(tmp_path / str(number))) for number in range(8)]
+    for file in files:
+        file.fileno()
+    assert not fs.crowded
+    for file in files[:2]:
+        file.retain()
+    assert fs.crowded  # a quarter
+    fs.limit_open_files(4)
+    assert sum(file._fd >= 0 for file in files) == 4
+    assert all(file._fd >= 0 for file in files[:2])
+    assert fs.close_idle_files() == 2
+    for file in files[:2]:
+        file.release()
+    assert not fs.crowded
+    fs.limit_open_files(100)
+    for file in files:
+        file.fileno()
+    assert sum(file._fd >= 0 for file in files) == 8  # never more than at first
+
+
+def test_a_released_file_is_closed_where_too_many_are_open(tmp_path: Any) -> None:
+    fs = RealFileSystem(most_open_files=4)
+    files = [fs.file(str(tmp_path / str(number))) for number in range(6)]
+    for file in files:
+        file.retain()
+        file.fileno()
+    assert fs.has_too_many_open
+    for file in files:
+        file.release()
+    assert sum(file._fd >= 0 for file in files) == 4
+
+
+def test_connections_leave_an_eighth_of_the_descriptors_to_the_logs(tmp_path: Any) -> None:
+    fs = RealFileSystem(most_open_files=512)
+    descriptors = Descriptors(fs, RequestSlices(Now()), limit=1024)  # type: ignore[arg-type]
+    assert descriptors.most_connections == 1024 - 128 - OTHERS
+    files = [fs.file(str(tmp_path / str(number))) for number in range(200)]
+    for file in files:
+        file.fileno()
+    descriptors.connections_are(0)
+    assert sum(file._fd >= 0 for file in files) == 200
+    descriptors.connections_are(descriptors.most_connections)
+    assert sum(file._fd >= 0 for file in files) == 128
+    fs.close_idle_files()
+
+
+def test_everything_is_loaded_while_the_reserve_is_given_up_for_it(tmp_path: Any) -> None:
+    loop = Now()
+    descriptors = Descriptors(RealFileSystem(), RequestSlices(loop), limit=1024)  # type: ignore[arg-type]
+    descriptors.refill()
+    assert repr(descriptors) == "<Descriptors limit=1024 reserve=8>"
+    late = "pyclient.broker_embedded.handlers.describe_quorum"
+    sys.modules.pop(late, None)
+    assert not descriptors.run_out()  # no file was open
+    loop.run()
+    assert late in sys.modules
+    assert repr(descriptors) == "<Descriptors limit=1024 reserve=8>"
+    descriptors.close()
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_one_slow_reader_of_many_partitions_leaves_descriptors_to_others(connect: Any, batch: Any) -> None:
+    partitions = FEW
+    with EmbeddedCluster() as cluster:
+        client = connect(cluster)
+        wanted = CreatableTopic(
+            name="many", num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+        )
+        assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        records = batch(bytes(40_000))
+        for first in range(0, partitions, 50):
+            data = [PartitionProduceData(index=index, records=records) for index in range(first, first + 50)]
+            request = ProduceRequest(
+                acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="many", partition_data=data)]
+            )
+            answer = client.call(request, 9).responses[0]
+            assert {each.error_code for each in answer.partition_responses} == {0}
+        slow = connect(cluster)
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        fetch = fetch_all(partitions)
+        slow.send(fetch, 11)  # and does not read the answer
+        node = cluster._runner.node  # type: ignore[attr-defined]
+        until(lambda: node.fs.crowded)
+        others = [connect(cluster) for _ in range(50)]
+        for other in others:
+            assert other.call(ASK, 9).controller_id == 1
+        response = others[0].call(fetch, 11)  # is answered from what may be read
+        found = response.responses[0].partitions
+        assert {each.error_code for each in found} == {0}
+        assert found[0].records
+        slow.close()
+        until(lambda: not node.fs.crowded)
+        assert len(others[0].call(fetch, 11).responses[0].partitions) == partitions
+
+
+def fetch_all(partitions: int) -> FetchRequest:
+    from pyclient.protocol.messages.fetch import FetchPartition, FetchTopic
+
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        topics=[
+            FetchTopic(
+                topic="many",
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+                    for index in range(partitions)
+                ],
+            )
+        ],
+    )
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_clients_connect_again_as_soon_as_there_are_descriptors(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster() as cluster, caplog.at_level(logging.ERROR):
+        served = connect(cluster)
+        assert served.call(ASK, 9).controller_id == 1
+        host, _, port = cluster.bootstrap_servers.rpartition(":")
+        waiting = [socket.socket() for _ in range(40)]  # their ends at the broker need as many
+        held = []
+        try:
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        try:
+            for each in waiting:
+                each.settimeout(30)
+                each.connect((host, int(port)))
+                each.sendall(b"".join(framing.encode_request(ASK, 9, 1, "waiting")))  # type: ignore[arg-type]
+            until(lambda: "cannot accept connections" in caplog.text)
+            assert served.call(ASK, 9).controller_id == 1
+        finally:
+            for fd in held:
+                os.close(fd)
+        assert all(each.recv(4) for each in waiting)
+        assert caplog.text.count("cannot accept connections") == 1
+        for each in waiting:
+            each.close()

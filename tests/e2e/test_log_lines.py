@@ -1,0 +1,104 @@
+"""What the clients log of their cluster and their group: each change once, at a level that a default set-up shows."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import pytest
+
+from pyclient import Admin, Consumer, NewTopic, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.waiting import until
+
+
+def said(caplog: pytest.LogCaptureFixture, client: str, level: int) -> list[str]:
+    """The messages of one client at a level."""
+    messages = (record.getMessage() for record in caplog.records if record.levelno == level)
+    return [message.removeprefix(f"client {client!r}: ") for message in messages if repr(client) in message]
+
+
+def test_each_client_warns_once_when_it_loses_its_cluster_and_once_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "pyclient")
+
+    def connected(client: str) -> list[str]:
+        return [line for line in said(caplog, client, logging.INFO) if line.startswith("connected to cluster ")]
+
+    with (
+        EmbeddedCluster() as cluster,
+        Producer(cluster.bootstrap_servers, client_id="producer") as producer,
+        Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, client_id="consumer") as consumer,
+    ):
+        producer.send("orders", b"1").result(30)
+        consumer.poll(0.1)
+        for client in ("producer", "consumer"):
+            until(lambda client=client: connected(client))
+            assert len(connected(client)) == 1
+            assert said(caplog, client, logging.WARNING) == []
+        broker = cluster.brokers[0]
+        for outage in (1, 2):
+            broker.kill()
+            for client in ("producer", "consumer"):
+                until(lambda client=client, outage=outage: len(said(caplog, client, logging.WARNING)) == 2 * outage - 1)
+                warning = said(caplog, client, logging.WARNING)[-1]
+                assert warning.startswith("the cluster is lost, no address answers, and it goes on trying: "), warning
+                assert "connection refused" in warning or "closed" in warning or "reset" in warning, warning
+            broker.start()
+            for client in ("producer", "consumer"):
+                until(lambda client=client, outage=outage: len(said(caplog, client, logging.WARNING)) == 2 * outage)
+                assert "s an address answers: cluster " in said(caplog, client, logging.WARNING)[-1]
+        producer.send("orders", b"2").result(30)
+    assert [len(said(caplog, client, logging.WARNING)) for client in ("producer", "consumer")] == [4, 4]
+
+
+def test_client_warns_once_of_a_cluster_that_does_not_answer_yet(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Admin(f"127.0.0.1:{port}", client_id="early") as admin, pytest.raises(errors.KafkaTimeout):
+        admin.list_topics(timeout=1)
+    (warning,) = said(caplog, "early", logging.WARNING)
+    assert warning.startswith(f"no address answers yet, and it goes on trying: 127.0.0.1:{port}: connection refused")
+
+
+def test_producer_logs_its_producer_id(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pyclient")
+    with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, client_id="mine") as producer:
+        producer.send("orders", b"1").result(30)
+    lines = [line for line in said(caplog, "mine", logging.INFO) if line.startswith("its producer id is ")]
+    assert len(lines) == 1 and lines[0].endswith(", epoch 0")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consumer_logs_what_its_group_does(caplog: pytest.LogCaptureFixture, protocol: str) -> None:
+    caplog.set_level(logging.INFO, "pyclient.consumer")
+
+    def lines(*words: str) -> list[str]:
+        return [line for line in caplog.messages if line.startswith("group 'g', ") and all(w in line for w in words)]
+
+    with EmbeddedCluster() as cluster, Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("orders", 2)])
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "group_protocol": protocol}
+        with Consumer("orders", **options) as first:
+            until(lambda: first.poll(0.01) or len(first.assignment()) == 2)
+            assert lines(": joined") and lines(": assigned orders-0, orders-1; added orders-0, orders-1, revoked none")
+            with Consumer("orders", **options) as second:
+                until(lambda: first.poll(0.01) or second.poll(0.01) or len(second.assignment()) == 1)
+                until(lambda: first.poll(0.01) or len(first.assignment()) == 1)
+                kept, given = first.assignment().pop(), second.assignment().pop()
+                assert lines(f": assigned {given}; added {given}")
+                assert lines("revoked ", str(given)) or lines(": revoked ")
+                assert kept != given
+    assert {record.levelname for record in caplog.records if "group 'g'" in record.getMessage()} == {"INFO"}
+
+
+def test_consumer_logs_partitions_that_it_lost(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pyclient.consumer")
+    with (
+        EmbeddedCluster() as cluster,
+        Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, group_id="g") as consumer,
+    ):
+        until(lambda: consumer.poll(0.01) or consumer.assignment())
+        with cluster.faults.fail("Heartbeat", "UnknownMemberId", group="g", times=1):
+            until(lambda: consumer.poll(0.01) or any(": lost orders-0" in line for line in caplog.messages))

@@ -1,0 +1,109 @@
+"""Requests of the fuzzer's own, one at a time: what it needs at the start, and to leave nothing behind."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, TypeVar
+
+from pyclient.protocol import framing
+from pyclient.protocol.fields import Request, Response
+from pyclient.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from pyclient.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from pyclient.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from pyclient.protocol.messages.delete_groups import DeleteGroupsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
+from pyclient.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from pyclient.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from pyclient.protocol.messages.list_groups import ListGroupsRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.fuzz.broker_process import BrokerProcess
+from tests.fuzz.state import RESERVED
+
+R = TypeVar("R", bound=Response)
+
+_BROKER, _GROUP = 4, 32
+_SESSIONS: float = 120.0
+"""Seconds that end every session: the broker's longest session timeout is shorter."""
+
+
+class Caller:
+    """One connection on which each request waits for its answer."""
+
+    def __init__(self, port: int) -> None:
+        self._sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sock.close()
+
+    def call(self, request: Request[R], version: int) -> R:
+        """Send a request; its response."""
+        self._sock.sendall(b"".join(framing.encode_request(request, version, 1, "housekeeping")))  # type: ignore[arg-type]
+        size = int.from_bytes(self._receive(4), "big")
+        response: type[R] = type(request).response  # type: ignore[assignment]
+        return framing.decode_response(response, version, self._receive(size))[1]
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            more = self._sock.recv(size - len(data))
+            if not more:
+                raise OSError("the broker closed the connection")
+            data += more
+        return bytes(data)
+
+
+def clear(broker: BrokerProcess) -> None:
+    """Remove all topics, groups, options, quotas and users but those of the good client, and let sessions expire."""
+    with Caller(broker.port) as caller:
+        _clear_limits(caller)
+    broker.call("POST", "/time/advance", seconds=_SESSIONS)
+    with Caller(broker.port) as caller:
+        topics = caller.call(MetadataRequest(topics=None), 1).topics
+        names = [each.name for each in topics if each.name and not each.name.startswith(RESERVED)]
+        caller.call(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 1)
+        groups = [each.group_id for each in caller.call(ListGroupsRequest(), 0).groups]
+        groups = [each for each in groups if not each.startswith(RESERVED)]
+        caller.call(DeleteGroupsRequest(groups_names=groups), 0)
+        for name in ("", "1"):
+            _alter(caller, _BROKER, name)
+        for name in groups:
+            _alter(caller, _GROUP, name)
+        users = caller.call(DescribeUserScramCredentialsRequest(users=None), 0).results
+        deletions = [
+            ScramCredentialDeletion(name=user.user, mechanism=info.mechanism)
+            for user in users
+            for info in user.credential_infos
+        ]
+        caller.call(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]), 0)
+    broker.call("POST", "/time/advance", seconds=_SESSIONS)
+
+
+def _clear_limits(caller: Caller) -> None:
+    entries = caller.call(DescribeClientQuotasRequest(components=[], strict=False), 0).entries or []
+    removed = [
+        AlterClientQuotasRequestEntryData(
+            entity=[
+                AlterClientQuotasRequestEntityData(entity_type=each.entity_type, entity_name=each.entity_name)
+                for each in entry.entity
+            ],
+            ops=[OpData(key=each.key, value=0.0, remove=True) for each in entry.values],
+        )
+        for entry in entries
+    ]
+    caller.call(AlterClientQuotasRequest(entries=removed, validate_only=False), 0)
+
+
+def _alter(caller: Caller, resource_type: int, name: str) -> Any:
+    resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[])
+    return caller.call(AlterConfigsRequest(resources=[resource], validate_only=False), 0)

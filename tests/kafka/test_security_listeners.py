@@ -1,0 +1,121 @@
+"""Listeners of a real Kafka with TLS, mutual TLS and SASL: what works, and the causes of what cannot."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from pyclient import Admin, Consumer, Producer, errors
+from pyclient.cli.app import cli
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import RealKafka, free_ports
+
+TLS: Final = Path(__file__).parents[1] / "net" / "tls"
+NAMES: Final = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT"}
+CA: Final = {"security_protocol": "SSL", "ssl_cafile": str(TLS / "ca.pem")}
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[dict[str, str]]:
+    """The listener's address by its name."""
+    skip_without_kafka()
+    ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
+    listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
+    settings = {
+        "listeners": "{default}" + listeners,
+        "advertised.listeners": "{default}" + listeners,
+        "listener.security.protocol.map": "{default}" + "".join(f",{name}:{kind}" for name, kind in NAMES.items()),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(TLS / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(TLS / "ca.pem"),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_alice="secret";',
+    }
+    with RealKafka(heap="512M", settings=settings) as kafka:
+        yield {"PLAINTEXT": kafka.bootstrap_servers} | {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("TLS", CA), ("MUTUAL", {**CA, "ssl_certfile": str(TLS / "client.pem")})]
+)
+def test_records_travel_by_tls(addresses: dict[str, str], name: str, options: dict[str, Any]) -> None:
+    topic = f"by-{name}"
+    with Producer(addresses[name], **options) as producer:
+        producer.send(topic, b"1").result(60)
+    with Consumer(topic, bootstrap_servers=addresses[name], auto_offset_reset="earliest", **options) as consumer:
+        assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("TLS", {}, "the port speaks TLS; set security_protocol='SSL'"),
+        (
+            "TLS",
+            {"security_protocol": "SSL"},
+            "its certificate is not accepted: .*; trust its authority with ssl_cafile",
+        ),
+        ("MUTUAL", CA, "it demands a client certificate that it trusts .*: set ssl_certfile and ssl_keyfile"),
+        (
+            "MUTUAL",
+            {**CA, "ssl_certfile": str(TLS / "self-signed.pem")},
+            "it demands a client certificate that it trust",
+        ),
+        ("SASL", {}, "its listener demands SASL, which pyclient does not support yet"),
+    ],
+)
+def test_cause_that_waiting_cannot_mend_is_raised_at_once(
+    addresses: dict[str, str], name: str, options: dict[str, Any], says: str
+) -> None:
+    with Admin(addresses[name], default_api_timeout_ms=3_600_000, **options) as admin:
+        with pytest.raises(errors.ClusterUnreachable, match=says) as error:
+            admin.list_topics()
+        assert "not be a Kafka broker" not in str(error.value)
+
+
+def test_demand_for_a_client_certificate_by_tls_1_2_is_raised_at_once(addresses: dict[str, str]) -> None:
+    context = ssl.create_default_context(cafile=TLS / "ca.pem")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    options: dict[str, Any] = {"security_protocol": "SSL", "ssl_context": context}
+    with (
+        Admin(addresses["MUTUAL"], default_api_timeout_ms=3_600_000, **options) as admin,
+        pytest.raises(errors.ClusterUnreachable, match="it demands a client certificate that it trusts"),
+    ):
+        admin.list_topics()
+
+
+@pytest.mark.parametrize("name", ["PLAINTEXT", "SASL"])
+def test_tls_to_a_port_without_it_says_so(addresses: dict[str, str], name: str) -> None:
+    with (
+        Admin(addresses[name], default_api_timeout_ms=2_000, **CA) as admin,
+        pytest.raises(
+            errors.KafkaTimeout, match="perhaps the port speaks no TLS: then set security_protocol='PLAINTEXT'"
+        ),
+    ):
+        admin.list_topics()
+
+
+def test_commands_administer_a_cluster_with_tls(addresses: dict[str, str], tmp_path: Path) -> None:
+    properties = tmp_path / "client.properties"
+    options = {**CA, "ssl_certfile": str(TLS / "client.pem"), "bootstrap.servers": addresses["MUTUAL"]}
+    properties.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    with Producer(addresses["PLAINTEXT"]) as producer:
+        producer.send("administered", b"1").result(60)
+    for arguments in (
+        ("topics", "list"),
+        ("topics", "describe", "administered"),
+        ("topics", "add-partitions", "administered", "3"),
+        ("groups", "list"),
+        ("groups", "reset", "by-tls", "--topic", "administered", "--to-latest"),
+        ("groups", "describe", "by-tls"),
+    ):
+        done = CliRunner().invoke(cli, [*arguments, "--command-config", str(properties)])
+        assert done.exit_code == 0, (arguments, done.output)

@@ -1,0 +1,26 @@
+"""The first records to many topics."""
+
+from __future__ import annotations
+
+from pyclient import Admin, NewTopic
+
+COUNT = 200
+
+
+def test_first_records_to_many_topics_need_few_metadata_requests(make, cluster, topic):
+    names = [f"{topic}-{number}" for number in range(COUNT)]
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, 1, 1) for name in names])
+    face = make()
+    with cluster.requests.start() as requests:
+        futures = [face.send(name, name.encode()) for name in names]
+        assert [face.result(future).offset for future in futures] == [0] * COUNT
+        assert len(requests.query("Metadata")) < COUNT / 4
+    assert set(names) <= face.producer._core.cluster.topics
+
+
+def test_topics_that_a_list_of_all_topics_lacks_are_created(make, topic):
+    face = make()
+    names = [f"{topic}-{number}" for number in range(COUNT)]
+    futures = [face.send(name, name.encode()) for name in names]
+    assert [face.result(future).offset for future in futures] == [0] * COUNT

@@ -1,0 +1,32 @@
+"""What becomes of records that were on their way when their broker was stopped cleanly and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.producer.faces import FACES
+from tests.producer.log import read_log
+from tests.producer.lost_answers import ONE_BATCH_A_RECORD, check_written_once
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("kind", FACES, ids=lambda face: face.name)
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_batches_with_lost_answers_are_written_once_over_a_restart(own_cluster, topic, network, kind, count):
+    servers = own_cluster.bootstrap_servers
+    face = kind(servers, **ONE_BATCH_A_RECORD)
+    try:
+        check_written_once(
+            face, network, topic, lambda: [record.value for record in read_log(servers, topic)[0]], own_cluster.restart,
+            count=count,
+        )  # fmt: skip
+    finally:
+        face.end()
