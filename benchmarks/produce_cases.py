@@ -123,6 +123,20 @@ SEND = (
     ),
 )
 
+_LARGE_BUFFER = "confluent-kafka, 256 MB"
+LARGE_BUFFER = tuple(
+    Case(
+        "one call a record, 256 MB of memory for records that wait",
+        (
+            Entry("pyclient send, 256 MB", WORK, "pyclient, 256 MB", _LARGE_BUFFER, 1.2),
+            Entry(_LARGE_BUFFER, WORK, _LARGE_BUFFER),
+        ),
+        size=1024,
+        partitions=partitions,
+    )
+    for partitions in (1, 12)
+)
+
 _BATCH, _PRODUCE = "confluent produce_batch", "confluent produce"
 BULK = tuple(
     Case(

@@ -49,6 +49,21 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
     return met
 
 
+def show_large_buffer(case: Case, found: Mapping[str, Found], broker: str) -> bool:
+    """The rates, and the most memory that each process held: ours may be the peer's and 32 MiB."""
+    met = show_throughput(case, found, broker)
+    for name, one in found.items():
+        peer = found.get(one.entry.against)
+        if peer is None or not (one.runs and peer.runs):
+            continue
+        ours, theirs = (each.middle("max_rss_kb") * 1024 for each in (one, peer))
+        reached = ours <= theirs + SLACK
+        met = met and reached
+        text = f"{name}: {ours / _MB:.0f} MB resident at most; {peer.entry.name}: {theirs / _MB:.0f} MB"
+        Console(width=130).print(f"{text}; no more than that and {SLACK / _MB:.0f} MB {_VERDICTS[reached]}")
+    return met
+
+
 def show_latency(case: Case, found: Latency, broker: str) -> bool:
     """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from benchmarks.producers import confirmations, confluent, ours
@@ -17,6 +18,7 @@ Produce = Callable[[int], Figures | None]
 """Sends so many records and confirms each; may add figures."""
 PrepareProduce = Callable[[str, str, int, str], Produce]
 """Takes servers, topic, size and codec, connects, and returns what is to be timed."""
+_LARGE_BUFFER = 256 * 1024 * 1024
 
 
 def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
@@ -33,8 +35,8 @@ def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
     tell(timed(lambda: produce(given.count)))
 
 
-def produce_pyclient(servers: str, topic: str, size: int, codec: str) -> Produce:
-    producer = ours(servers, topic, codec)
+def produce_pyclient(servers: str, topic: str, size: int, codec: str, **options: Any) -> Produce:
+    producer = ours(servers, topic, codec, **options)
     payload = values(size)
 
     def run(count: int) -> None:
@@ -48,9 +50,9 @@ def produce_pyclient(servers: str, topic: str, size: int, codec: str) -> Produce
     return run
 
 
-def produce_confluent(servers: str, topic: str, size: int, codec: str) -> Produce:
+def produce_confluent(servers: str, topic: str, size: int, codec: str, **options: Any) -> Produce:
     delivered, confirmed = confirmations()
-    more = {"queue.buffering.max.messages": 1_000_000}
+    more = {"queue.buffering.max.messages": 1_000_000, **options}
     producer = confluent(servers, topic, codec, on_delivery=delivered, more=more)
     payload = values(size)
 
@@ -153,6 +155,8 @@ CLIENTS = {
     "confluent-kafka": produce_confluent,
     "kafka-python": produce_kafka_python,
     "aiokafka": produce_aiokafka,
+    "pyclient, 256 MB": partial(produce_pyclient, buffer_memory=_LARGE_BUFFER),
+    "confluent-kafka, 256 MB": partial(produce_confluent, **{"queue.buffering.max.kbytes": _LARGE_BUFFER // 1024}),
 }
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.producer [--only NAME] [--runs N] [--count N] [--bootstrap-servers HOST:PORT]`
 
-NAME is one of send (one call a record), bulk (`send_many`), pure (without the compiled codec), latency, memory,
-topics (the first record to each of many).
+NAME is one of send (one call a record), large-buffer (1 KB records, 256 MB of `buffer_memory`), bulk (`send_many`),
+pure (without the compiled codec), latency, memory, topics (the first record to each of many).
 Clients take turns, each in a process of its own that has warmed up, all of a round on the same fresh topic; the first
 round does not count, and memory is made ready for each run, since its first use is several times slower than any later.
 For latency the processes live on and take short turns (`benchmarks/latency.py`).
@@ -24,12 +24,20 @@ from contextlib import contextmanager
 
 from benchmarks.clusters import fresh_topic, measured_clusters
 from benchmarks.latency import run_latency
-from benchmarks.produce_cases import BULK, LATENCY, MEMORY, PURE, SEND, TOPICS, Case, Found
-from benchmarks.produce_tables import show_latency, show_memory, show_throughput
+from benchmarks.produce_cases import BULK, LARGE_BUFFER, LATENCY, MEMORY, PURE, SEND, TOPICS, Case, Found
+from benchmarks.produce_tables import show_large_buffer, show_latency, show_memory, show_throughput
 from benchmarks.warming import memory_at_hand, warm_up
 
-CASES = {"send": SEND, "bulk": BULK, "pure": PURE, "latency": LATENCY, "memory": MEMORY, "topics": TOPICS}
-SHOW = {"memory": show_memory}
+CASES = {
+    "send": SEND,
+    "large-buffer": LARGE_BUFFER,
+    "bulk": BULK,
+    "pure": PURE,
+    "latency": LATENCY,
+    "memory": MEMORY,
+    "topics": TOPICS,
+}
+SHOW = {"memory": show_memory, "large-buffer": show_large_buffer}
 FROZEN_SECONDS = 0.08  # of every tenth of a second, for a broker that is slower than its producer
 
 

@@ -241,7 +241,10 @@ class Campaign:
         before = self._base["types"]
         for name, count in now["types"].items():
             if count > before.get(name, 0) + _OBJECTS and count > 1.25 * before.get(name, 0):
-                text = f"{count} objects of type {name} after a round, {before.get(name, 0)} at its base"
+                left = housekeeping.partitions(self._broker.port)
+                text = (
+                    f"{count} objects of type {name} after a round, {before.get(name, 0)} at its base; topics: {left}"
+                )
                 self._add("leak", name, text, None)
         grown = now["resident"] - self._base["resident"]
         if grown > _RESIDENT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any, TypeVar
 
+from pyclient.errors import UnknownTopicOrPartition
 from pyclient.protocol import framing
 from pyclient.protocol.fields import Request, Response
 from pyclient.protocol.messages.alter_client_quotas import (
@@ -32,6 +33,10 @@ R = TypeVar("R", bound=Response)
 _BROKER, _GROUP = 4, 32
 _SESSIONS: float = 120.0
 """Seconds that end every session: the broker's longest session timeout is shorter."""
+
+
+_ATTEMPTS = 20
+_GONE = (0, UnknownTopicOrPartition.code)
 
 
 class Caller:
@@ -69,9 +74,7 @@ def clear(broker: BrokerProcess) -> None:
         _clear_limits(caller)
     broker.call("POST", "/time/advance", seconds=_SESSIONS)
     with Caller(broker.port) as caller:
-        topics = caller.call(MetadataRequest(topics=None), 1).topics
-        names = [each.name for each in topics if each.name and not each.name.startswith(RESERVED)]
-        caller.call(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 1)
+        _delete_topics(caller)
         groups = [each.group_id for each in caller.call(ListGroupsRequest(), 0).groups]
         groups = [each for each in groups if not each.startswith(RESERVED)]
         caller.call(DeleteGroupsRequest(groups_names=groups), 0)
@@ -87,6 +90,30 @@ def clear(broker: BrokerProcess) -> None:
         ]
         caller.call(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]), 0)
     broker.call("POST", "/time/advance", seconds=_SESSIONS)
+
+
+def partitions(port: int) -> dict[str, int]:
+    """Count the partitions of every topic but those of the good client."""
+    with Caller(port) as caller:
+        topics = caller.call(MetadataRequest(topics=None), 1).topics
+    return {each.name: len(each.partitions) for each in topics if each.name and not each.name.startswith(RESERVED)}
+
+
+def _delete_topics(caller: Caller) -> None:
+    """Delete topics until none is listed: requests of closed connections may still create some.
+
+    Raise RuntimeError if the broker refuses to delete one.
+    """
+    for _attempt in range(_ATTEMPTS):
+        topics = caller.call(MetadataRequest(topics=None), 1).topics
+        names = [each.name for each in topics if each.name and not each.name.startswith(RESERVED)]
+        if not names:
+            return
+        answer = caller.call(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 1)
+        refused = {each.name: each.error_code for each in answer.responses if each.error_code not in _GONE}
+        if refused:
+            raise RuntimeError(f"DeleteTopics was refused, error codes by topic: {refused}")
+    raise RuntimeError(f"topics appear as fast as they are deleted: {names}")
 
 
 def _clear_limits(caller: Caller) -> None:
