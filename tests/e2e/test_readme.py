@@ -1,4 +1,4 @@
-"""What the README shows runs as it is written there."""
+"""Code in the README and in docs/ runs as it is written there."""
 
 from __future__ import annotations
 
@@ -8,20 +8,45 @@ import shlex
 import subprocess
 import sys
 import threading
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pyclient import Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-TEN_LINES, IN_A_TEST, BREAKING = (code for kind, code in BLOCKS if kind == "python")
-_, BY_HTTP = (code for kind, code in BLOCKS if kind == "sh")
+README = (ROOT / "README.md").read_text()
+ADDRESS = "localhost:9092"
+"""The cluster of the examples; tests put that of their own there."""
+
+
+def blocks(text: str) -> dict[tuple[str, str], str]:
+    """The code blocks of a document by language and the heading they are under; each heading has one at most."""
+    found: dict[tuple[str, str], str] = {}
+    heading = ""
+    for title, language, code in re.findall(r"^#+ (.*)|^```(\w+)\n((?s:.*?))^```", text, re.MULTILINE):
+        heading = title or heading
+        if language:
+            assert (language, heading) not in found, f"two blocks of {language} under {heading!r}: one is not tested"
+            found[language, heading] = code
+    return found
+
+
+BLOCKS = blocks(README)
+FAULTS = blocks((ROOT / "docs" / "fault-injection.md").read_text())
+CLIENTS = {
+    "Produce": "orders 0\ndelivered: True\n2 of 2\n",
+    "Consume": "b'three apples'\nb'two pears'\nb'a plum'\nb'a quince'\nTrue\n",
+    "Administer": "['invoices', 'orders']\norders-0 4\n",
+    "asyncio": "0\nb'an event'\n",
+}
+"""What the examples of the clients print, in their order."""
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -32,13 +57,51 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_the_ten_lines_run(tmp_path: Path) -> None:
-    assert run("-c", TEN_LINES, cwd=tmp_path).stdout == "b'42' b'three apples' (('trace', b'1'),)\n"
+def test_every_code_block_of_the_documents_is_tested() -> None:
+    tested = {("python", heading) for heading in ("pyclient", *CLIENTS, "A broker in a test")}
+    assert set(BLOCKS) == tested | {("sh", heading) for heading in ("Install", "Two commands", "Command line")}
+    assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
+    others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / "fault-injection.md"}
+    assert [path.name for path in sorted(others) if blocks(path.read_text())] == []
 
 
-def test_the_test_in_the_readme_passes(tmp_path: Path) -> None:
-    (tmp_path / "test_mine.py").write_text("from pyclient import Producer\n\n\n" + IN_A_TEST)
+def test_first_example_runs(tmp_path: Path) -> None:
+    assert run("-c", BLOCKS["python", "pyclient"], cwd=tmp_path).stdout == "b'42' b'three apples' (('trace', b'1'),)\n"
+
+
+def test_client_examples_run_in_their_order(tmp_path: Path) -> None:
+    with EmbeddedCluster() as cluster:
+        for heading, printed in CLIENTS.items():
+            code = BLOCKS["python", heading]
+            assert ADDRESS in code
+            done = run("-c", code.replace(ADDRESS, cluster.bootstrap_servers), cwd=tmp_path)
+            assert done.stdout == printed, heading
+
+
+def test_pytest_example_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(BLOCKS["python", "A broker in a test"])
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py", cwd=tmp_path).stdout
+
+
+def test_command_line_example_runs() -> None:
+    pytest.importorskip("click", reason="the extra cli is not installed")
+    program = "from pyclient.cli import main; main()"
+    pyclient = f'pyclient() {{ {shlex.quote(sys.executable)} -W error -c {shlex.quote(program)} "$@"; }}\n'
+    with EmbeddedCluster() as cluster:
+        commands = BLOCKS["sh", "Command line"].replace(ADDRESS, cluster.bootstrap_servers)
+        done = subprocess.run(
+            ["/bin/sh", "-ec", pyclient + commands], capture_output=True, text=True, timeout=90, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "three apples\n" in done.stdout
+
+
+def test_extras_of_the_install_section_exist() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"^\| `(\w+)` \|", README.partition("## Install")[2].partition("## ")[0], re.MULTILINE)
+    assert named
+    assert set(named) <= set(declared)
+    assert f".[{','.join(named)}]" in BLOCKS["sh", "Install"]
 
 
 @contextmanager
@@ -62,7 +125,7 @@ def members(servers: str, topic: str, group: str, count: int, **options: Any) ->
             thread.join()
 
 
-def test_what_is_said_of_breaking_things_can_be_done_in_that_order() -> None:
+def test_fault_injection_example_runs() -> None:
     with EmbeddedCluster() as cluster:
         servers = cluster.bootstrap_servers
         with Producer(servers) as producer, members(servers, "orders", "billing", 2):
@@ -71,8 +134,8 @@ def test_what_is_said_of_breaking_things_can_be_done_in_that_order() -> None:
             producer.flush()
             cluster.wait_group("billing", "Stable", members=2)
             names: dict[str, Any] = {"cluster": cluster, "producer": producer, "errors": errors}
-            for statement in ast.parse(BREAKING).body:
-                exec(compile(ast.Module([statement], []), "README.md", "exec"), names)
+            for statement in ast.parse(FAULTS["python", "From Python"]).body:
+                exec(compile(ast.Module([statement], []), "fault-injection.md", "exec"), names)
                 if ".kill()" in ast.unparse(statement):
                     cluster.brokers[0].start()
                 if ".hold(" in ast.unparse(statement):
@@ -99,25 +162,25 @@ def ask(method: str, address: str, body: str | None) -> None:
         assert answer.status == 200, address
 
 
-def test_what_is_asked_for_by_http_is_done_in_that_order() -> None:
+def test_curl_example_runs() -> None:
     with EmbeddedCluster(control_port=0) as cluster:
         servers = cluster.bootstrap_servers
         with Producer(servers) as producer, members(servers, "orders", "billing", 1, client_id="my-app"):
             producer.send("orders", b"an apple").result(30)
             cluster.wait_group("billing", "Stable", members=1)
-            *before, (method, address, body) = requests_of(BY_HTTP, str(cluster.control_url))
+            *before, (method, address, body) = requests_of(FAULTS["sh", "Over HTTP"], str(cluster.control_url))
             for request in before:
                 ask(*request)
                 if "fail" in str(request):
                     producer.send("orders", b"an apple").result(30)
         assert "state=Empty" in address
-        ask(method, address, body)  # now that the member has gone; before, it may have joined again
+        ask(method, address, body)  # the member has left; before, it may have rejoined
 
 
-def test_commands_and_files_that_the_readme_names_are_there() -> None:
+def test_commands_and_files_that_the_readme_names_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z-]+)\b", TEXT)) | {"lint", "bench", "test-pure", "test-slow", "test-kafka"}
+    named = set(re.findall(r"\bmake ([a-z-]+)\b", README)) | {"lint", "bench", "test-pure", "test-slow", "test-kafka"}
     assert named <= targets | {"help"}
     assert {"demo", "test"} <= named
-    for path in re.findall(r"\]\(([A-Z]+\.md)\)|`(examples/\w+\.py)`", TEXT):
+    for path in re.findall(r"\]\(([A-Z]+\.md)\)|`(examples/\w+\.py)`", README):
         assert (ROOT / (path[0] or path[1])).exists(), path
