@@ -27,7 +27,7 @@ from pyclient.broker_embedded.groups.events import (
 )
 from pyclient.broker_embedded.groups.leaving import disband
 from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
-from pyclient.broker_embedded.groups.offset_keeper import OffsetKeeper
+from pyclient.broker_embedded.groups.offset_metadata_manager import OffsetMetadataManager
 from pyclient.broker_embedded.groups.registry import GroupEntry, GroupRegistry, group_tombstones, is_empty
 from pyclient.broker_embedded.groups.state import ClassicGroup
 from pyclient.errors import (
@@ -61,7 +61,7 @@ class GroupCoordinator:
     def __init__(self, seams: GroupSeams) -> None:
         self._seams = seams
         self.groups = GroupRegistry(seams)
-        self.offsets = OffsetKeeper(self.groups)
+        self.offsets = OffsetMetadataManager(self.groups)
         self.consumers = ConsumerGroups(self.groups, self._perform)
         self._classic_in_consumer = ClassicInConsumer(self.consumers, seams)
         self._cleaner: TimerHandle | None = None

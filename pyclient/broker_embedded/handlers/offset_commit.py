@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
+from pyclient.broker_embedded.groups.offset_metadata_manager import Commit, Position
 from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.errors import UnknownTopicId, UnknownTopicOrPartition
 from pyclient.protocol.messages.offset_commit import (

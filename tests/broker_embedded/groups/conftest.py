@@ -25,7 +25,7 @@ from pyclient.broker_embedded.groups.events import (
     Sync,
     Tick,
 )
-from pyclient.broker_embedded.groups.offset_keeper import Commit
+from pyclient.broker_embedded.groups.offset_metadata_manager import Commit
 from pyclient.broker_embedded.groups.state import ClassicGroup
 from pyclient.broker_embedded.log.steps import finished
 from pyclient.records import check_crc, decode_key_values, read_header

@@ -8,7 +8,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.groups.events import Heartbeat, Join, Leave, MemberIdentity, Protocol, Sync
-from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
+from pyclient.broker_embedded.groups.offset_metadata_manager import Commit, Position
 from pyclient.types import TopicPartition
 from tests.broker_embedded.groups.conftest import committed
 

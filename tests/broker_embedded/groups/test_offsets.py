@@ -6,7 +6,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.groups.log_records import CommittedOffset
-from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
+from pyclient.broker_embedded.groups.offset_metadata_manager import Commit, Position
 from pyclient.broker_embedded.groups.offsets import check_commit
 from pyclient.protocol import codec
 from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolSubscription

@@ -12,7 +12,7 @@ from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, Cons
 from pyclient.broker_embedded.groups.consumer.model import GroupPhase, Target
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.consumer.topics import KnownTopics, TopicInfo
-from pyclient.broker_embedded.groups.offset_keeper import Commit, Position
+from pyclient.broker_embedded.groups.offset_metadata_manager import Commit, Position
 from pyclient.types import TopicPartition
 from tests.broker_embedded.groups.conftest import Node, committed
 

@@ -60,7 +60,7 @@ class Commit:
     version: int = 9
 
 
-class OffsetKeeper:
+class OffsetMetadataManager:
     """The committed offsets of the groups in a registry."""
 
     def __init__(self, groups: GroupRegistry) -> None:
