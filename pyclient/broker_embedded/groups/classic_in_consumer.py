@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.model import CurrentAssignment, Member, Record
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
     from pyclient.broker_embedded.groups.consumer_groups import ConsumerGroups
+    from pyclient.broker_embedded.groups.coordinator_runtime import CoordinatorRuntime
     from pyclient.broker_embedded.groups.events import Heartbeat, Join, Leave, MemberIdentity, Sync
     from pyclient.broker_embedded.groups.registry import GroupEntry
-    from pyclient.broker_embedded.groups.seams import GroupSeams
 
 
 _log = logging.getLogger(__name__)
@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 class ClassicInConsumer:
     """The members of the classic protocol in consumer groups. Nothing is parked: every request is answered at once."""
 
-    def __init__(self, consumers: ConsumerGroups, seams: GroupSeams) -> None:
+    def __init__(self, consumers: ConsumerGroups, runtime: CoordinatorRuntime) -> None:
         self._consumers = consumers
-        self._seams = seams
+        self._runtime = runtime
 
     def join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
         """JoinGroup: the member's next step is taken at once; it learns of it by SyncGroup."""
@@ -43,14 +43,14 @@ class ClassicInConsumer:
             return JoinResult(error=error.code, member_id="")
 
     def _join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
-        if self._seams.group_config.group_consumer_migration_policy == "disabled":
+        if self._runtime.group_config.group_consumer_migration_policy == "disabled":
             raise InconsistentGroupProtocol(f"group {group.group_id} takes no members of the classic protocol")
         limits = self._consumers.limits(group.group_id)
         classic_members.check_protocols(group, event)
         if event.needs_known_id and not event.member_id and event.instance_id is None:
             return JoinResult(error=MemberIdRequired.code, member_id=event.fresh_id)
         records: list[Record] = []
-        topics, now_ms = self._seams.topics, self._seams.clock.time_ms()
+        topics, now_ms = self._runtime.topics, self._runtime.clock.time_ms()
         member, current = classic_members.join(group, event, topics, limits, now_ms, records)
         replaced = group.static_member(event.instance_id or "")
         self._consumers.write(entry, group, records)
@@ -70,13 +70,13 @@ class ClassicInConsumer:
             return False
 
     def _deadline(self, member: Member) -> float:
-        return self._seams.clock.monotonic() + member.metadata.rebalance_timeout_ms / 1000
+        return self._runtime.clock.monotonic() + member.metadata.rebalance_timeout_ms / 1000
 
     def sync(self, group: ConsumerGroup, event: Sync) -> SyncResult:
         """SyncGroup: what the member has now."""
         try:
             member = classic_members.speaker(group, event.member_id, event.instance_id, event.generation)
-            assignment = classic_members.synced(group, member, event, self._seams.topics)
+            assignment = classic_members.synced(group, member, event, self._runtime.topics)
         except RebalanceInProgress as error:
             group.calls.setdefault(event.member_id, self._deadline(group.members[event.member_id]))
             return SyncResult(error=error.code)

@@ -44,30 +44,30 @@ class ConsumerGroups:
     def __init__(self, groups: GroupRegistry, perform: Callable[[GroupEntry, Iterable[Action]], None]) -> None:
         """`perform` does what a classic group wants done."""
         self._groups = groups
-        self._seams = groups.seams
+        self._runtime = groups.runtime
         self._perform = perform
 
     @property
     def topics(self) -> Topics:
         """The topics of the cluster."""
-        return self._seams.topics
+        return self._runtime.topics
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """How often members of the group are told to send a heartbeat."""
-        default = self._seams.group_config.group_consumer_heartbeat_interval_ms
+        default = self._runtime.group_config.group_consumer_heartbeat_interval_ms
         return self._own(group_id, "consumer.heartbeat.interval.ms", default)
 
     def _session_ms(self, group_id: str) -> int:
-        default = self._seams.group_config.group_consumer_session_timeout_ms
+        default = self._runtime.group_config.group_consumer_session_timeout_ms
         return self._own(group_id, "consumer.session.timeout.ms", default)
 
     def _own(self, group_id: str, name: str, default: int) -> int:
         """The group's own option, or what the broker has for it."""
-        return int(self._seams.group_options(group_id).get(name, default))
+        return int(self._runtime.group_options(group_id).get(name, default))
 
     def limits(self, group_id: str) -> Limits:
         """The options that a group obeys now."""
-        config = self._seams.group_config
+        config = self._runtime.group_config
         interval = config.group_consumer_assignment_interval_ms
         return Limits(
             assignors=tuple(name.strip() for name in config.group_consumer_assignors.split(",")),
@@ -84,17 +84,17 @@ class ConsumerGroups:
         if event.member_epoch < JOINING:
             return (*self._leave(group_id, event), True)
         if not event.member_id:
-            event = replace(event, member_id=str(uuid.UUID(int=self._seams.rng.getrandbits(128), version=4)))
+            event = replace(event, member_id=str(uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4)))
         entry, group, before = self._entered(group_id, event, limits)
-        topics = self._seams.topics
-        decision = heartbeat(group, event, topics, limits, self._seams.clock.time_ms())
+        topics = self._runtime.topics
+        decision = heartbeat(group, event, topics, limits, self._runtime.clock.time_ms())
         self.write(entry, group, decision.records, before)
         group.topics_seen = topics.version
         group.calls.pop(decision.answer.member_id, None)
         self.start_session(group, decision.answer.member_id, self._session_ms(group_id))
         if decision.must_resolve and not group.resolving:
             group.resolving = True
-            self._seams.schedule(0, lambda: self._resolve_regexes(entry, group))
+            self._runtime.schedule(0, lambda: self._resolve_regexes(entry, group))
         return entry, decision.answer, bool(decision.records or before)
 
     def _resolve_regexes(self, entry: GroupEntry, group: ConsumerGroup) -> None:
@@ -102,9 +102,9 @@ class ConsumerGroups:
         group.resolving = False
         if entry.group is not group or not self._groups.is_current(entry):
             return
-        limits, now_ms = self.limits(group.group_id), self._seams.clock.time_ms()
+        limits, now_ms = self.limits(group.group_id), self._runtime.clock.time_ms()
         try:
-            self.write(entry, group, resolve_regexes(group, self._seams.topics, limits, now_ms))
+            self.write(entry, group, resolve_regexes(group, self._runtime.topics, limits, now_ms))
         except BrokerError as error:  # the next heartbeat asks again
             _log.warning("group %.200r: its regular expressions were not resolved: %s", group.group_id, error)
 
@@ -139,8 +139,8 @@ class ConsumerGroups:
         group = ConsumerGroup(group_id)
         records: list[Record] = []
         if not is_deserted(entry):
-            check_upgrade(entry.classic, self._seams.group_config.group_consumer_migration_policy, limits)
-            records = upgrade(entry.classic, self._seams.topics)
+            check_upgrade(entry.classic, self._runtime.group_config.group_consumer_migration_policy, limits)
+            records = upgrade(entry.classic, self._runtime.topics)
             group.apply_all(records)
         tombstones = group_tombstones(entry.group) if entry.in_log else []
         return entry, group, [*tombstones, *(encode(group_id, record) for record in records)]
@@ -153,9 +153,9 @@ class ConsumerGroups:
             return
         self._groups.write(entry.partition, [*before, *(encode(group.group_id, record) for record in records)])
         group.apply_all(records)
-        now = self._seams.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         if entry.group is not group:
-            cap = self._seams.group_config.internal_group_session_cap_ms
+            cap = self._runtime.group_config.internal_group_session_cap_ms
             group.start_timers(now, self._session_ms(group.group_id), cap)
             self._replace(entry, group)
         entry.in_log = True
@@ -174,31 +174,31 @@ class ConsumerGroups:
 
     def start_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
         """The member was heard of."""
-        cap = self._seams.group_config.internal_group_session_cap_ms
-        group.sessions[member_id] = self._seams.clock.monotonic() + min(session_ms, cap) / 1000
+        cap = self._runtime.group_config.internal_group_session_cap_ms
+        group.sessions[member_id] = self._runtime.clock.monotonic() + min(session_ms, cap) / 1000
 
     def remove(self, entry: GroupEntry, group: ConsumerGroup, members: Sequence[Member]) -> None:
         """Take members out; a group of which only classic members are left becomes a classic one, and rebalances."""
         classic = self.downgrade(entry, group, {member.member_id for member in members})
         if classic is None:
-            self.write(entry, group, remove(group, members, self._seams.topics))
+            self.write(entry, group, remove(group, members, self._runtime.topics))
         else:
-            self._perform(entry, prepare(classic, self._seams.clock.monotonic()))
+            self._perform(entry, prepare(classic, self._runtime.clock.monotonic()))
 
     def downgrade(self, entry: GroupEntry, group: ConsumerGroup, gone: Collection[str]) -> ClassicGroup | None:
         """Make a stable classic group of the members that are left without those in `gone`.
 
         Return None if others than classic members are left, or if group.consumer.migration.policy forbids it.
         """
-        config = self._seams.group_config
+        config = self._runtime.group_config
         if not may_downgrade(group, gone, config.group_consumer_migration_policy, config.group_max_size):
             return None
-        records, snapshot = downgrade(group, gone, self._seams.topics)
-        now_ms = self._seams.clock.time_ms()
+        records, snapshot = downgrade(group, gone, self._runtime.topics)
+        now_ms = self._runtime.clock.time_ms()
         written = [encode(group.group_id, record) for record in records]
         self._groups.write(entry.partition, [*written, encode_group(GroupRecord(group.group_id, snapshot, now_ms))])
         classic = self._groups.new_classic(group.group_id)
-        now = self._seams.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         classic.restore(snapshot, now)
         give_protocols(classic, group)
         entry.state_ms = now_ms
@@ -207,7 +207,7 @@ class ConsumerGroups:
 
     def tick(self, entry: GroupEntry, group: ConsumerGroup) -> None:
         """Give up the members whose time is over."""
-        now = self._seams.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         gone = overdue(group, now)
         if not gone:
             return

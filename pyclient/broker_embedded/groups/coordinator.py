@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, ConsumerHeartbeat
+    from pyclient.broker_embedded.groups.coordinator_runtime import CoordinatorRuntime, TimerHandle
     from pyclient.broker_embedded.groups.events import Action, Event
-    from pyclient.broker_embedded.groups.seams import GroupSeams, TimerHandle
 
 _log = logging.getLogger(__name__)
 
@@ -58,12 +58,12 @@ _LONGEST_PREFIX: Final = 32_767 - len(f"-{uuid.UUID(int=0)}")
 class GroupCoordinator:
     """Classic consumer groups and committed offsets; the handlers' only door to them. Not thread-safe: one loop."""
 
-    def __init__(self, seams: GroupSeams) -> None:
-        self._seams = seams
-        self.groups = GroupRegistry(seams)
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self._runtime = runtime
+        self.groups = GroupRegistry(runtime)
         self.offsets = OffsetMetadataManager(self.groups)
         self.consumers = ConsumerGroups(self.groups, self._perform)
-        self._classic_in_consumer = ClassicInConsumer(self.consumers, seams)
+        self._classic_in_consumer = ClassicInConsumer(self.consumers, runtime)
         self._cleaner: TimerHandle | None = None
         self._closed = False
 
@@ -99,11 +99,11 @@ class GroupCoordinator:
         A long prefix is cut: the id has to fit into 32,767 bytes, or no answer could carry it.
         """
         prefix = prefix.encode()[:_LONGEST_PREFIX].decode(errors="ignore")
-        return f"{prefix}-{uuid.UUID(int=self._seams.rng.getrandbits(128), version=4)}"
+        return f"{prefix}-{uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4)}"
 
     async def join(self, group_id: str, event: Join) -> JoinResult:
         """JoinGroup; waits for the rebalance. (The `reply` in an event is the coordinator's to fill in.)"""
-        config = self._seams.group_config
+        config = self._runtime.group_config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if group_id and not shortest <= event.session_timeout_ms <= longest:
             return JoinResult(error=InvalidSessionTimeout.code, member_id=event.member_id)
@@ -186,7 +186,7 @@ class GroupCoordinator:
 
     def _write_new(self, entry: GroupEntry) -> None:
         """Write a classic group that a member is about to create, as Kafka does, also if the member is refused."""
-        entry.state_ms = self._seams.clock.time_ms()
+        entry.state_ms = self._runtime.clock.time_ms()
         new = GroupSnapshot(protocol_type="", generation=0, protocol_name=None, leader=None, members=())
         try:
             self.groups.write(entry.partition, [encode_group(GroupRecord(entry.group_id, new, entry.state_ms))])
@@ -217,14 +217,14 @@ class GroupCoordinator:
         group = entry.classic
         assert group is not None, f"{entry.group_id} is no classic group"
         before = group.state
-        actions = step(group, event, self._seams.clock.monotonic())
+        actions = step(group, event, self._runtime.clock.monotonic())
         if group.state is not before:
-            entry.state_ms = self._seams.clock.time_ms()
+            entry.state_ms = self._runtime.clock.time_ms()
         self._perform(entry, actions)
         if isinstance(event, Heartbeat):  # which only puts deadlines off
             return
         if group.state is before and isinstance(event, Join | Sync):  # the deadlines of others are where they were
-            self._arm_at(entry, self._seams.clock.monotonic(), next_deadline_of(group, event))
+            self._arm_at(entry, self._runtime.clock.monotonic(), next_deadline_of(group, event))
         else:
             self._arm(entry)
 
@@ -255,7 +255,7 @@ class GroupCoordinator:
         if deadline is None:
             entry.stop_timer()
         else:
-            self._arm_at(entry, self._seams.clock.monotonic(), deadline)
+            self._arm_at(entry, self._runtime.clock.monotonic(), deadline)
 
     def _arm_at(self, entry: GroupEntry, now: float, deadline: float | None) -> None:
         if deadline is None:
@@ -266,7 +266,7 @@ class GroupCoordinator:
             entry.stop_timer()
         delay = max(deadline - now, 0.0)
         entry.timer_at = deadline
-        entry.timer = self._seams.schedule(delay, lambda: self._tick(entry))
+        entry.timer = self._runtime.schedule(delay, lambda: self._tick(entry))
 
     def _tick(self, entry: GroupEntry) -> None:
         entry.timer = None
@@ -277,8 +277,8 @@ class GroupCoordinator:
             self._arm(entry)
 
     def _schedule_cleaning(self) -> None:
-        interval = self._seams.group_config.offsets_retention_check_interval_ms / 1000
-        self._cleaner = self._seams.schedule(interval, self._clean)
+        interval = self._runtime.group_config.offsets_retention_check_interval_ms / 1000
+        self._cleaner = self._runtime.schedule(interval, self._clean)
 
     def _clean(self) -> None:
         self._schedule_cleaning()

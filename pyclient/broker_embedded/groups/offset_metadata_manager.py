@@ -65,7 +65,7 @@ class OffsetMetadataManager:
 
     def __init__(self, groups: GroupRegistry) -> None:
         self._groups = groups
-        self._seams = groups.seams
+        self._runtime = groups.runtime
 
     def commit(self, group_id: str, commit: Commit) -> Steps[dict[TopicPartition, int]]:
         """Store the positions, all at once; an error code for each. They are in the log when the steps are done."""
@@ -73,7 +73,7 @@ class OffsetMetadataManager:
             self._committing(group_id, commit)
         except BrokerError as error:
             return dict.fromkeys(commit.positions, error.code)
-        longest = self._seams.group_config.offset_metadata_max_bytes
+        longest = self._runtime.group_config.offset_metadata_max_bytes
         codes: dict[TopicPartition, int] = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         records: list[KeyValue] = []
@@ -108,19 +108,19 @@ class OffsetMetadataManager:
             raise from_code(code, f"commit to group {group_id!r}")
         member = group.members.get(commit.member_id)
         if member is not None:
-            group.refresh(member, self._seams.clock.monotonic())
+            group.refresh(member, self._runtime.clock.monotonic())
         return entry
 
     def _check_consumer(self, group: ConsumerGroup, commit: Commit) -> None:
-        topics = self._seams.topics
+        topics = self._runtime.topics
         found = ((topics.find(name.topic), name.partition) for name in commit.positions)
         partitions = [(info.topic_id, number) for info, number in found if info is not None]
         consumer_commits.check_commit(group, commit.member_id, commit.generation, partitions, version=commit.version)
 
     def _stamp(self, commit: Commit) -> Callable[[TopicPartition, Position], CommittedOffset]:
-        now = self._seams.clock.time_ms()
+        now = self._runtime.clock.time_ms()
         expire_ms = min(now + commit.retention_ms, _LATEST_MS) if commit.retention_ms >= 0 else -1
-        topics = self._seams.topics
+        topics = self._runtime.topics
 
         def stamped(partition: TopicPartition, position: Position) -> CommittedOffset:
             topic = topics.find(partition.topic)
@@ -175,9 +175,9 @@ class OffsetMetadataManager:
 
     def expire(self) -> int:
         """Delete offsets that are past their retention, and groups that nothing is left of; how many offsets went."""
-        config = self._seams.group_config
+        config = self._runtime.group_config
         retention_ms = config.offsets_retention_minutes * 60_000
-        now_ms = self._seams.clock.time_ms()
+        now_ms = self._runtime.clock.time_ms()
 
         def is_over(entry: GroupEntry) -> list[TopicPartition]:
             group = entry.group

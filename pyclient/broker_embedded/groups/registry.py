@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyclient.broker_embedded.groups.consumer.model import Record
+    from pyclient.broker_embedded.groups.coordinator_runtime import CoordinatorRuntime, TimerHandle
     from pyclient.broker_embedded.groups.log_records import CommittedOffset
-    from pyclient.broker_embedded.groups.seams import GroupSeams, TimerHandle
     from pyclient.types import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -100,8 +100,8 @@ class GroupEntry:
 class GroupRegistry:
     """Every group that this node coordinates. A partition's groups are known from `load` until `unload`."""
 
-    def __init__(self, seams: GroupSeams) -> None:
-        self.seams = seams
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self.runtime = runtime
         self._entries: dict[str, GroupEntry] = {}
         self._loaded: set[int] = set()
         self._loading: set[int] = set()
@@ -117,7 +117,7 @@ class GroupRegistry:
 
         Raise `NotCoordinator` if the topic does not exist: only FindCoordinator creates it.
         """
-        partitions = self.seams.partition_count()
+        partitions = self.runtime.partition_count()
         if not partitions:
             raise NotCoordinator("__consumer_offsets does not exist: ask FindCoordinator first")
         return partition_for_id(group_id, partitions)
@@ -138,7 +138,7 @@ class GroupRegistry:
 
     def new_classic(self, group_id: str) -> ClassicGroup:
         """An empty classic group; the registry does not know it yet."""
-        config = self.seams.group_config
+        config = self.runtime.group_config
         delay, size = config.group_initial_rebalance_delay_ms, config.group_max_size
         return ClassicGroup(group_id, delay, size, config.internal_group_session_cap_ms)
 
@@ -190,7 +190,7 @@ class GroupRegistry:
 
     def _replay(self, partition: int) -> list[GroupEntry]:
         replay = Replay()
-        for key, value in self.seams.read_partition(partition):
+        for key, value in self.runtime.read_partition(partition):
             record = _decode_or_skip(partition, key, value)
             if record is not None:
                 replay.apply(record)
@@ -199,10 +199,10 @@ class GroupRegistry:
     def _restored(self, group_id: str, partition: int, replay: Replay) -> GroupEntry:
         offsets = replay.offsets.get(group_id, {})
         consumer = replay.consumer_group(group_id)
-        now = self.seams.clock.monotonic()
+        now = self.runtime.clock.monotonic()
         if consumer is not None:
-            config = self.seams.group_config
-            own = self.seams.group_options(group_id)
+            config = self.runtime.group_config
+            own = self.runtime.group_options(group_id)
             session = int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms))
             consumer.start_timers(now, session, config.internal_group_session_cap_ms)
             return GroupEntry(consumer, partition, offsets, in_log=True)
@@ -215,9 +215,9 @@ class GroupRegistry:
 
     def write(self, partition: int, records: Iterable[KeyValue]) -> None:
         """Append records to the partition; a failure is raised as what it means for a coordinator's client."""
-        batch = build_batch(records, timestamp_ms=self.seams.clock.time_ms())
+        batch = build_batch(records, timestamp_ms=self.runtime.clock.time_ms())
         try:
-            self.seams.append(partition, batch)
+            self.runtime.append(partition, batch)
         except BrokerError as error:
             meaning = _AS_COORDINATOR.get(type(error))
             if meaning is None:

@@ -1,4 +1,4 @@
-"""What the group coordinator asks of the node it runs in."""
+"""The services that the group coordinator needs from its broker."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ if TYPE_CHECKING:
 
 
 class TimerHandle(Protocol):
-    """A timer that can be taken back."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None:
-        """Make sure that the callback does not run."""
+        """Cancel the callback."""
 
 
-class GroupSeams(Protocol):
-    """The clock, the random numbers, the timers and the log partitions of `__consumer_offsets`."""
+class CoordinatorRuntime(Protocol):
+    """Clock, random numbers, timers, cluster metadata and the partitions of `__consumer_offsets`."""
 
     @property
     def clock(self) -> Clock:
-        """The node's clock."""
+        """The broker's clock."""
 
     @property
     def rng(self) -> Random:
-        """Where member ids come from."""
+        """The source of random member ids."""
 
     @property
     def group_config(self) -> GroupConfig:
-        """The options in force now."""
+        """The coordinator options currently in force."""
 
     @property
     def topics(self) -> Topics:
-        """The topics of the cluster as they are now."""
+        """The current topics of the cluster."""
 
     def group_options(self, group_id: str) -> Mapping[str, str]:
-        """The options that are set on the group itself, under their own names (`consumer.session.timeout.ms`)."""
+        """Return the options set on the group itself, by their names (`consumer.session.timeout.ms`)."""
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` on the node's loop in `delay` seconds."""
+        """Call `callback` on the event loop in `delay` seconds."""
 
     def partition_count(self) -> int:
         """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist."""
 
     def append(self, partition: int, batch: bytes) -> None:
-        """Write a record batch into a partition of `__consumer_offsets`; a `BrokerError` means it was not written."""
+        """Append a record batch to a partition of `__consumer_offsets`; raise `BrokerError` if it was not written."""
 
     def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Every (key, value) of a partition of `__consumer_offsets`, in order, without control records."""
+        """Yield every (key, value) of a partition of `__consumer_offsets` in order, without control records."""
