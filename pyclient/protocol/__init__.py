@@ -1,1 +1,1 @@
-"""Kafka's protocol: declarations of every message, and the codec that turns them into bytes and back."""
+"""Kafka's protocol: declarations of every message, and the codec that encodes and decodes them."""

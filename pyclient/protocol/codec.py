@@ -1,6 +1,6 @@
-"""Messages to bytes and back: encode and decode functions, compiled from the declarations on first use.
+"""Encode and decode messages with functions that are compiled from the declarations on first use.
 
-Each (message, version) gets one flat function of its own; see `encoding.py` and `decoding.py`.
+Each (message, version) has one flat function; see `encoding.py` and `decoding.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _INT16: Final = Struct(">h")
 
 
 def encode_parts(message: Message, version: int) -> list[Part]:
-    """The message's bytes in pieces: a non-empty `records` value is a piece of its own, the very object given.
+    """Encode a message into parts; a non-empty `records` value is passed through as a part of its own, uncopied.
 
-    Raises FieldNotInVersion when a field is set that the version cannot carry, MalformedMessage when a value does not
-    fit its field, UnsupportedVersion when the message has no such version.
+    Raise FieldNotInVersion if a field is set that the version does not have, MalformedMessage if a value does not fit
+    its field, UnsupportedVersion if the message has no such version.
     """
     cls = type(message)
     encode_message = cls.__encoders__.get(version)
@@ -32,7 +32,7 @@ def encode_parts(message: Message, version: int) -> list[Part]:
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message's bytes; errors as `encode_parts`. Record data has to be bytes-like here."""
+    """Encode a message into one `bytes` object; errors as `encode_parts`. Record data must be bytes-like."""
     parts = encode_parts(message, version)
     if len(parts) == 1 and type(parts[0]) is bytes:
         return parts[0]
@@ -40,11 +40,11 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
-    """The message that starts at `position` and ends where the buffer ends.
+    """Decode the message that starts at `position` and ends where the buffer ends.
 
-    `records` fields are memoryview slices of the buffer, everything else is a value of its own. Raises
-    TruncatedMessage when the buffer ends early, MalformedMessage when a length, a string or a tag is impossible or
-    bytes are left over, UnsupportedVersion when the message has no such version.
+    `records` fields are memoryview slices of the buffer; all other values are copies. Raise TruncatedMessage if the
+    buffer ends early, MalformedMessage if a length, a string or a tag is invalid or bytes are left over,
+    UnsupportedVersion if the message has no such version.
     """
     decode_message = cls.__decoders__.get(version)
     if decode_message is None:
@@ -53,7 +53,7 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
 
 
 def encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
-    """The compiled function behind `encode_parts`: message -> parts."""
+    """Return the compiled function that `encode_parts` calls: message -> parts."""
     if version not in cls.__encoders__:
         from pyclient.protocol.encoding import compile_encoder
 
@@ -62,7 +62,7 @@ def encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
 
 
 def decoder(cls: type[M], version: int) -> Callable[..., M]:
-    """The compiled function behind `decode`: (buffer, position=0) -> message."""
+    """Return the compiled function that `decode` calls: (buffer, position=0) -> message."""
     if version not in cls.__decoders__:
         from pyclient.protocol.decoding import compile_decoder
 
@@ -71,8 +71,8 @@ def decoder(cls: type[M], version: int) -> Callable[..., M]:
 
 
 def encoder_in_steps(cls: type[Message], version: int) -> Callable[[Any], Generator[None, None, list[Part]]]:
-    """`encode_parts` for messages of many items: a generator function that pauses and returns the parts."""
-    compiled = cls.__encoders__.get(~version)  # beside the others, none of which has a negative version
+    """Return `encode_parts` as a generator function that pauses during long arrays and returns the parts."""
+    compiled = cls.__encoders__.get(~version)  # ~version is negative: no clash with the plain encoders
     if compiled is None:
         from pyclient.protocol.encoding import compile_encoder
 
@@ -81,7 +81,7 @@ def encoder_in_steps(cls: type[Message], version: int) -> Callable[[Any], Genera
 
 
 def decoder_in_steps(cls: type[M], version: int) -> Callable[..., Generator[None, None, M]]:
-    """`decode` for messages of many items: a generator function that pauses and returns the message."""
+    """Return `decode` as a generator function that pauses during long arrays and returns the message."""
     compiled = cls.__decoders__.get(~version)
     if compiled is None:
         from pyclient.protocol.decoding import compile_decoder
@@ -91,18 +91,18 @@ def decoder_in_steps(cls: type[M], version: int) -> Callable[..., Generator[None
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """The message behind its version as a 16-bit number: values of internal topics, the consumer protocol, markers.
+    """Encode a message with its version in front (16 bits): values of internal topics, consumer protocol, markers.
 
-    The keys of internal topics (`CoordinatorKey`) carry their record type in that place.
+    The keys of internal topics (`CoordinatorKey`) have their record type in place of the version.
     """
     leading = message.api_key if isinstance(message, CoordinatorKey) else version
     return _INT16.pack(leading) + encode(message, version)
 
 
 def decode_versioned(cls: type[M], buffer: Buffer) -> M:
-    """The inverse of `encode_versioned`; errors as `decode`, and UnsupportedVersion for a version we do not know.
+    """Decode the result of `encode_versioned`; errors as `decode`, and UnsupportedVersion for an unknown version.
 
-    Tolerant messages (the consumer protocol) are read as their highest version when they are newer.
+    Tolerant messages (the consumer protocol) of a newer version are read as the highest known one.
     """
     leading = peek_version(buffer)
     first, last = cls.versions
@@ -118,7 +118,7 @@ def decode_versioned(cls: type[M], buffer: Buffer) -> M:
 
 
 def peek_version(buffer: Buffer) -> int:
-    """The 16-bit number in front of a versioned message: its version, or the record type of a key."""
+    """Return the first 16-bit number of a versioned message: its version, or the record type of a key."""
     if len(buffer) < 2:
         raise TruncatedMessage(f"a versioned message starts with 2 bytes of version; there are {len(buffer)}")
     version: int = _INT16.unpack_from(buffer)[0]

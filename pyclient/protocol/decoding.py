@@ -1,4 +1,4 @@
-"""Compiles a declaration into a flat decode function for one version."""
+"""Compile a declaration into a flat decode function for one version."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_STEPS: Final = MOST_ITEMS // ITEMS_A_STEP
 
 
 def compile_decoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
-    """The function `decode(buffer, position=0)` of one version of a message.
+    """Return the function `decode(buffer, position=0)` of one version of a message.
 
-    With `in_steps` it is a generator function, which yields every `ITEMS_A_STEP` items and returns the message.
+    With `in_steps` it is a generator function that yields every `ITEMS_A_STEP` items and returns the message.
     """
     return _Decoder(Layout(cls, version), in_steps=in_steps).function()
 
@@ -56,7 +56,7 @@ class _Decoder(Source):
         return repr(f"{self.layout.label}: {path}")
 
     def part(self, cls: type, var: str, path: str) -> None:
-        """Make an instance and read its fields; the ones this version lacks get their defaults."""
+        """Create an instance and read its fields; fields that this version lacks get their defaults."""
         self.line(f"{var} = new({self.refer(cls.__name__, cls)})")
         tagged = self.layout.tagged(cls)
         self.defaults(var, [*self.layout.absent(cls), *tagged])
@@ -79,7 +79,7 @@ class _Decoder(Source):
             self.line(f"{' = '.join(names)} = {value}")
 
     def blank(self, kind: Nested) -> str:
-        """Three parts a partition that were not sent would cost half as much as decoding it: they are shared."""
+        """Share blank parts: creating the three of each Fetch partition would add half to the cost of decoding it."""
         if kind.is_plain():
             return self.refer(f"blank_{kind.name}", shared_blank(kind.cls))
         return f"{self.refer('blank', blank)}({self.refer(kind.name, kind.cls)})"
@@ -92,15 +92,15 @@ class _Decoder(Source):
             self.value(each.kind, target, path, nullable, compact=self.layout.flexible and each.flexible)
 
     def nested(self, kind: Nested, target: str, path: str, nullable: bool, *, tagged: bool) -> None:
-        """A nullable part stands behind a byte: -1 or 1; among the tagged fields that is 0 or 1."""
+        """Read a part. A nullable one is preceded by a byte: -1 (null) or 1; in a tagged field 0 or 1."""
         var = self.fresh("o")
         if not nullable:
             self.part(kind.cls, var, f"{path}.")
             self.line(f"{target} = {var}")
             return
-        there = self.fresh("n")
-        self.run.append(("B" if tagged else "b", there))
-        with self.block(f"if {there} <= 0:" if tagged else f"if {there} < 0:"):
+        presence = self.fresh("n")
+        self.run.append(("B" if tagged else "b", presence))
+        with self.block(f"if {presence} <= 0:" if tagged else f"if {presence} < 0:"):
             self.line(f"{target} = None")
         with self.block("else:"):
             self.part(kind.cls, var, f"{path}.")
@@ -134,7 +134,7 @@ class _Decoder(Source):
             self.run.append((kind.code, target))
 
     def length(self, kind: Kind, path: str, compact: bool) -> str:
-        """Read a length into a variable: -1 is null."""
+        """Read a length into a variable, -1 for null, and return the variable's name."""
         count, is_text = self.fresh("n"), isinstance(kind, Text)
         self.run.append(("B" if compact else "h" if is_text else "i", count))
         self.flush()
@@ -169,8 +169,8 @@ class _Decoder(Source):
             self.line(f"raise IndexError({path!r}, {count})")
         if isinstance(item, Fixed) and item.name != "Uuid":
             if self.in_steps:
-                given = f"{self.layout.label!r}, '{item.code}', {item.size}, {count}, buf, pos"
-                self.line(f"{target} = yield from numbers({given})")
+                arguments = f"{self.layout.label!r}, '{item.code}', {item.size}, {count}, buf, pos"
+                self.line(f"{target} = yield from numbers({arguments})")
                 self.line(f"pos += {count} * {item.size}")
                 return
             few = self.refer(f"unpack_few_{item.code}".replace("?", "t"), few_unpackers(item.code))
@@ -204,14 +204,14 @@ class _Decoder(Source):
             with self.block(f"for _ in range({count}):"):
                 self.line(f"{last}, {length}, pos = tag_head({label}, buf, pos, size, {last})")
                 self.line(f"{stop} = pos + {length}")
-                word = "if"
+                keyword = "if"
                 for each in tagged:
-                    with self.block(f"{word} {last} == {each.tag}:"):
+                    with self.block(f"{keyword} {last} == {each.tag}:"):
                         self.field(each, f"{var}.{each.name}", f"{path}{each.name}")
                         self.flush()
                         with self.block(f"if pos != {stop}:"):
                             self.line(f"raise bad_tag({self.where(path + each.name)}, {length})")
-                    word = "elif"
+                    keyword = "elif"
                 with self.block("else:"):
                     self.line(f"pos = {stop}")
 

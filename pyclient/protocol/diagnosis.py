@@ -1,4 +1,4 @@
-"""Finds the value that made an encode function fail, which checks nothing itself to be fast."""
+"""Find the value that made an encode function fail; encode functions check nothing themselves, for speed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyclient.protocol.parts import Field, fields_of
 
 
 def explain(message: Message, version: int, error: Exception) -> MalformedMessage:
-    """An error that names the message, the version, the field and its value."""
+    """Return an error that names the message, the version, the field and its value."""
     label = f"{type(message).__name__} v{version}"
     fault = next(_faults_of_part(type(message), message, version, ""), None)
     return MalformedMessage(f"{label}: {fault}" if fault else f"{label} cannot be encoded: {error}")
@@ -50,11 +50,11 @@ def _faults_of_array(item: Kind, value: Any, version: int, path: str) -> Iterato
     if not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
         yield f"{path} has to be a list, not {value!r:.100}"
         return
-    for index, one in enumerate(value):
-        if one is None:
+    for index, element in enumerate(value):
+        if element is None:
             yield f"{path}[{index}] may not be None"
         else:
-            yield from _faults(item, one, version, f"{path}[{index}]")
+            yield from _faults(item, element, version, f"{path}[{index}]")
 
 
 def _fits(kind: Kind, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Compiles a declaration into a flat encode function for one version."""
+"""Compile a declaration into a flat encode function for one version."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pyclient.varint import encode_uvarint
 
 
 def compile_encoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Callable[[Any], Any]:
-    """The function `encode(message) -> parts` of one version of a message.
+    """Return the function `encode(message) -> parts` of one version of a message.
 
-    With `in_steps` it is a generator function, which yields every `ITEMS_A_STEP` items and returns the parts.
+    With `in_steps` it is a generator function that yields every `ITEMS_A_STEP` items and returns the parts.
     """
     return _Encoder(Layout(cls, version), in_steps=in_steps).function()
 
@@ -67,7 +67,7 @@ class _Encoder(Source):
             self.tags(self.layout.tagged(cls), var, path)
 
     def differs(self, each: Field, value: str) -> str:
-        """A condition: the value is not the field's default."""
+        """Return a condition, as source text: the value is not the field's default."""
         if each.default is BLANK and isinstance(each.kind, Nested):
             inner = [self.differs(one, f"{value}.{one.name}") for one in fields_of(each.kind.cls)]
             if each.nullable_in(self.layout.version):
@@ -95,7 +95,7 @@ class _Encoder(Source):
             self.value(each.kind, value, path, nullable, compact=self.layout.flexible and each.flexible)
 
     def nested(self, kind: Nested, value: str, path: str, nullable: bool, *, tagged: bool) -> None:
-        """A nullable part stands behind a byte: -1 or 1; among the tagged fields that is 0 or 1."""
+        """Write a part. A nullable one is preceded by a byte: -1 (null) or 1; in a tagged field 0 or 1."""
         var = self.fresh("o")
         self.line(f"{var} = {value}")
         if not nullable:
@@ -131,7 +131,7 @@ class _Encoder(Source):
             self.run.append((kind.code, value))
 
     def measured(self, value: str, nullable: bool, empty: str) -> tuple[str, str]:
-        """The value and its length in variables; None has length -1 and an empty stand-in."""
+        """Put a value and its length into variables and return their names; None becomes `empty` with length -1."""
         data, count = self.fresh("v"), self.fresh("n")
         self.line(f"{data} = {value}")
         if not nullable:
@@ -172,7 +172,7 @@ class _Encoder(Source):
             self.line("out = []")
 
     def length(self, code: str, count: str, compact: bool) -> None:
-        """Write a length; in compact form its first byte still belongs to the run."""
+        """Write a length; in compact form its first byte is part of the current run."""
         if not compact:
             self.run.append((code, count))
             self.flush()
@@ -251,10 +251,10 @@ _GATHER: Final = (
     "    total += len(parts[-1])",
     "    if total > {limit}: raise too_large({label})",
 )
-"""What is written so far becomes a part of its own: to join it all at the end would be a long step."""
+"""Join what is written so far into a part: joining everything at the end would be one long step."""
 
 MOST_BYTES: Final = 512 << 20
-"""Bytes, those of record data aside, of a message that is encoded in steps."""
+"""Largest message, in bytes without record data, that is encoded in steps."""
 
 
 def _too_large(label: str) -> MalformedMessage:

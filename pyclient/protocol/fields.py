@@ -1,4 +1,4 @@
-"""The vocabulary of message declarations: wire types, `field()`, and the decorators `@part`, `@api`, `@message`.
+"""Declare messages: wire types, `field()`, and the decorators `@part`, `@api`, `@message`.
 
 A declaration is a class with one annotated attribute per field, for all versions of the message:
 
@@ -53,7 +53,7 @@ T = TypeVar("T")
 ResponseT = TypeVar("ResponseT", bound="Response")
 
 Part: TypeAlias = Sized
-"""A piece of an encoded message: bytes-like, or a file region that a stream knows how to send."""
+"""A part of an encoded message: bytes-like, or a file region that a stream can send."""
 
 Int8 = Annotated[int, Fixed("Int8", "b", 1)]
 Int16 = Annotated[int, Fixed("Int16", "h", 2)]
@@ -67,7 +67,7 @@ String = str
 Bytes = bytes
 Uuid = uuid.UUID
 Records = Annotated[Any, RECORD_DATA]
-"""Anything with a length when sent (bytes, a file region, ...), a memoryview of the frame when received."""
+"""Record batches: anything with a length when sent (bytes, a file region), a memoryview of the frame when received."""
 
 
 def field(
@@ -80,11 +80,11 @@ def field(
     ignorable: bool = False,
     flexible: bool = True,
 ) -> Any:
-    """A field with more to say than its type.
+    """Declare a field that needs more than a type.
 
-    `since`, `until`: the first and last version that has it. `default`: its value when it is left out or absent
-    (without one it has to be given). `nullable`: the first version, or the first and last, where an optional field may
-    be None (all, if not said). `tag`: its number among the tagged fields. `ignorable`: a value set in a version
+    `since`, `until`: the first and last version that has it. `default`: its value if it is omitted or absent (a field
+    without a default is required). `nullable`: the first version, or the first and last, in which an optional field
+    may be None (default: all). `tag`: its number among the tagged fields. `ignorable`: a value set in a version
     without the field is dropped silently; otherwise it is an error. `flexible=False`: a string that keeps its 16-bit
     length in flexible versions.
     """
@@ -94,7 +94,7 @@ def field(
 
 
 class Message:
-    """Base of everything that is encoded as a whole and has versions of its own."""
+    """Base of requests, responses and stored messages: each is encoded as a whole and versioned."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ class Message:
     flexible: ClassVar[int | None]
     """The first version with compact lengths and tagged fields; None: no version has them."""
     tolerant: ClassVar[bool] = False
-    """Bytes behind the last field are ignored: a newer version's, or those of a client with a known mistake."""
+    """Bytes after the last field are ignored: a newer version's, or those of a client with a known bug."""
     __encoders__: ClassVar[dict[int, Callable[[Any], list[Part]]]]
     __decoders__: ClassVar[dict[int, Callable[..., Any]]]
 
@@ -119,7 +119,7 @@ class Response(Message):
 
 
 class Request(Message, Generic[ResponseT]):
-    """Base of requests. `name` is the API's name, `response` the class of what comes back."""
+    """Base of requests. `name` is the API's name, `response` the class of the response."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class Request(Message, Generic[ResponseT]):
 
 
 class CoordinatorKey(Message):
-    """Base of the keys of internal topics: on disk they start with their record type, not with a version."""
+    """Base of the keys of internal topics, which start with a record type instead of a version."""
 
     __slots__ = ()
 
@@ -159,7 +159,7 @@ def api(
 def message(
     *, versions: tuple[int, int], flexible: int | None, key: int = -1, tolerant: bool = False
 ) -> Callable[[type[T]], type[T]]:
-    """Declare a message that is no request or response: a record of an internal topic, a file's content, ..."""
+    """Declare a message that is neither request nor response, e.g. a record of an internal topic or a file."""
 
     def declare(cls: type[T]) -> type[T]:
         return build_class(cls, _message_attributes(key, versions, flexible) | {"tolerant": tolerant})

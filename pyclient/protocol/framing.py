@@ -1,11 +1,11 @@
-"""Requests and responses as frames: headers for both sides, and the exceptions Kafka makes for ApiVersions.
+"""Encode and decode request and response frames, with Kafka's exceptions for ApiVersions.
 
-A frame is a 32-bit length, a header and a body. Frames that come in are given here without their length.
+A frame is a 32-bit length, a header and a body. The decode functions take frames without the length.
 
 Request header v1: key, version, correlation id, client id; v2 (flexible versions) adds tagged fields, but the client id
 keeps its 16-bit length. Response header v0: correlation id; v1 (flexible versions) adds tagged fields. The header of an
-ApiVersions response is always v0, and to a version it does not know a broker answers in v0 with error 35, because the
-client cannot yet know what the broker speaks.
+ApiVersions response is always v0, and a broker answers an unknown version in v0 with error 35, because the client does
+not know yet which versions the broker supports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INT16: Final = Struct(">h")
 
 
 class RequestHeader(NamedTuple):
-    """What stands in front of a request; its body starts at `body_offset`."""
+    """The header of a request; its body starts at `body_offset` of the frame."""
 
     api_key: int
     api_version: int
@@ -44,7 +44,7 @@ class RequestHeader(NamedTuple):
 
 
 def encode_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> list[Part]:
-    """A whole frame, its length included; record data stays a part of its own. Errors as `codec.encode_parts`."""
+    """Encode a whole frame, including its length; record data stays a separate part. Errors as `encode_parts`."""
     parts = encode_parts(message, version)
     name = b"" if client_id is None else client_id.encode()
     if len(name) > 32_767:
@@ -56,7 +56,7 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Part]:
-    """A whole frame, its length included; record data stays a part of its own. Errors as `codec.encode_parts`."""
+    """Encode a whole frame, including its length; record data stays a separate part. Errors as `encode_parts`."""
     return _framed(message, version, correlation_id, encode_parts(message, version))
 
 
@@ -66,16 +66,16 @@ def _framed(message: Response, version: int, correlation_id: int, parts: list[Pa
 
 
 def encode_response_in_steps(message: Response, version: int, correlation_id: int) -> Generator[None, None, list[Part]]:
-    """`encode_response` for a message of many items: pauses in between, and returns the frame in several parts."""
+    """Do as `encode_response`, but pause (yield) during long arrays; return the frame in several parts."""
     parts = yield from encoder_in_steps(type(message), version)(message)
     return _framed(message, version, correlation_id, parts)
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request.
+    """Decode the header of a request.
 
-    Raises UnknownApi for a key we do not know, whose header cannot be read to its end; TruncatedMessage and
-    MalformedMessage for bytes that make no sense. The version is not checked: what is served is not decided here.
+    Raise UnknownApi for an unknown API key, TruncatedMessage or MalformedMessage for invalid bytes. The version is not
+    checked here: the broker's dispatch decides which versions it serves.
     """
     size, start = len(frame), _REQUEST_HEADER.size
     if size < start:
@@ -96,24 +96,24 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
     except UnicodeDecodeError as error:
         raise MalformedMessage(f"{_label(api_key, version)}: the client id is not UTF-8 ({error.reason})") from error
     if flexible:
-        offset = _behind_tags(frame, offset) or skip_tags(_label(api_key, version), frame, offset)
+        offset = _offset_after_no_tags(frame, offset) or skip_tags(_label(api_key, version), frame, offset)
     return RequestHeader(api_key, version, correlation_id, client_id, offset)
 
 
 def decode_response_header(cls: type[Request[Any]] | type[Response], version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id, and where the body starts. `cls` is the request's or the response's class."""
+    """Return the correlation id and the body's offset. `cls` is the request's or the response's class."""
     correlation_id = peek_correlation_id(frame)
     if _has_response_tags(cls, version):
-        return correlation_id, _behind_tags(frame, 4) or skip_tags(
+        return correlation_id, _offset_after_no_tags(frame, 4) or skip_tags(
             f"response header of {cls.name} v{version}", frame, 4
         )
     return correlation_id, 4
 
 
 def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:
-    """The correlation id and the response to a request sent in `version`.
+    """Return the correlation id and the response to a request that was sent in `version`.
 
-    An ApiVersions response with error 35 (UNSUPPORTED_VERSION) is read as v0 whatever was asked for.
+    An ApiVersions response with error 35 (UNSUPPORTED_VERSION) is read as v0, whatever `version` is.
     """
     correlation_id, offset = decode_response_header(cls, version, frame)
     if cls.api_key == API_VERSIONS and frame[offset : offset + 2] == _INT16.pack(_UNSUPPORTED_VERSION):
@@ -122,7 +122,7 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> tuple[int, R]:
 
 
 def peek_correlation_id(frame: Buffer) -> int:
-    """The correlation id of a response; TruncatedMessage when there are fewer than 4 bytes."""
+    """Return the correlation id of a response. Raise TruncatedMessage if there are fewer than 4 bytes."""
     if len(frame) < 4:
         raise TruncatedMessage(f"response header ends early: {len(frame)} bytes, and it has at least 4")
     correlation_id: int = _CORRELATION_ID.unpack_from(frame)[0]
@@ -138,7 +138,7 @@ def _total(parts: Sequence[Part]) -> int:
 
 
 def _headed(head: bytes, parts: list[Part]) -> list[Part]:
-    """Joined with the first part, which is never record data."""
+    """Prepend `head` to the first part, which is never record data."""
     first = parts[0]
     assert isinstance(first, bytes)
     parts[0] = head + first
@@ -149,6 +149,6 @@ def _label(api_key: int, version: int) -> str:
     return f"request header of {api_name(api_key)} v{version}"
 
 
-def _behind_tags(frame: Buffer, offset: int) -> int:
-    """The quick way over tagged fields: there are none, which is one zero byte. 0 when it is not that easy."""
+def _offset_after_no_tags(frame: Buffer, offset: int) -> int:
+    """Return the offset after an empty set of tagged fields (one zero byte); 0 if the set is not empty."""
     return offset + 1 if offset < len(frame) and not frame[offset] else 0

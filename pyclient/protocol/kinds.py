@@ -1,4 +1,4 @@
-"""Wire types: how a value of each kind is laid out, and which one an annotation means."""
+"""Wire types: the layout of each kind of value, and the wire type of each annotation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ZERO_UUID: Final = uuid.UUID(int=0)
 
 
 class _Blank:
-    """The default of a nested part: every field of it at Kafka's default."""
+    """The default of a nested part: an instance with every field at Kafka's default."""
 
     def __repr__(self) -> str:
         return "BLANK"
@@ -20,7 +20,7 @@ BLANK: Final[Any] = _Blank()
 
 
 class Kind:
-    """How a value is laid out on the wire."""
+    """A wire type: the layout of a value. `zero` is Kafka's default for it."""
 
     __slots__ = ("name", "zero")
 
@@ -44,25 +44,25 @@ class Fixed(Kind):
 
 
 class Text(Kind):
-    """UTF-8 behind its length: 16 bits, or a compact varint in flexible versions."""
+    """A length and UTF-8 bytes; the length has 16 bits, or is a compact varint in flexible versions."""
 
     __slots__ = ()
 
 
 class Blob(Kind):
-    """Bytes behind their length: 32 bits, or a compact varint in flexible versions."""
+    """A length and bytes; the length has 32 bits, or is a compact varint in flexible versions."""
 
     __slots__ = ()
 
 
 class RecordData(Kind):
-    """Record batches: laid out as bytes, but never copied."""
+    """Record batches: the layout of `Blob`, never copied."""
 
     __slots__ = ()
 
 
 class ArrayOf(Kind):
-    """A count (as a blob's length) and that many items."""
+    """A count, encoded as the length of a `Blob`, and that many items."""
 
     __slots__ = ("item",)
 
@@ -72,7 +72,7 @@ class ArrayOf(Kind):
 
 
 class Nested(Kind):
-    """The fields of another part, one after the other."""
+    """The fields of another part, in order."""
 
     __slots__ = ("_plain", "cls")
 
@@ -82,8 +82,8 @@ class Nested(Kind):
         self._plain: bool | None = None
 
     def is_plain(self) -> bool:
-        """Whether the part has neither lists nor parts in it."""
-        if self._plain is None:  # every message that is made asks
+        """Return True if the part contains neither lists nor other parts."""
+        if self._plain is None:  # cached: called for every message that is created
             fields = self.cls.__fields__  # type: ignore[attr-defined]
             self._plain = not any(isinstance(each.kind, ArrayOf | Nested) for each in fields)
         return self._plain
@@ -99,7 +99,7 @@ _BUILT_IN: Final[dict[Any, Kind]] = {bool: BOOL, str: TEXT, bytes: BLOB, uuid.UU
 
 
 def kind_of(annotation: Any) -> Kind:
-    """The wire type that an annotation in a declaration stands for; TypeError if none."""
+    """Return the wire type of an annotation in a declaration. Raise TypeError if there is none."""
     built_in = _BUILT_IN.get(annotation)
     if built_in is not None:
         return built_in
@@ -114,7 +114,7 @@ def kind_of(annotation: Any) -> Kind:
 
 
 def split_optional(annotation: Any) -> tuple[Any, bool]:
-    """An annotation without its `| None`, and whether it had one."""
+    """Return an annotation without its `| None`, and True if it had one."""
     if isinstance(annotation, types.UnionType) or getattr(annotation, "__origin__", None) is Union:
         [plain] = [arg for arg in get_args(annotation) if arg is not type(None)]
         return plain, True

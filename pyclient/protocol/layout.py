@@ -1,4 +1,4 @@
-"""What a declaration looks like in one version: which fields are there, how many bytes the smallest value has."""
+"""The layout of a declaration in one version: its fields and the size of the smallest encoding."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class Layout:
         self.label = f"{cls.__name__} v{version}"
 
     def plain(self, cls: type) -> list[Field]:
-        """The fields written one after the other."""
+        """Return the untagged fields, in wire order."""
         return [each for each in fields_of(cls) if each.present_in(self.version) and each.tag is None]
 
     def tagged(self, cls: type) -> list[Field]:
-        """The tagged fields, by tag."""
+        """Return the tagged fields, ordered by tag."""
         tagged = [each for each in fields_of(cls) if each.present_in(self.version) and each.tag is not None]
         return sorted(tagged, key=lambda each: each.tag or 0)
 
     def absent(self, cls: type) -> list[Field]:
-        """The fields this version does not have."""
+        """Return the fields that this version does not have."""
         return [each for each in fields_of(cls) if not each.present_in(self.version)]
 
     def nullable(self, each: Field) -> bool:
-        """Whether the field may be None in this version."""
+        """Return True if the field may be None in this version."""
         return each.nullable_in(self.version)
 
     def smallest(self, cls: type) -> int:
-        """The bytes of the shortest encoding of a part."""
+        """Return the size in bytes of the shortest encoding of a part."""
         return sum(self._smallest_field(each) for each in self.plain(cls)) + self.flexible
 
     def smallest_item(self, kind: Kind) -> int:
-        """The bytes of the shortest encoding of an array's item."""
+        """Return the size in bytes of the shortest encoding of an array's item."""
         if isinstance(kind, Nested):
             return max(self.smallest(kind.cls), 1)
         return self._smallest_value(kind, compact=self.flexible)
 
     def has_records(self, cls: type | None = None) -> bool:
-        """Whether record data may occur anywhere in the message."""
+        """Return True if record data may occur anywhere in the message."""
         present = self.plain(cls or self.cls) + self.tagged(cls or self.cls)
         return any(self._carries_records(each.kind) for each in present)
 
@@ -72,7 +72,7 @@ class Layout:
 
 
 def literal(value: Any, names: dict[str, Any]) -> str:
-    """A default as source text; values without a literal form get a name."""
+    """Return a default as source text; a value without a literal form gets a name in `names`."""
     if value is None or isinstance(value, bool | int | str | bytes):
         return repr(value)
     if isinstance(value, tuple | list):

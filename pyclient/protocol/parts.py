@@ -1,6 +1,6 @@
-"""What a declaration becomes: its fields in wire order, and a class with slots, a constructor, equality and a repr.
+"""Build a class from a declaration: fields in wire order, slots, a constructor, equality and a repr.
 
-Dataclasses would do the same, but a broker that starts in milliseconds cannot wait for two hundred of them.
+Dataclasses would do the same, but creating two hundred of them takes too long for a broker that starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyclient.protocol.kinds import BLANK, TEXT, ArrayOf, Kind, Nested, kind_of,
 T = TypeVar("T")
 
 UNSET: Final[Any] = object()
-"""Stands for a default that was not given."""
+"""Marks a field without a default."""
 
 
 class Field:
@@ -59,7 +59,7 @@ class Field:
         self.flexible = flexible
 
     def bind(self, name: str, annotation: Any) -> None:
-        """Take the name and the type from the class body; a field without a default has Kafka's zero as its own."""
+        """Set name and type from the class body; a field without a default gets its type's zero value."""
         plain, optional = split_optional(annotation)
         self.name = name
         self.kind = kind_of(plain)
@@ -69,16 +69,16 @@ class Field:
             self.default = self.kind.zero
 
     def present_in(self, version: int) -> bool:
-        """Whether this version carries the field, tagged or not."""
+        """Return True if this version has the field, tagged or not."""
         return self.since <= version and (self.until is None or version <= self.until)
 
     def nullable_in(self, version: int) -> bool:
-        """Whether the field may be None in this version."""
+        """Return True if the field may be None in this version."""
         since, until = self.null_since, self.null_until
         return since is not None and since <= version and (until is None or version <= until)
 
     def fresh_default(self) -> Any:
-        """The default, ready to be used: a list is made anew, a part of plain values is the shared blank one."""
+        """Return the default for a new instance: a new list, or the shared blank part if it has only plain values."""
         if self.default is BLANK:
             assert isinstance(self.kind, Nested)
             return shared_blank(self.kind.cls) if self.kind.is_plain() else blank(self.kind.cls)
@@ -91,7 +91,7 @@ class Field:
 
 
 def blank(cls: type[T]) -> T:
-    """An instance with every field at Kafka's default, required ones too."""
+    """Return an instance with every field at Kafka's default, including required ones."""
     instance = object.__new__(cls)
     for each in fields_of(cls):
         setattr(instance, each.name, each.fresh_default())
@@ -100,13 +100,13 @@ def blank(cls: type[T]) -> T:
 
 @cache
 def shared_blank(cls: type[T]) -> T:
-    """A blank that refuses changes: messages share it for parts of plain values that were not given or not sent.
+    """Return an immutable blank, shared by all messages for parts of plain values that were not given or not sent.
 
-    A Fetch response has three such parts per partition; making them would cost half as much as all the rest.
+    A Fetch response has three such parts per partition; creating them would add half to the cost of the rest.
     """
 
     def refuse(self: object, name: str, value: object) -> None:
-        raise AttributeError(f"this {cls.__name__} stands for one that was not sent; assign a new one instead")
+        raise AttributeError(f"this {cls.__name__} is a shared default; assign a new one instead")
 
     body: dict[str, Any] = {"__slots__": (), "__setattr__": refuse, "__hash__": None}
     body |= {"__new__": lambda _, **values: cls(**values), "__class__": property(lambda self: cls)}
@@ -118,12 +118,12 @@ def shared_blank(cls: type[T]) -> T:
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """The fields of a part or message, in wire order."""
+    """Return the fields of a part or message, in wire order."""
     return cls.__fields__  # type: ignore[attr-defined, no-any-return]
 
 
 def build_class(cls: type[T], attributes: dict[str, Any]) -> type[T]:
-    """The class again, with slots, a constructor, equality and a repr."""
+    """Return a copy of the class with slots, a constructor, equality and a repr."""
     fields = tuple(_collect(cls))
     names = tuple(each.name for each in fields)
     body = {
@@ -151,7 +151,7 @@ def _plain_field(default: Any) -> Field:
 
 
 def _first_init(self: Any, **values: Any) -> None:
-    """Stands in until the first instance is made; most classes of a message module are never constructed."""
+    """Replace itself by the real constructor on first use; most message classes are never instantiated."""
     cls = type(self)
     cls.__init__ = _constructor(cls)
     cls.__init__(self, **values)

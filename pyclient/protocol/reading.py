@@ -1,4 +1,4 @@
-"""What the compiled decode functions call: for what is too rare, or too long, to be written out in each of them."""
+"""Helpers of the compiled decode functions, for code that is too rare or too long to inline in each of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_STRING: Final = 32_767
 MAX_TAGS: Final = 256
 _NUMBERS_A_STEP: Final = 4096
 MOST_ITEMS: Final = 1_000_000
-"""Items of a message that is decoded in steps: a larger one would cost more than a GB of memory."""
+"""Items of a message that is decoded in steps: a larger one would take more than 1 GB of memory."""
 
 
 def skip_tags(label: str, buf: Buffer, pos: int) -> int:
-    """Where the tagged fields at `pos` end; `label` begins the text of an error."""
+    """Return the position after the tagged fields at `pos`; `label` begins the text of an error."""
     size = len(buf)
     try:
         return _skip_tags(label, buf, pos + 1, size, buf[pos])
@@ -31,12 +31,12 @@ def skip_tags(label: str, buf: Buffer, pos: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _uuid_of(raw: bytes) -> UUID:
-    """Topic ids come by again and again; making a UUID costs more than decoding the rest of a partition."""
+    """Cache UUIDs: topic ids repeat, and creating a UUID costs more than decoding the rest of a partition."""
     return UUID(bytes=raw) if any(raw) else ZERO_UUID
 
 
 def _long_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """Go on with a varint whose first byte was read and is not its last."""
+    """Read the rest of a varint whose first byte, `first`, is not its last."""
     value, shift = first & 127, 7
     while True:
         byte = buf[pos]
@@ -46,7 +46,7 @@ def _long_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > 28:
-            raise OverflowError("a variable-length number goes on past five bytes")
+            raise OverflowError("a varint is longer than five bytes")
     return value, pos
 
 
@@ -60,7 +60,7 @@ def _tag_count(label: str, buf: Buffer, pos: int, size: int, first: int) -> tupl
 
 
 def _tag_head(label: str, buf: Buffer, pos: int, size: int, last: int) -> tuple[int, int, int]:
-    """The number and the length of the next tagged field, and where it begins."""
+    """Return tag, length and position of the next tagged field."""
     tag = buf[pos]
     pos += 1
     if tag > 127:
@@ -86,22 +86,22 @@ def _skip_tags(label: str, buf: Buffer, pos: int, size: int, first: int) -> int:
 
 
 def _numbers(label: str, code: str, size: int, count: int, buf: Buffer, pos: int) -> Generator[None, None, list[Any]]:
-    """An array of numbers, which may be long: in steps of `_NUMBERS_A_STEP`."""
+    """Decode an array of numbers in steps of `_NUMBERS_A_STEP`."""
     if count > MOST_ITEMS:
         raise _too_many(label)
     found: list[Any] = []
     while count > 0:
-        some = min(count, _NUMBERS_A_STEP)
-        found += unpack_from(f">{some}{code}", buf, pos)
-        pos += some * size
-        count -= some
+        chunk = min(count, _NUMBERS_A_STEP)
+        found += unpack_from(f">{chunk}{code}", buf, pos)
+        pos += chunk * size
+        count -= chunk
         if count:
             yield
     return found
 
 
 def _refusal(label: str, size: int, pos: int, error: Exception) -> ProtocolError:
-    """What a compiled function raises for what went wrong in it."""
+    """Return the error that a compiled function raises for an internal exception."""
     if isinstance(error, UnicodeDecodeError):
         return MalformedMessage(f"{label}: the string at byte {pos} is not UTF-8 ({error.reason})")
     if isinstance(error, OverflowError):
@@ -126,7 +126,7 @@ def _too_many(label: str) -> MalformedMessage:
 
 
 def _left_over(label: str, count: int) -> MalformedMessage:
-    return MalformedMessage(f"{label}: {count} bytes are left over behind the last field")
+    return MalformedMessage(f"{label}: {count} bytes are left over after the last field")
 
 
 NAMES: Final[dict[str, Any]] = {
@@ -145,4 +145,4 @@ NAMES: Final[dict[str, Any]] = {
     "unpack_from": unpack_from,
     "uuid_of": _uuid_of,
 }
-"""The names by which the compiled functions know them."""
+"""The global names of the compiled functions."""

@@ -1,4 +1,4 @@
-"""A small writer of Python source, for the encode and decode functions that the codec compiles."""
+"""Generate Python source for the encode and decode functions that the codec compiles."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any, Final
 
 FEW: Final = 16
 ITEMS_A_STEP: Final = 32
-"""Items of arrays that are encoded or decoded between two pauses: 10 to 50 us."""
+"""Array items that are encoded or decoded between two pauses: 10 to 50 us."""
 
 
 @cache
 def few_packers(code: str) -> list[Callable[..., bytes]]:
-    """`pack` methods for 0, 1, ... values of a format: short arrays are the usual ones, and formats cost to parse."""
+    """Return `pack` methods for 0, 1, ... values of a format: most arrays are short, and parsing a format is slow."""
     return [Struct(f">{count}{code}").pack for count in range(FEW)]
 
 
 @cache
 def few_unpackers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
-    """`unpack_from` methods for 0, 1, ... values of a format."""
+    """Return `unpack_from` methods for 0, 1, ... values of a format."""
     return [Struct(f">{count}{code}").unpack_from for count in range(FEW)]
 
 
 class Source:
-    """Lines at a depth, the names they use, and a run of neighbouring fixed-width values not yet written.
+    """Indented source lines, the names they use, and the run of adjacent fixed-width values not yet written.
 
-    Neighbours of fixed width are gathered in a run and share one `struct` call; `flush` writes it. Each subclass says
-    how (`write_run`). With `in_steps` the function is a generator that pauses in long arrays.
+    Adjacent fixed-width values are collected in a run and share one `struct` call; `flush` writes it with the
+    subclass's `write_run`. With `in_steps` the function is a generator that pauses in long arrays.
     """
 
     def __init__(self, names: dict[str, Any], *, in_steps: bool = False) -> None:
@@ -42,22 +42,22 @@ class Source:
         self._count = 0
 
     def line(self, text: str) -> None:
-        """Add a line at the current depth."""
+        """Add a line at the current indentation."""
         self._lines.append("    " * self._depth + text)
 
     def fresh(self, stem: str) -> str:
-        """A variable name not used before."""
+        """Return an unused variable name."""
         self._count += 1
         return f"{stem}{self._count}"
 
     def refer(self, stem: str, value: object) -> str:
-        """A name by which the source can refer to `value`."""
+        """Return a name by which the source can refer to `value`."""
         if self.names.setdefault(stem, value) is not value:
-            raise ValueError(f"two things are called {stem}")
+            raise ValueError(f"the name {stem} refers to another value already")
         return stem
 
     def packer(self, format: str, method: str) -> str:
-        """A name for a bound method of a `Struct`."""
+        """Return a name for a bound method of a `Struct`."""
         name = f"{method}_{format}".replace("?", "t")
         if name not in self.names:
             self.names[name] = getattr(Struct(">" + format), method)
@@ -65,7 +65,7 @@ class Source:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """An indented block; no run reaches across its edges."""
+        """Open an indented block; the run is flushed at its start and end."""
         self.flush()
         with self.detour(header):
             before = len(self._lines)
@@ -76,27 +76,27 @@ class Source:
 
     @contextmanager
     def detour(self, header: str) -> Iterator[None]:
-        """An indented block that leaves the run open, for lines that only prepare values."""
+        """Open an indented block without flushing the run, for lines that only prepare values."""
         self.line(header)
         self._depth += 1
         yield
         self._depth -= 1
 
     def flush(self) -> None:
-        """Write what is in the run."""
+        """Write the run."""
         if self.run:
             run, self.run = self.run, []
             self.write_run(run)
 
     def begin_steps(self) -> None:
-        """At the start of the function: the count of items until its next pause."""
+        """Start the function: set the counter of items until the next pause."""
         if self.in_steps:
             self.line(f"left = {ITEMS_A_STEP}")
             self.line("steps = 0")
-            self.line("if 0: yield")  # a generator even where no array is
+            self.line("if 0: yield")  # a generator even without arrays
 
     def step(self, *before_pause: str) -> None:
-        """At the end of an item: pause after every `ITEMS_A_STEP` of them."""
+        """End an array item: pause after every `ITEMS_A_STEP` items."""
         if self.in_steps:
             self.line("left -= 1")
             with self.detour("if not left:"):
@@ -108,7 +108,7 @@ class Source:
         raise NotImplementedError
 
     def compile(self, function: str) -> Callable[..., Any]:
-        """The function of that name. Its source is kept in `linecache`, so that tracebacks and debuggers show it."""
+        """Compile and return the function. Its source is kept in `linecache` for tracebacks and debuggers."""
         text = "\n".join(self._lines) + "\n"
         filename = f"<pyclient {function}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

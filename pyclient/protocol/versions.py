@@ -1,6 +1,6 @@
-"""Which APIs there are, and which version of one a client and a broker have in common.
+"""The table of APIs, and the negotiation of versions.
 
-The table names every API without importing its module: a client uses twenty of them, a small broker as many.
+The table names every API without importing its module: a client uses about twenty of them.
 """
 
 from __future__ import annotations
@@ -88,26 +88,26 @@ _APIS: Final[dict[int, tuple[str, int | None]]] = {
 }
 
 API_KEYS: Final[dict[str, int]] = {name: key for key, (name, _) in _APIS.items()}
-"""API name, as in `Produce`, -> its key."""
+"""API name, e.g. `Produce` -> API key."""
 
 
 class UnknownApi(ProtocolError, LookupError):
-    """No API has this key, or none that this library speaks."""
+    """No API that this library supports has this key."""
 
 
 def api_name(api_key: int) -> str:
-    """The name of an API, as in `Produce`. UnknownApi if none has this key."""
+    """Return the name of an API, e.g. `Produce`. Raise UnknownApi if none has this key."""
     return _entry(api_key)[0]
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version of the API has tagged fields, in its body and its request header."""
+    """Return True if this version of the API has tagged fields, in its body and its request header."""
     flexible = _entry(api_key)[1]
     return flexible is not None and version >= flexible
 
 
 def request_class(api_key: int) -> type[Request[Any]]:
-    """The request of an API; its module is imported on first use. UnknownApi if none has this key."""
+    """Return the request class of an API, importing its module. Raise UnknownApi if none has this key."""
     name = api_name(api_key)
     cls: type[Request[Any]] = getattr(import_module(f"pyclient.protocol.messages.{_module(name)}"), f"{name}Request")
     return cls
@@ -118,17 +118,17 @@ def negotiate(
     broker_ranges: Mapping[int, tuple[int, int]],
     maximum: int | None = None,
 ) -> int:
-    """The highest version that the declaration, the broker's range and `maximum` have in common.
+    """Return the highest version that the declaration, the broker's range and `maximum` have in common.
 
-    `broker_ranges` is what the broker answered to ApiVersions: API key -> (lowest, highest). Raises UnsupportedVersion,
-    which names the API and both ranges.
+    `broker_ranges` is the broker's ApiVersions response: API key -> (lowest, highest). Raise UnsupportedVersion, which
+    names the API and both ranges, if there is none.
     """
     lowest, highest = cls.versions
     if maximum is not None:
         highest = min(highest, maximum)
     offered = broker_ranges.get(cls.api_key)
     if offered is None:
-        raise UnsupportedVersion(f"the broker does not offer {cls.name}; this client speaks {lowest} to {highest}")
+        raise UnsupportedVersion(f"the broker does not offer {cls.name}; this client supports {lowest} to {highest}")
     version = min(highest, offered[1])
     if version < max(lowest, offered[0]):
         raise UnsupportedVersion(

@@ -162,7 +162,7 @@ def test_every_shorter_prefix_of_a_response_header_is_refused(version: int) -> N
         (b"\0\x0c\0\0\0\0\0\1\0\5me", TruncatedMessage, "a client id of 5 bytes, and 2 are left"),
         (b"\0\x0c\0\0\0\0\0\1\0\2\xff\xfe", MalformedMessage, "the client id is not UTF-8"),
         (b"\0\x0c\0\4\0\0\0\1\0\0\x02\5\0\5\0", MalformedMessage, "tagged field 5 comes after 5"),
-        (b"\0\x0c\0\4\0\0\0\1\0\0\xff\xff\xff\xff\xff\xff", MalformedMessage, "goes on past five bytes"),
+        (b"\0\x0c\0\4\0\0\0\1\0\0\xff\xff\xff\xff\xff\xff", MalformedMessage, "is longer than five bytes"),
     ],
 )
 def test_a_request_header_that_makes_no_sense_is_refused(frame: bytes, error: type[Exception], text: str) -> None:

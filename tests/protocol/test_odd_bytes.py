@@ -53,7 +53,7 @@ def test_a_string_that_is_not_strict_utf_8_is_refused(raw: bytes) -> None:
 
 
 def test_a_length_of_six_bytes_is_refused() -> None:
-    with pytest.raises(MalformedMessage, match="HeartbeatRequest v4: a variable-length number goes on past five bytes"):
+    with pytest.raises(MalformedMessage, match="HeartbeatRequest v4: a varint is longer than five bytes"):
         codec.decode(HeartbeatRequest, 4, b"\xff\xff\xff\xff\xff\x01" + bytes(20))
 
 

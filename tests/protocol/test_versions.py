@@ -57,7 +57,7 @@ def test_no_common_version_is_an_error_that_names_both_ranges(offered: tuple[int
 
 
 def test_an_api_the_broker_does_not_have_is_an_error_that_names_it() -> None:
-    with pytest.raises(UnsupportedVersion, match="the broker does not offer Fetch; this client speaks 4 to 18"):
+    with pytest.raises(UnsupportedVersion, match="the broker does not offer Fetch; this client supports 4 to 18"):
         negotiate(FetchRequest, {0: (3, 9)})
 
 

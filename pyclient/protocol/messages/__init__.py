@@ -1,1 +1,1 @@
-"""Every message of the protocol: one module per API, and one per kind of log record."""
+"""The messages of the protocol: one module per API, and one per internal topic or group of files."""

@@ -46,7 +46,7 @@ class AddPartitionsToTxnTransaction:
 
 @api(key=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
-    """Up to 3 one transaction of a client, from 4 a batch that brokers send."""
+    """Up to v3: one transaction, sent by a client. From v4: a batch of transactions, sent by a broker."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field(since=4, default=[])
     v3_and_below_transactional_id: str = field(until=3, default="")

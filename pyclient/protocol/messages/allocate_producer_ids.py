@@ -1,4 +1,4 @@
-"""AllocateProducerIds (key 67): a broker asks the controller for a block of producer ids."""
+"""AllocateProducerIds (key 67): request a block of producer ids from the controller."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, api
 

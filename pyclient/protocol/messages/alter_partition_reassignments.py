@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): begin or cancel moving partitions to other brokers (KIP-455)."""
+"""AlterPartitionReassignments (key 45): start or cancel moving partitions to other brokers (KIP-455)."""
 
 from pyclient.protocol.fields import Int16, Int32, Request, Response, api, field, part
 

@@ -26,7 +26,7 @@ class FinalizedFeatureKey:
 
 @api(key=18, versions=(0, 4), flexible=3)
 class ApiVersionsResponse(Response):
-    """Its header has no tagged fields in any version. 3: features. 4: features whose lowest level is 0, too."""
+    """Its header never has tagged fields. v3 adds features; v4 also lists features whose lowest level is 0."""
 
     error_code: Int16
     api_keys: list[ApiVersion]
@@ -39,7 +39,7 @@ class ApiVersionsResponse(Response):
 
 @api(key=18, versions=(0, 4), flexible=3)
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """3: the client's name and version (KIP-511)."""
+    """v3 adds the client's name and version (KIP-511)."""
 
     client_software_name: str = field(since=3, default="", ignorable=True)
     client_software_version: str = field(since=3, default="", ignorable=True)

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73): a broker tells the controller which directory holds which replica (KIP-858)."""
+"""AssignReplicasToDirs (key 73): report to the controller which directory holds which replica (KIP-858)."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, Uuid, api, part
 

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch (key 53): tell voters who leads the metadata quorum (KIP-595)."""
+"""BeginQuorumEpoch (key 53): announce the leader of the metadata quorum to its voters (KIP-595)."""
 
 from pyclient.protocol.fields import ZERO_UUID, Int16, Int32, Request, Response, UInt16, Uuid, api, field, part
 

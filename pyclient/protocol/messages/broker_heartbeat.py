@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (key 63): a broker tells the controller that it is alive (KIP-631)."""
+"""BrokerHeartbeat (key 63): keep a broker's registration with the controller alive (KIP-631)."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, Uuid, api, field
 

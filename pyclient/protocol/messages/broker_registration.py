@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62): a broker enters the cluster (KIP-631)."""
+"""BrokerRegistration (key 62): register a broker with the cluster (KIP-631)."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, UInt16, Uuid, api, field, part
 

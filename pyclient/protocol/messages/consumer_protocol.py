@@ -1,4 +1,4 @@
-"""What members of a classic consumer group tell each other: subscriptions and assignments."""
+"""The classic consumer protocol: subscriptions and assignments inside JoinGroup and SyncGroup."""
 
 from pyclient.protocol.fields import Int32, Message, field, message, part
 

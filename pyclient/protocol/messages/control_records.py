@@ -1,4 +1,4 @@
-"""Records in control batches: transaction markers, and what the Raft log says about itself."""
+"""Records in control batches: transaction markers and the control records of the Raft log."""
 
 from pyclient.protocol.fields import ZERO_UUID, Int16, Int32, Int64, Message, UInt16, Uuid, field, message, part
 

@@ -1,4 +1,4 @@
-"""ControllerRegistration (key 70): a controller tells the active one about its listeners and features."""
+"""ControllerRegistration (key 70): register a controller's listeners and features."""
 
 from pyclient.protocol.fields import Int16, Int32, Request, Response, UInt16, Uuid, api, part
 

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19): make topics."""
+"""CreateTopics (key 19): create topics."""
 
 from pyclient.protocol.fields import ZERO_UUID, Int8, Int16, Int32, Request, Response, Uuid, api, field, part
 
@@ -53,7 +53,7 @@ class CreatableTopic:
 
 @api(key=19, versions=(2, 7), flexible=5)
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
-    """4: -1 stands for the default of partitions and replication factor. 5: flexible."""
+    """From v4 -1 means the broker's default number of partitions or replication factor. v5: flexible."""
 
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60000

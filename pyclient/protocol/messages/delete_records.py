@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): cut off the beginning of partitions."""
+"""DeleteRecords (key 21): delete the records of partitions before an offset."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, api, part
 

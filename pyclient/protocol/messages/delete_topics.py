@@ -25,7 +25,7 @@ class DeleteTopicState:
 
 @api(key=20, versions=(1, 6), flexible=4)
 class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
-    """Up to 5 by name in `topic_names`, from 6 by name or id in `topics`."""
+    """Up to v5 by name in `topic_names`, from v6 by name or id in `topics`."""
 
     topics: list[DeleteTopicState] = field(since=6, default=[])
     topic_names: list[str] = field(until=5, default=[], ignorable=True)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): log directories of a broker and the size of what is in them."""
+"""DescribeLogDirs (key 35): log directories of a broker and the sizes of their partitions."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, api, field, part
 

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the producers that are writing to partitions (KIP-664)."""
+"""DescribeProducers (key 61): active producers of partitions (KIP-664)."""
 
 from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, api, part
 

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): elect the preferred or, if need be, an unclean leader of partitions."""
+"""ElectLeaders (key 43): elect the preferred leader, or an unclean one, of partitions."""
 
 from pyclient.protocol.fields import Int8, Int16, Int32, Request, Response, api, field, part
 

@@ -5,7 +5,7 @@ from pyclient.protocol.fields import Int16, Int32, Int64, Request, Response, api
 
 @api(key=26, versions=(0, 5), flexible=3)
 class EndTxnResponse(Response):
-    """5: the producer id and epoch to go on with (KIP-890)."""
+    """v5 adds the producer id and epoch of the next transaction (KIP-890)."""
 
     throttle_time_ms: Int32
     error_code: Int16

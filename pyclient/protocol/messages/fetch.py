@@ -1,4 +1,4 @@
-"""Fetch (key 1): read record batches from partitions, waiting for them if asked to."""
+"""Fetch (key 1): read record batches from partitions, optionally waiting for them."""
 
 from pyclient.protocol.fields import (
     BLANK,
@@ -73,9 +73,9 @@ class NodeEndpoint:
 
 @api(key=1, versions=(4, 18), flexible=12)
 class FetchResponse(Response):
-    """4: aborted transactions. 7: sessions. 11: preferred replica. 12: flexible, diverging epochs. 13: topic ids.
+    """Added in v4: aborted transactions; v7: sessions; v11: preferred replica; v12: diverging epochs; v13: topic ids;
 
-    16: node endpoints.
+    v16: node endpoints.
     """
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
@@ -119,10 +119,10 @@ class ForgottenTopic:
 
 @api(key=1, versions=(4, 18), flexible=12)
 class FetchRequest(Request[FetchResponse]):
-    """5: log start offset. 7: sessions (KIP-227). 9: leader epochs (KIP-320). 10: zstd. 11: rack. 12: flexible.
+    """Added in v5: log start offset; v7: sessions (KIP-227); v9: leader epochs (KIP-320); v10: zstd; v11: rack;
 
-    13: topic ids. 15: `replica_state` takes the place of `replica_id`. 17: directory ids. 18: the high watermark a
-    follower knows.
+    v13: topic ids; v15: `replica_state`, which replaces `replica_id`; v17: directory ids; v18: the follower's high
+    watermark.
     """
 
     cluster_id: str | None = field(since=12, default=None, tag=0, ignorable=True)

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker looks after a group or a transactional id."""
+"""FindCoordinator (key 10): find the coordinator of a group or a transactional id."""
 
 from pyclient.protocol.fields import Int8, Int16, Int32, Request, Response, api, field, part
 
@@ -26,7 +26,7 @@ class FindCoordinatorResponse(Response):
 
 @api(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
-    """1: key types. 4: several keys. 6: share groups."""
+    """Added in v1: key types; v4: several keys; v6: share groups."""
 
     key: str = field(until=3, default="")
     key_type: Int8 = field(since=1, default=0)

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71): which client metrics the broker would like to have (KIP-714)."""
+"""GetTelemetrySubscriptions (key 71): the client metrics that the broker requests (KIP-714)."""
 
 from pyclient.protocol.fields import Int8, Int16, Int32, Request, Response, Uuid, api
 

@@ -1,4 +1,4 @@
-"""What stands in front of every request and response."""
+"""The headers of requests and responses."""
 
 from pyclient.protocol.fields import Int16, Int32, Message, field, message
 

@@ -15,7 +15,7 @@ class InitProducerIdResponse(Response):
 
 @api(key=22, versions=(0, 6), flexible=2)
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
-    """3: bumps the epoch of an id (KIP-360). 4: PRODUCER_FENCED. 6: two-phase commit (KIP-939)."""
+    """Added in v3: bumping the epoch of an id (KIP-360); v4: PRODUCER_FENCED; v6: two-phase commit (KIP-939)."""
 
     transactional_id: str | None
     transaction_timeout_ms: Int32

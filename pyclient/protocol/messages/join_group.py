@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): enter a classic group, or take part in its rebalance."""
+"""JoinGroup (key 11): join a classic group, or take part in its rebalance."""
 
 from pyclient.protocol.fields import Int16, Int32, Request, Response, api, field, part
 
@@ -12,7 +12,7 @@ class JoinGroupResponseMember:
 
 @api(key=11, versions=(0, 9), flexible=6)
 class JoinGroupResponse(Response):
-    """7: protocol type. 9: the leader may be told to skip the assignment."""
+    """Added in v7: protocol type; v9: `skip_assignment` for the leader."""
 
     throttle_time_ms: Int32 = field(since=2, default=0, ignorable=True)
     error_code: Int16
@@ -33,7 +33,7 @@ class JoinGroupRequestProtocol:
 
 @api(key=11, versions=(0, 9), flexible=6)
 class JoinGroupRequest(Request[JoinGroupResponse]):
-    """1: rebalance timeout. 4: a member id has to be asked for first (KIP-394). 5: static members. 8: reason."""
+    """Added in v1: rebalance timeout; v4: member id requested first (KIP-394); v5: static members; v8: reason."""
 
     group_id: str
     session_timeout_ms: Int32

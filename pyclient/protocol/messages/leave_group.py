@@ -26,7 +26,7 @@ class MemberIdentity:
 
 @api(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
-    """3: several members, also by static id. 5: reason."""
+    """Added in v3: several members, also by static id; v5: reason."""
 
     group_id: str
     member_id: str = field(until=2, default="")

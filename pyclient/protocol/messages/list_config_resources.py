@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): names of everything that has a configuration of one kind."""
+"""ListConfigResources (key 74): names of the resources that have a configuration, by type."""
 
 from pyclient.protocol.fields import Int8, Int16, Int32, Request, Response, api, field, part
 

@@ -39,9 +39,9 @@ class ListOffsetsTopic:
 
 @api(key=2, versions=(1, 11), flexible=6)
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """2: isolation level. 4: leader epoch. 7: -3 finds the newest timestamp. 8: -4, 9: -5, 11: -6 look at tiered
+    """Added in v2: isolation level; v4: leader epoch; v7: -3, the newest timestamp; v8: -4, v9: -5, v11: -6, for tiered
 
-    storage. 10: timeout.
+    storage; v10: timeout.
     """
 
     replica_id: Int32

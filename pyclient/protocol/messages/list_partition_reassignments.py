@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): the moves of partitions that are going on (KIP-455)."""
+"""ListPartitionReassignments (key 46): the partition reassignments in progress (KIP-455)."""
 
 from pyclient.protocol.fields import Int16, Int32, Request, Response, api, part
 

@@ -34,7 +34,7 @@ class MetadataResponseTopic:
 
 @api(key=3, versions=(0, 13), flexible=9)
 class MetadataResponse(Response):
-    """1: controller, racks. 5: offline replicas. 7: leader epochs. 10: topic ids. 13: an error for the whole
+    """Added in v1: controller, racks; v5: offline replicas; v7: leader epochs; v10: topic ids; v13: a top-level error
 
     (KIP-1102).
     """
@@ -56,9 +56,9 @@ class MetadataRequestTopic:
 
 @api(key=3, versions=(0, 13), flexible=9, tolerant=True)
 class MetadataRequest(Request[MetadataResponse]):
-    """0: an empty list asks for all topics; from 1 that is null. 4: auto-creation flag. 10: topic ids.
+    """All topics: an empty list in v0, null from v1 on. Added in v4: auto-creation flag; v10: topic ids.
 
-    Tolerant, as Kafka is: librdkafka (2.16.1) asks for all topics with three bytes too many from version 9 on.
+    Tolerant, like Kafka: librdkafka (2.16.1) appends three bytes to its request for all topics from v9 on.
     """
 
     topics: list[MetadataRequestTopic] | None = field(nullable=1)

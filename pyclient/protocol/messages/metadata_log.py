@@ -1,4 +1,4 @@
-"""Records of `__cluster_metadata`: topics, partitions, brokers, configuration, all that a cluster knows."""
+"""Records of `__cluster_metadata`: topics, partitions, brokers, configuration and the rest of a cluster's state."""
 
 from typing import Final
 

@@ -39,7 +39,7 @@ class OffsetCommitRequestTopic:
 
 @api(key=8, versions=(2, 10), flexible=8)
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """2 to 4: retention time. 6: leader epoch. 7: static members. 9: member epochs of KIP-848. 10: topic ids."""
+    """v2 to v4: retention time. Added in v6: leader epoch; v7: static members; v9: KIP-848 epochs; v10: topic ids."""
 
     group_id: str
     generation_id_or_member_epoch: Int32 = field(default=-1, ignorable=True)

@@ -72,7 +72,7 @@ class OffsetFetchRequestGroup:
 
 @api(key=9, versions=(1, 10), flexible=6)
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
-    """2: null asks for all topics. 7: stable offsets only. 8: several groups. 9: member epochs. 10: topic ids."""
+    """Added in v2: null for all topics; v7: stable offsets; v8: several groups; v9: member epochs; v10: topic ids."""
 
     group_id: str = field(until=7, default="")
     topics: list[OffsetFetchRequestTopic] | None = field(until=7, nullable=2, default=[])

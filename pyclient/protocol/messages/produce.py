@@ -57,7 +57,7 @@ class NodeEndpoint:
 
 @api(key=0, versions=(3, 13), flexible=9)
 class ProduceResponse(Response):
-    """5: log start offset. 8: errors per record. 10: hints to the new leader (KIP-951). 13: topic ids."""
+    """Added in v5: log start offset; v8: errors per record; v10: the new leader (KIP-951); v13: topic ids."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
@@ -79,7 +79,7 @@ class TopicProduceData:
 
 @api(key=0, versions=(3, 13), flexible=9)
 class ProduceRequest(Request[ProduceResponse]):
-    """7: zstd. 9: flexible. 11: TRANSACTION_ABORTABLE. 12: adds its partitions to the transaction. 13: topic ids."""
+    """Added in v7: zstd; v11: TRANSACTION_ABORTABLE; v12: adds partitions to the transaction; v13: topic ids."""
 
     transactional_id: str | None = None
     acks: Int16

@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72): client metrics for the broker (KIP-714)."""
+"""PushTelemetry (key 72): send client metrics to the broker (KIP-714)."""
 
 from pyclient.protocol.fields import Int8, Int16, Int32, Request, Response, Uuid, api
 

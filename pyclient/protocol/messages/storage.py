@@ -1,4 +1,4 @@
-"""Files of a log directory and of the Raft quorum, and the records of `__remote_log_metadata`."""
+"""Files of a log directory and of the Raft quorum, and records of `__remote_log_metadata`."""
 
 from pyclient.protocol.fields import ZERO_UUID, Int8, Int16, Int32, Int64, Message, UInt32, Uuid, field, message, part
 

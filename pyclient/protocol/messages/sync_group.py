@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): hand out and receive the assignment of a classic group."""
+"""SyncGroup (key 14): distribute the assignment of a classic group."""
 
 from pyclient.protocol.fields import Int16, Int32, Request, Response, api, field, part
 
@@ -20,7 +20,7 @@ class SyncGroupRequestAssignment:
 
 @api(key=14, versions=(0, 5), flexible=4)
 class SyncGroupRequest(Request[SyncGroupResponse]):
-    """3: static members. 5: protocol type and name, to be checked."""
+    """Added in v3: static members; v5: protocol type and name, which the coordinator checks."""
 
     group_id: str
     generation_id: Int32

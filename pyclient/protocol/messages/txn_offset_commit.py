@@ -37,7 +37,7 @@ class TxnOffsetCommitRequestTopic:
 
 @api(key=28, versions=(0, 5), flexible=3)
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
-    """2: leader epoch. 3: group generation and member. 5: adds the group to the transaction itself."""
+    """Added in v2: leader epoch; v3: group generation and member; v5: adds the group to the transaction."""
 
     transactional_id: str
     group_id: str

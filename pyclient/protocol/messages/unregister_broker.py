@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): remove a broker that is gone (KIP-631)."""
+"""UnregisterBroker (key 64): remove a decommissioned broker (KIP-631)."""
 
 from pyclient.protocol.fields import Int16, Int32, Request, Response, api
 

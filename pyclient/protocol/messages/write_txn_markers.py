@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): write the end of a transaction into partitions; sent by its coordinator."""
+"""WriteTxnMarkers (key 27): write the end marker of a transaction to partitions; sent by its coordinator."""
 
 from pyclient.protocol.fields import Int8, Int16, Int32, Int64, Request, Response, api, field, part
 
