@@ -50,20 +50,20 @@ def all_partitions(sizes: dict[str, int], group: dict[str, MemberSubscription]) 
     return {TopicPartition(topic, p) for topic in wanted for p in range(sizes.get(topic, 0))}
 
 
-def test_range_gives_the_first_members_one_more_of_every_topic() -> None:
+def test_range_assigns_remainder_of_each_topic_to_first_members() -> None:
     assignment = assign_range({"a": 3, "b": 3}, members(m1="a b", m0="a b"))
     assert shape(assignment) == {"m0": "a0 a1 b0 b1", "m1": "a2 b2"}
 
 
-def test_range_leaves_members_beyond_the_partitions_empty() -> None:
+def test_range_leaves_surplus_members_without_partitions() -> None:
     assert shape(assign_range({"a": 1}, members(m0="a", m1="a"))) == {"m0": "a0", "m1": ""}
 
 
-def test_range_passes_over_members_that_are_not_subscribed() -> None:
+def test_range_skips_members_that_are_not_subscribed() -> None:
     assert shape(assign_range({"a": 3, "b": 2}, members(m0="a", m1="a b"))) == {"m0": "a0 a1", "m1": "a2 b0 b1"}
 
 
-def test_static_members_come_first_and_in_the_order_of_their_instance_ids() -> None:
+def test_static_members_come_first_ordered_by_instance_id() -> None:
     group = {
         "m0": MemberSubscription(("a",)),
         "m1": MemberSubscription(("a",), instance_id="y"),
@@ -72,14 +72,14 @@ def test_static_members_come_first_and_in_the_order_of_their_instance_ids() -> N
     assert shape(assign_range({"a": 3}, group)) == {"m2": "a0", "m1": "a1", "m0": "a2"}
 
 
-def test_round_robin_deals_in_turn_and_passes_over_members_not_subscribed() -> None:
+def test_round_robin_skips_members_that_are_not_subscribed() -> None:
     assignment = assign_round_robin({"a": 3, "b": 3}, members(m0="a b", m1="a b"))
     assert shape(assignment) == {"m0": "a0 a2 b1", "m1": "a1 b0 b2"}
     uneven = assign_round_robin({"a": 1, "b": 2, "c": 3}, members(m0="a", m1="a b", m2="a b c"))
     assert shape(uneven) == {"m0": "a0", "m1": "b0", "m2": "b1 c0 c1 c2"}
 
 
-def test_sticky_moves_only_what_a_new_member_needs() -> None:
+def test_sticky_moves_only_partitions_for_the_new_member() -> None:
     owned = tuple(TopicPartition("a", p) for p in range(6))
     group = {"m0": MemberSubscription(("a",), owned[:3], 1), "m1": MemberSubscription(("a",), owned[3:], 1)}
     after = assign_sticky({"a": 6}, {**group, "m2": MemberSubscription(("a",))})
@@ -88,7 +88,7 @@ def test_sticky_moves_only_what_a_new_member_needs() -> None:
     assert {len(held) for held in after.values()} == {2}
 
 
-def test_cooperative_sticky_hands_a_partition_over_only_after_its_owner_gave_it_up() -> None:
+def test_cooperative_sticky_moves_partition_after_its_owner_revoked_it() -> None:
     owned = tuple(TopicPartition("a", p) for p in range(2))
     group = {"m0": MemberSubscription(("a",), owned, 1), "m1": MemberSubscription(("a",))}
     first = assign_cooperative_sticky({"a": 2}, group)
@@ -97,7 +97,7 @@ def test_cooperative_sticky_hands_a_partition_over_only_after_its_owner_gave_it_
     assert shape(assign_cooperative_sticky({"a": 2}, kept)) == {"m0": "a0", "m1": "a1"}
 
 
-def test_of_two_claims_the_newer_generation_is_believed_and_of_equal_ones_none() -> None:
+def test_newer_generation_wins_between_conflicting_claims() -> None:
     partition = TopicPartition("a", 0)
     old, new = (MemberSubscription(("a",), (partition,), generation) for generation in (1, 2))
     assert shape(assign_sticky({"a": 1}, {"m0": old, "m1": new})) == {"m0": "", "m1": "a0"}
@@ -106,7 +106,7 @@ def test_of_two_claims_the_newer_generation_is_believed_and_of_equal_ones_none()
 
 @settings(max_examples=50, deadline=None)
 @given(counts, groups)
-def test_every_partition_goes_to_exactly_one_member_that_is_subscribed(
+def test_every_partition_is_assigned_to_one_subscribed_member(
     sizes: dict[str, int], group: dict[str, MemberSubscription]
 ) -> None:
     for assign in (assign_range, assign_round_robin, assign_sticky):
@@ -120,9 +120,7 @@ def test_every_partition_goes_to_exactly_one_member_that_is_subscribed(
 
 @settings(max_examples=50, deadline=None)
 @given(counts, groups)
-def test_the_order_in_which_members_arrive_makes_no_difference(
-    sizes: dict[str, int], group: dict[str, MemberSubscription]
-) -> None:
+def test_assignment_is_independent_of_member_order(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> None:
     backwards = dict(reversed(group.items()))
     unique = len({s.instance_id for s in group.values() if s.instance_id}) == sum(
         s.instance_id is not None for s in group.values()
@@ -134,9 +132,7 @@ def test_the_order_in_which_members_arrive_makes_no_difference(
 
 @settings(max_examples=50, deadline=None)
 @given(counts, groups)
-def test_sticky_leaves_no_single_move_that_would_even_out_loads(
-    sizes: dict[str, int], group: dict[str, MemberSubscription]
-) -> None:
+def test_sticky_assignment_is_balanced(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> None:
     assignment = assign_sticky(sizes, group)
     for giver, held in assignment.items():
         for partition in held:
@@ -146,7 +142,7 @@ def test_sticky_leaves_no_single_move_that_would_even_out_loads(
 
 @settings(max_examples=50, deadline=None)
 @given(counts, groups)
-def test_sticky_repeated_changes_nothing(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> None:
+def test_sticky_assignment_is_stable_when_repeated(sizes: dict[str, int], group: dict[str, MemberSubscription]) -> None:
     first = assign_sticky(sizes, group)
     again = {
         member: MemberSubscription(subscription.topics, tuple(first[member]), 9)
@@ -158,7 +154,7 @@ def test_sticky_repeated_changes_nothing(sizes: dict[str, int], group: dict[str,
 
 @settings(max_examples=50, deadline=None)
 @given(counts, groups)
-def test_cooperative_members_never_share_a_partition_and_settle_in_two_rounds(
+def test_cooperative_members_never_share_partition_and_need_two_rounds(
     sizes: dict[str, int], group: dict[str, MemberSubscription]
 ) -> None:
     believed = {m: MemberSubscription(s.topics, (), 1) for m, s in group.items()}
@@ -170,7 +166,7 @@ def test_cooperative_members_never_share_a_partition_and_settle_in_two_rounds(
     assert {p for held in assignment.values() for p in held} == all_partitions(sizes, group)
 
 
-def test_the_names_are_those_that_go_over_the_wire() -> None:
+def test_names_match_wire_names() -> None:
     assert set(ASSIGNORS) == {"range", "roundrobin", "sticky", "cooperative-sticky"}
     assert [name for name, assignor in ASSIGNORS.items() if assignor.cooperative] == ["cooperative-sticky"]
 
@@ -178,7 +174,7 @@ def test_the_names_are_those_that_go_over_the_wire() -> None:
 # ---- sticky for eager members
 
 
-def test_the_user_data_of_the_sticky_assignor_are_javas() -> None:
+def test_sticky_user_data_match_java_format() -> None:
     partitions = (TopicPartition("ab", 0), TopicPartition("ab", 2), TopicPartition("c", 1))
     data = bytes.fromhex("00000002 0002 6162 00000002 00000000 00000002 0001 63 00000001 00000001 00000007")
     assert encode_sticky_data(partitions, 7) == data
@@ -187,9 +183,7 @@ def test_the_user_data_of_the_sticky_assignor_are_javas() -> None:
 
 
 @given(st.lists(partitions, unique=True, max_size=12), st.integers(-1, 2**31 - 1))
-def test_sticky_user_data_come_back_as_they_were_and_no_part_of_them_passes_for_the_whole(
-    held: list[TopicPartition], generation: int
-) -> None:
+def test_sticky_user_data_round_trip_and_refuse_truncation(held: list[TopicPartition], generation: int) -> None:
     held.sort()
     data = encode_sticky_data(held, generation)
     assert decode_sticky_data(data) == (tuple(held), generation)
@@ -201,12 +195,12 @@ def test_sticky_user_data_come_back_as_they_were_and_no_part_of_them_passes_for_
 @pytest.mark.parametrize(
     "data", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\1\xff\xff", b"\0\0\0\1\0\1\xff\0\0\0\0"]
 )
-def test_user_data_that_claim_more_than_there_is_are_refused(data: bytes) -> None:
+def test_truncated_sticky_user_data_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="user data of the sticky assignor"):
         decode_sticky_data(data)
 
 
-def test_eager_sticky_members_get_back_what_they_say_they_had() -> None:
+def test_eager_sticky_members_keep_their_claimed_partitions() -> None:
     def member(held: str, generation: int) -> MemberSubscription:
         had = [TopicPartition("a", int(number)) for number in held.split()]
         return MemberSubscription(("a",), user_data=encode_sticky_data(had, generation))
@@ -233,26 +227,26 @@ def in_racks(**racks: str) -> dict[str, MemberSubscription]:
     return {member: MemberSubscription(("a", "b"), rack=rack or None) for member, rack in racks.items()}
 
 
-def test_range_gives_partitions_to_members_in_their_rack_within_the_same_shares() -> None:
+def test_range_prefers_members_in_the_partitions_rack() -> None:
     sizes = racked({"a": 4}, "a0:y a1:x a2:y a3:x")
     assert shape(assign_range(sizes, in_racks(m0="x", m1="y"))) == {"m0": "a1 a3", "m1": "a0 a2"}
     crowded = racked({"a": 4}, "a0:y a1:y a2:y a3:x")
     assert shape(assign_range(crowded, in_racks(m0="x", m1="y"))) == {"m0": "a2 a3", "m1": "a0 a1"}
 
 
-def test_range_keeps_topics_of_a_kind_side_by_side_where_racks_allow_it() -> None:
+def test_range_co_partitions_equal_topics_where_racks_allow() -> None:
     sizes = racked({"a": 2, "b": 2}, "a0:y a1:x b0:y b1:x")
     assert shape(assign_range(sizes, in_racks(m0="x", m1="y"))) == {"m0": "a1 b1", "m1": "a0 b0"}
 
 
-def test_racks_that_tell_nothing_apart_change_nothing() -> None:
+def test_racks_without_distinction_change_nothing() -> None:
     plain = shape(assign_range({"a": 4, "b": 3}, in_racks(m0="", m1="")))
     everywhere = " ".join(f"a{n}:xy" for n in range(4)) + " " + " ".join(f"b{n}:xy" for n in range(3))
     for group in (in_racks(m0="x", m1="y"), in_racks(m0="q", m1="r"), in_racks(m0="", m1="")):
         assert shape(assign_range(racked({"a": 4, "b": 3}, everywhere), group)) == plain
 
 
-def test_sticky_gives_free_partitions_to_members_in_their_rack_and_leaves_held_ones() -> None:
+def test_sticky_prefers_members_in_rack_for_free_partitions_only() -> None:
     sizes = racked({"a": 4}, "a0:y a1:x a2:y a3:x")
     assert shape(assign_sticky(sizes, in_racks(m0="x", m1="y"))) == {"m0": "a1 a3", "m1": "a0 a2"}
     held = {
@@ -263,7 +257,7 @@ def test_sticky_gives_free_partitions_to_members_in_their_rack_and_leaves_held_o
 
 
 @given(counts, groups, st.data())
-def test_with_racks_every_partition_still_goes_to_exactly_one_member_and_shares_stay_as_even(
+def test_rack_aware_assignment_is_complete_and_balanced(
     sizes: dict[str, int], group: dict[str, MemberSubscription], data: st.DataObject
 ) -> None:
     racks = {p: data.draw(st.frozensets(st.sampled_from("xyz"))) for p in all_partitions(sizes, group)}

@@ -39,7 +39,7 @@ def refused(options=None, config=None, cls=SampleConfig):
     return str(caught.value)
 
 
-def test_keywords_and_a_kafka_style_dictionary_give_the_same_config():
+def test_keywords_and_kafka_style_dictionary_are_equivalent():
     by_keyword = resolve(
         SampleConfig, {**BASE, "linger_ms": 7, "batch_size": 100, "enable": False, "topics": ["a", "b"]}
     )
@@ -59,19 +59,19 @@ def test_keywords_and_a_kafka_style_dictionary_give_the_same_config():
     assert by_keyword.topics == ("a", "b")
 
 
-def test_an_option_given_twice_is_an_error_that_names_both_places():
+def test_option_given_twice_is_refused_naming_both_places():
     text = refused({"linger_ms": 5}, {"linger.ms": "6"})
     assert "linger_ms is given twice" in text
     assert "'linger.ms'" in text
     assert "given twice" in refused(None, {"batch.size": 1, "batch_size": 2})
 
 
-def test_an_unknown_option_names_the_nearest_known_one():
+def test_unknown_option_names_nearest_known_one():
     assert refused({"linger_sm": 5}) == "unknown option linger_sm; did you mean linger_ms?"
     assert "did you mean batch_size?" in refused(None, {"batch.sise": 5})
 
 
-def test_an_option_unlike_any_other_lists_the_known_ones():
+def test_unknown_option_without_similar_name_lists_known_ones():
     text = refused({"zzzzqqqq": 5})
     assert "Sample takes: acks, batch_size, bootstrap_servers" in text
 
@@ -104,43 +104,43 @@ def test_an_option_unlike_any_other_lists_the_known_ones():
         ),
     ],
 )
-def test_an_impossible_value_is_named_with_what_is_allowed(options, says):
+def test_impossible_value_is_named_with_what_is_allowed(options, says):
     assert says in refused(options)
 
 
-def test_choices_are_read_without_case():
+def test_choices_are_case_insensitive():
     assert resolve(SampleConfig, {**BASE, "security_protocol": "ssl"}).security_protocol == "SSL"
     assert resolve(SampleConfig, {**BASE, "acks": "ALL"}).acks == "all"
 
 
-def test_none_as_a_keyword_means_the_default():
+def test_none_as_keyword_means_default():
     config = resolve(SampleConfig, {**BASE, "linger_ms": None, "token": None})
     assert config.linger_ms == 5.0
 
 
-def test_none_in_the_dictionary_is_impossible_where_it_is_no_value_of_the_option():
+def test_none_in_dictionary_is_refused_unless_option_allows_it():
     assert "linger_ms=None is not possible: it takes a number" in refused(None, {"linger.ms": None})
     assert "acks=None is not possible" in refused(None, {"acks": None})
     assert resolve(SampleConfig, BASE, {"token": None}).token is None
 
 
-def test_a_secret_never_shows():
+def test_secret_is_never_shown():
     config = resolve(SampleConfig, {**BASE, "token": "hunter2"})
     assert "hunter2" not in repr(config)
     assert "7777" not in refused({"token": 7777})
 
 
-def test_options_kafka_has_but_we_do_not_are_refused_with_what_to_do():
+def test_unsupported_kafka_options_are_refused_with_advice():
     assert "SASL is not supported yet" in refused({"sasl_mechanism": "PLAIN"})
     assert "SASL is not supported yet" in refused(None, {"sasl.oauthbearer.config": "x"})
     assert "ssl_cafile" in refused(None, {"ssl.truststore.location": "x.jks"})
 
 
-def test_a_security_protocol_with_sasl_is_refused():
+def test_security_protocol_with_sasl_is_refused():
     assert "it takes PLAINTEXT or SSL" in refused({"security_protocol": "SASL_SSL"})
 
 
-def test_other_clients_names_for_the_same_option_are_known():
+def test_other_clients_option_names_are_recognised():
     config = resolve(
         SampleConfig,
         {},
@@ -150,7 +150,7 @@ def test_other_clients_names_for_the_same_option_are_known():
     assert config.ssl_cafile == "/ca.pem"
 
 
-def test_addresses_come_as_a_string_or_a_list():
+def test_bootstrap_servers_accept_string_or_list():
     assert resolve(ClientConfig, {"bootstrap_servers": "a:1, b:2,,a:1"}).bootstrap_servers == ("a:1", "b:2")
     assert resolve(ClientConfig, {"bootstrap_servers": ["a:9", "[::1]:3"]}).bootstrap_servers == ("a:9", "[::1]:3")
 
@@ -158,7 +158,7 @@ def test_addresses_come_as_a_string_or_a_list():
 @pytest.mark.parametrize(
     "missing", [{}, {"bootstrap_servers": ""}, {"bootstrap_servers": []}, {"bootstrap_servers": None}]
 )
-def test_missing_addresses_are_an_error_with_an_example(missing):
+def test_missing_bootstrap_servers_error_shows_example(missing):
     with pytest.raises(ConfigError, match=r"bootstrap_servers is missing.*localhost:9092"):
         resolve(ClientConfig, missing)
 
@@ -182,7 +182,7 @@ def test_missing_addresses_are_an_error_with_an_example(missing):
         "[::1",
     ],
 )
-def test_an_address_that_is_none_is_refused(text):
+def test_invalid_address_is_refused(text):
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         resolve(ClientConfig, {"bootstrap_servers": text})
 
@@ -195,7 +195,7 @@ def test_addresses_that_are_not_strings_are_refused():
         resolve(ClientConfig, {"bootstrap_servers": {"bootstrap.servers": "a:1"}})
 
 
-def test_an_address_is_split_into_host_and_port():
+def test_address_is_split_into_host_and_port():
     assert parse_address("PLAINTEXT://broker.example:19092") == ("broker.example", 19092)
     assert parse_address("[::1]:1") == ("::1", 1)
 
@@ -205,28 +205,28 @@ def test_tls_options_in_conflict_are_refused():
     assert "ssl_keyfile needs ssl_certfile" in refused({"ssl_keyfile": "x", "security_protocol": "SSL"})
 
 
-def test_a_subclass_checks_its_own_conflicts_on_typed_values():
+def test_subclass_checks_its_own_conflicts_on_typed_values():
     assert refused({"token": "x"}, {"enable": "false"}) == "token needs enable=True"
 
 
-def test_a_config_built_directly_is_checked_too():
+def test_config_built_directly_is_checked_too():
     with pytest.raises(ConfigError, match="request_timeout_ms=0"):
         ClientConfig(bootstrap_servers=("a:1",), request_timeout_ms=0)
 
 
-def test_a_key_of_the_dictionary_that_is_no_string_is_refused():
+def test_config_key_that_is_not_a_string_is_refused():
     with pytest.raises(ConfigError, match="option names are strings"):
         resolve(ClientConfig, BASE, {5: "x"})
 
 
-def test_every_option_is_documented_and_its_default_passes_its_own_rule():
+def test_every_option_is_documented_and_its_default_is_valid():
     for name, spec in options_of(SampleConfig).items():
         assert spec.rule.doc.endswith("."), name
         default = SampleConfig.__dataclass_fields__[name].default
         assert spec.read(default) == default
 
 
-def test_the_typed_keywords_are_the_options_of_the_dataclass():
+def test_typed_keywords_are_options_of_dataclass():
     fields = typing.get_type_hints(ClientConfig)
     fields.pop("not_supported")
     fields.pop("bootstrap_servers")  # the first parameter of every client
@@ -250,7 +250,7 @@ def test_the_typed_keywords_are_the_options_of_the_dataclass():
         (AdminConfig, "api_version", "agreed upon"),
     ],
 )
-def test_options_that_other_clients_have_are_refused_with_what_does_the_same(kind, name, said):
+def test_options_of_other_clients_are_refused_naming_equivalent(kind, name, said):
     with pytest.raises(ConfigError) as caught:
         resolve(kind, {"bootstrap_servers": "a:1"}, {name: "1"})
     assert str(caught.value).startswith(f"option {name} is another client's: ")
@@ -258,7 +258,7 @@ def test_options_that_other_clients_have_are_refused_with_what_does_the_same(kin
 
 
 @pytest.mark.parametrize("kind", [ProducerConfig, ConsumerConfig, AdminConfig])
-def test_what_is_said_of_another_clients_option_names_options_that_there_are(kind):
+def test_advice_for_other_clients_options_names_existing_options(kind):
     known = options_of(kind)
     aliases = {alias for spec in known.values() for alias in spec.rule.aliases}
     hints = foreign.OPTIONS[kind.__name__.removesuffix("Config").lower()]
@@ -268,7 +268,7 @@ def test_what_is_said_of_another_clients_option_names_options_that_there_are(kin
         assert named <= known.keys() | {"batch_size"}, (name, hint)
 
 
-def test_a_first_wait_above_the_longest_is_taken_as_kafka_does_and_told(caplog):
+def test_initial_backoff_above_maximum_is_capped_as_in_kafka_with_warning(caplog):
     config = resolve(SampleConfig, {"bootstrap_servers": "a:1", "retry_backoff_ms": 5000, "reconnect_backoff_ms": 50})
     assert [record.getMessage() for record in caplog.records] == [
         "retry_backoff_ms=5000 is more than retry_backoff_max_ms=1000: every wait is 1000 ms, without growth"
@@ -278,7 +278,7 @@ def test_a_first_wait_above_the_longest_is_taken_as_kafka_does_and_told(caplog):
     assert {backoff.delay(attempt, rng) for attempt in range(10)} == {1.0}
 
 
-def test_a_config_that_is_no_dictionary_is_refused():
+def test_config_that_is_not_a_dictionary_is_refused():
     with pytest.raises(ConfigError, match=r"config='linger.ms=5' is not possible: it takes a dictionary"):
         resolve(SampleConfig, {"bootstrap_servers": "a:1"}, "linger.ms=5")
 
@@ -307,7 +307,7 @@ KINDS = {"producer": ProducerConfig, "consumer": ConsumerConfig, "admin": AdminC
         (["consumer"], {"enable.partition.eof": False}),
     ],
 )
-def test_value_that_describes_what_is_done_anyway_is_accepted(kinds, given, caplog):
+def test_option_value_equal_to_fixed_behaviour_is_accepted(kinds, given, caplog):
     for kind in kinds:
         assert resolve(KINDS[kind], BASE, given) == resolve(KINDS[kind], BASE)
     assert caplog.messages == []
@@ -328,7 +328,7 @@ def test_endpoint_identification_algorithm_sets_ssl_check_hostname(value, checke
         resolve(AdminConfig, {**BASE, "ssl_check_hostname": True}, {"ssl.endpoint.identification.algorithm": value})
 
 
-def test_every_problem_of_a_dictionary_is_reported_at_once():
+def test_every_problem_of_dictionary_is_reported_at_once():
     config = {
         "bootstrap.servers": "localhost",
         "linger.sm": 5,
@@ -367,13 +367,13 @@ def test_every_problem_of_a_dictionary_is_reported_at_once():
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
 
 
-def test_conflict_with_an_impossible_option_is_not_reported():
+def test_conflict_with_invalid_option_is_not_reported():
     with pytest.raises(ConfigError) as caught:
         resolve(ProducerConfig, BASE, {"request.timeout.ms": "5 s", "delivery.timeout.ms": 6_000})
     assert [problem.split("=")[0] for problem in caught.value.problems] == ["request_timeout_ms"]
 
 
-def test_dictionary_shared_by_several_kinds_of_clients_warns_of_unused_options(caplog):
+def test_config_shared_by_client_kinds_warns_of_unused_options(caplog):
     shared = {
         "bootstrap.servers": "a:1",
         "linger.ms": 7,

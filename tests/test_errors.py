@@ -14,21 +14,21 @@ CODES = [cls for cls in CLASSES if issubclass(cls, errors.BrokerError) and cls.c
 CODES += [errors.UnknownServerError]
 
 
-def test_each_of_kafkas_codes_up_to_the_highest_has_one_class():
+def test_each_kafka_error_code_has_one_class():
     assert sorted(cls.code for cls in CODES) == [-1, *range(1, 134)]
     for cls in CODES:
         assert errors.for_code(cls.code) is cls
 
 
 @pytest.mark.parametrize("code", [0, 134, 999, -2])
-def test_a_code_that_is_not_known_keeps_its_number(code):
+def test_unknown_error_code_keeps_its_number(code):
     assert errors.for_code(code) is errors.UnknownErrorCode
     error = errors.from_code(code, "asking")
     assert (error.code, str(error)) == (code, f"asking: unknown error code {code}")
     assert pickle.loads(pickle.dumps(error)).code == code
 
 
-def test_every_class_is_named_shown_and_pickled_as_one_of_the_package():
+def test_every_class_is_named_and_pickled_by_its_public_module():
     for cls in CLASSES:
         assert cls.__module__ == "pyclient.errors"
         assert repr(cls) == f"<class 'pyclient.errors.{cls.__name__}'>"
@@ -36,7 +36,7 @@ def test_every_class_is_named_shown_and_pickled_as_one_of_the_package():
         assert cls.__doc__
 
 
-def test_every_error_of_a_broker_survives_pickling_and_copying():
+def test_every_error_of_broker_survives_pickling_and_copying():
     for cls in CODES:
         error = errors.from_code(cls.code, "creating t")
         error.maybe_persisted = True
@@ -60,12 +60,12 @@ def test_errors_with_fields_survive_pickling():
     assert isinstance(pickle.loads(pickle.dumps(failed)).first_error, errors.MessageTooLarge)
 
 
-def test_a_traceback_names_the_error_as_it_is_imported():
+def test_traceback_names_error_by_its_import_path():
     [line] = traceback.format_exception_only(errors.NotCoordinator("asking node 1"))
     assert line == "pyclient.errors.NotCoordinator: asking node 1\n"
 
 
-def test_the_errors_import_nothing_of_the_library_but_types():
+def test_errors_import_only_types():
     program = (
         "import sys, pyclient.errors;"
         "print(*sorted(n for n in sys.modules if n.startswith('pyclient') and not n.startswith('pyclient.errors')))"

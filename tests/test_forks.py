@@ -10,7 +10,7 @@ import pytest
 from tests import forks
 
 
-def test_a_child_that_hangs_is_killed_and_seen_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_child_is_killed_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "CHILDREN_LIVE", 1)
     child = forks.fork()
     if not child:

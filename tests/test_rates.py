@@ -9,7 +9,7 @@ STEPS = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 1000), st.integers(0
 
 
 @given(STEPS)
-def test_a_rate_is_what_there_was_in_the_seconds_of_the_window(steps):
+def test_rate_is_total_per_second_of_window(steps):
     rate, now = Rate(), 1000.0
     firsts, seconds = Counter(), Counter()
     for step, first, second in steps:
@@ -24,7 +24,7 @@ def test_a_rate_is_what_there_was_in_the_seconds_of_the_window(steps):
     assert rate.per_second(now) == expected
 
 
-def test_what_is_older_than_the_window_is_forgotten():
+def test_amounts_older_than_window_are_dropped():
     rate = Rate()
     rate.add(5.5, 30, 60)
     assert rate.per_second(34.9) == (1.0, 2.0)

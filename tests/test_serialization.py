@@ -20,7 +20,7 @@ documents = st.recursive(
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_strings_come_back(text: str) -> None:
+def test_strings_round_trip(text: str) -> None:
     data = serialization.string.serialize(text)
     assert data == text.encode()
     assert serialization.string.deserialize(data) == text
@@ -28,7 +28,7 @@ def test_strings_come_back(text: str) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(documents)
-def test_documents_come_back_from_json_and_msgpack(document: Any) -> None:
+def test_json_and_msgpack_round_trip(document: Any) -> None:
     for way in (serialization.json, serialization.msgpack):
         assert way.deserialize(way.serialize(document)) == document
 
@@ -48,14 +48,14 @@ def test_json_is_compact_utf8() -> None:
         (serialization.msgpack, 2**64),
     ],
 )
-def test_a_value_that_cannot_be_serialized_is_refused(way: serialization.Serialization[Any], value: Any) -> None:
+def test_value_that_cannot_be_serialized_is_refused(way: serialization.Serialization[Any], value: Any) -> None:
     with pytest.raises(errors.SerializationError):
         way.serialize(value)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=40))
-def test_any_bytes_give_a_value_or_one_clear_error(data: bytes) -> None:
+def test_random_bytes_give_value_or_serialization_error(data: bytes) -> None:
     for way in (serialization.string, serialization.json, serialization.msgpack):
         try:
             way.deserialize(data)
@@ -73,7 +73,7 @@ def test_any_bytes_give_a_value_or_one_clear_error(data: bytes) -> None:
         (serialization.msgpack, b"\x92\x01", "not msgpack"),
     ],
 )
-def test_an_error_shows_where_and_what(way: serialization.Serialization[Any], data: bytes, message: str) -> None:
+def test_error_shows_where_and_what(way: serialization.Serialization[Any], data: bytes, message: str) -> None:
     with pytest.raises(errors.SerializationError, match=message) as caught:
         way.deserialize(data)
     assert len(str(caught.value)) < 300

@@ -101,13 +101,13 @@ def public_names(cls: type[Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
-def test_every_public_method_is_in_the_table(cls: type[Any]) -> None:
+def test_every_public_method_is_listed(cls: type[Any]) -> None:
     assert public_names(cls) - GOES_ON == set(TABLES[cls])
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "new"])
 @pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
-def test_what_is_closed_says_so_and_still_tells_its_state(cls: type[Any], used: bool, servers: str) -> None:
+def test_closed_client_raises_and_still_has_health(cls: type[Any], used: bool, servers: str) -> None:
     async def scenario() -> None:
         client = make(cls, servers)
         if used:
@@ -128,7 +128,7 @@ def test_what_is_closed_says_so_and_still_tells_its_state(cls: type[Any], used: 
 
 
 @pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
-def test_a_with_block_and_a_loop_need_an_open_client(cls: type[Any], servers: str) -> None:
+def test_with_block_and_iteration_need_open_client(cls: type[Any], servers: str) -> None:
     async def scenario() -> None:
         client = make(cls, servers)
         await finished(client.close())

@@ -67,7 +67,7 @@ def everything_read(servers: str, topic: str) -> list[bytes | None]:
 @pytest.mark.parametrize(
     "make", [Producer, Admin, lambda servers, **options: Consumer(bootstrap_servers=servers, **options)]
 )
-def test_an_unknown_option_is_named_with_the_nearest_known_one(make: Any) -> None:
+def test_unknown_option_is_named_with_nearest_known_one(make: Any) -> None:
     with pytest.raises(errors.ConfigError, match=r"request_timeout_m\b.*request_timeout_ms"):
         make("127.0.0.1:9", request_timeout_m=5)
 
@@ -85,18 +85,18 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(make: Any) -> Non
         ({"linger_ms": 5, "config": {"linger.ms": "5"}}, "linger_ms"),
     ],
 )
-def test_an_impossible_producer_option_is_refused_at_once(options: dict[str, Any], named: str) -> None:
+def test_impossible_producer_option_is_refused_at_once(options: dict[str, Any], named: str) -> None:
     with pytest.raises(errors.ConfigError, match=named):
         Producer("127.0.0.1:9", **options)
 
 
 @pytest.mark.parametrize("servers", ["", "host", "host:", "host:notaport", "host:70000", []])
-def test_a_malformed_address_is_refused_at_once(servers: Any) -> None:
+def test_malformed_address_is_refused_at_once(servers: Any) -> None:
     with pytest.raises(errors.ConfigError, match="bootstrap_servers"):
         Producer(servers)
 
 
-def test_an_unreachable_address_names_the_address_and_the_cause() -> None:
+def test_unreachable_address_names_address_and_cause() -> None:
     with free_port() as port, Producer(f"127.0.0.1:{port}", max_block_ms=500) as producer:
         until_said(lambda: producer.send("topic", b"value"), rf"127\.0\.0\.1:{port}.*refused")
 
@@ -109,7 +109,7 @@ def test_an_unreachable_address_names_the_address_and_the_cause() -> None:
     ],
     ids=["http", "tls"],
 )
-def test_a_port_that_is_not_kafka_is_said_to_be_what_it_is(answer: bytes, said: str) -> None:
+def test_error_names_protocol_of_port_that_is_not_kafka(answer: bytes, said: str) -> None:
     with (
         server_that_says(answer) as address,
         Producer(address) as producer,
@@ -118,12 +118,12 @@ def test_a_port_that_is_not_kafka_is_said_to_be_what_it_is(answer: bytes, said: 
         producer.send("topic", b"value")
 
 
-def test_a_port_that_closes_connections_is_said_to_do_so() -> None:
+def test_error_names_port_that_closes_connections() -> None:
     with server_that_says(b"") as address, Producer(address, max_block_ms=500) as producer:
         until_said(lambda: producer.send("topic", b"value"), f"{address}.*closed")
 
 
-def test_tls_against_a_plain_broker_is_said_to_be_that(kafka_cluster: EmbeddedCluster) -> None:
+def test_error_names_tls_against_plain_broker(kafka_cluster: EmbeddedCluster) -> None:
     context = ssl.create_default_context()
     servers = kafka_cluster.bootstrap_servers
     with Producer(servers, security_protocol="SSL", ssl_context=context, max_block_ms=500) as producer:
@@ -131,7 +131,7 @@ def test_tls_against_a_plain_broker_is_said_to_be_that(kafka_cluster: EmbeddedCl
 
 
 @pytest.mark.parametrize("value", ["text", 5, {"a": 1}])
-def test_a_value_that_is_not_bytes_says_which_serializer_would_do(
+def test_value_that_is_not_bytes_suggests_a_serializer(
     value: Any, kafka_cluster: EmbeddedCluster, kafka_topic: str
 ) -> None:
     with Producer(kafka_cluster.bootstrap_servers) as producer:
@@ -141,7 +141,7 @@ def test_a_value_that_is_not_bytes_says_which_serializer_would_do(
     assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"accepted"]
 
 
-def test_a_record_above_max_request_size_is_refused_and_the_rest_is_delivered(
+def test_record_above_max_request_size_is_refused_others_are_delivered(
     kafka_cluster: EmbeddedCluster, kafka_topic: str
 ) -> None:
     with Producer(kafka_cluster.bootstrap_servers, max_request_size=10_000) as producer:
@@ -153,7 +153,7 @@ def test_a_record_above_max_request_size_is_refused_and_the_rest_is_delivered(
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "no spaces", "no/slash", "x" * 250])
-def test_a_topic_name_that_kafka_refuses_is_refused_before_the_wait(topic: str, kafka_cluster: EmbeddedCluster) -> None:
+def test_invalid_topic_name_is_refused_without_waiting(topic: str, kafka_cluster: EmbeddedCluster) -> None:
     with Producer(kafka_cluster.bootstrap_servers) as producer, pytest.raises(errors.InvalidTopic, match="249"):
         producer.send(topic, b"value")
     with Admin(kafka_cluster.bootstrap_servers) as admin, pytest.raises(errors.InvalidTopic):
@@ -162,7 +162,7 @@ def test_a_topic_name_that_kafka_refuses_is_refused_before_the_wait(topic: str, 
         admin.create_topics([NewTopic(topic, 1, 1)])
 
 
-def test_a_closed_client_says_so_at_once(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_closed_client_raises_at_once(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     servers = kafka_cluster.bootstrap_servers
     producer, consumer, admin = Producer(servers), Consumer(bootstrap_servers=servers), Admin(servers)
     for client in (producer, consumer, admin):
@@ -176,7 +176,7 @@ def test_a_closed_client_says_so_at_once(kafka_cluster: EmbeddedCluster, kafka_t
         admin.list_topics()
 
 
-def test_what_was_accepted_before_close_is_delivered(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_records_accepted_before_close_are_delivered(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     producer = Producer(kafka_cluster.bootstrap_servers, linger_ms=1000)
     futures = [producer.send(kafka_topic, b"%d" % n) for n in range(1000)]
     producer.close()
@@ -184,7 +184,7 @@ def test_what_was_accepted_before_close_is_delivered(kafka_cluster: EmbeddedClus
     assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"%d" % n for n in range(1000)]
 
 
-def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_data_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(errors.ConfigError, match=r"cannot keep its data in .*file"):
         EmbeddedCluster(data_dir=tmp_path / "file").start()

@@ -14,7 +14,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_the_example_runs(example: Path) -> None:
+def test_example_runs(example: Path) -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "error::ResourceWarning"}
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, timeout=90, check=False, env=environment

@@ -18,7 +18,7 @@ def said(caplog: pytest.LogCaptureFixture, client: str, level: int) -> list[str]
     return [message.removeprefix(f"client {client!r}: ") for message in messages if repr(client) in message]
 
 
-def test_each_client_warns_once_when_it_loses_its_cluster_and_once_when_it_is_back(
+def test_client_logs_once_when_it_loses_its_cluster_and_once_on_return(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "pyclient")
@@ -53,7 +53,7 @@ def test_each_client_warns_once_when_it_loses_its_cluster_and_once_when_it_is_ba
     assert [len(said(caplog, client, logging.WARNING)) for client in ("producer", "consumer")] == [4, 4]
 
 
-def test_client_warns_once_of_a_cluster_that_does_not_answer_yet(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_warns_once_of_cluster_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with Admin(f"127.0.0.1:{port}", client_id="early") as admin, pytest.raises(errors.KafkaTimeout):

@@ -49,7 +49,7 @@ def test_option_reference_is_fresh() -> None:
 @pytest.mark.parametrize(
     "client", [getattr(pyclient, each) for each in pyclient.__all__ if each.endswith(("Producer", "Consumer", "Admin"))]
 )
-def test_help_of_a_client_shows_its_options(client: type) -> None:
+def test_help_of_client_shows_its_options(client: type) -> None:
     shown = pydoc.plain(pydoc.render_doc(client))
     assert "retry_backoff_ms: a whole number of at least 0. Default: 100." in shown
     assert "How long to wait before the first retry; doubles each time." in shown
@@ -57,12 +57,12 @@ def test_help_of_a_client_shows_its_options(client: type) -> None:
         assert all(f" {name}: " in shown for name in options_of(ProducerConfig))
 
 
-def test_health_says_which_codec_is_at_work() -> None:
+def test_health_names_codec_implementation() -> None:
     with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
         assert producer.health()["record_codec"] == IMPLEMENTATION
 
 
-def test_pure_codec_is_logged_once_in_a_process() -> None:
+def test_pure_codec_is_logged_once_in_process() -> None:
     program = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
         "from pyclient import Admin, Producer\n"
@@ -120,7 +120,7 @@ def check_wheel(wheel: Path, *, compiled: bool) -> None:
 
 
 @pytest.mark.slow
-def test_wheel_without_a_compiler_is_pure_and_tagged_so(sources: Path, tmp_path: Path) -> None:
+def test_wheel_without_compiler_is_pure_and_tagged_so(sources: Path, tmp_path: Path) -> None:
     wheel = build("wheel", sources, tmp_path / "wheel", CC="/bin/false")
     check_wheel(wheel, compiled=False)
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -139,7 +139,7 @@ def test_wheel_without_a_compiler_is_pure_and_tagged_so(sources: Path, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_sdist_has_what_its_documents_link_to_and_builds_the_wheel(sources: Path, tmp_path: Path) -> None:
+def test_sdist_has_linked_files_and_builds_wheel(sources: Path, tmp_path: Path) -> None:
     sdist = build("sdist", sources, tmp_path / "sdist")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")

@@ -48,7 +48,7 @@ def in_child(action: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-1, 1.5, "5"])
-def test_a_timestamp_that_cannot_be_one_is_refused(timestamp: Any, kafka_cluster: EmbeddedCluster) -> None:
+def test_invalid_timestamp_is_refused(timestamp: Any, kafka_cluster: EmbeddedCluster) -> None:
     with Producer(kafka_cluster.bootstrap_servers) as producer:
         with pytest.raises(ValueError, match="milliseconds since the epoch"):
             producer.send("timestamps", b"value", timestamp_ms=timestamp)
@@ -56,7 +56,7 @@ def test_a_timestamp_that_cannot_be_one_is_refused(timestamp: Any, kafka_cluster
             producer.send_many("timestamps", [b"value"], timestamps_ms=[timestamp])
 
 
-def test_a_topic_or_partition_of_the_wrong_type_is_said_to_be_that(kafka_cluster: EmbeddedCluster) -> None:
+def test_topic_or_partition_of_wrong_type_is_refused_by_type(kafka_cluster: EmbeddedCluster) -> None:
     with Producer(kafka_cluster.bootstrap_servers) as producer:
         producer.send("typed", b"value").result(30)
         with pytest.raises(errors.InvalidTopic, match="named by a str"):
@@ -65,14 +65,14 @@ def test_a_topic_or_partition_of_the_wrong_type_is_said_to_be_that(kafka_cluster
             producer.send("typed", b"value", partition="0")  # type: ignore[arg-type]
 
 
-def test_a_topic_to_create_is_a_new_topic(kafka_cluster: EmbeddedCluster) -> None:
+def test_create_topics_requires_new_topic(kafka_cluster: EmbeddedCluster) -> None:
     with Admin(kafka_cluster.bootstrap_servers) as admin:
         for wrong in (["plain"], "plain", NewTopic("plain")):
             with pytest.raises(TypeError, match="NewTopic"):
                 admin.create_topics(wrong)  # type: ignore[arg-type]
 
 
-def test_commit_async_takes_its_callback_first_or_behind_the_offsets(
+def test_commit_async_accepts_callback_before_or_after_offsets(
     kafka_cluster: EmbeddedCluster, kafka_topic: str
 ) -> None:
     servers = kafka_cluster.bootstrap_servers
@@ -91,7 +91,7 @@ def test_commit_async_takes_its_callback_first_or_behind_the_offsets(
     assert outcomes == [(1, None), (0, None), (1, None)]
 
 
-def test_an_async_poll_without_a_limit_waits_for_the_record(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_async_poll_without_limit_waits_for_record(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     async def read() -> list[bytes | None]:
         servers = kafka_cluster.bootstrap_servers
         async with (
@@ -105,7 +105,7 @@ def test_an_async_poll_without_a_limit_waits_for_the_record(kafka_cluster: Embed
     assert asyncio.run(read()) == [b"value"]
 
 
-def test_offsets_to_commit_are_a_mapping(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_commit_requires_offset_mapping(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     with (
         Consumer(kafka_topic, bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=kafka_topic) as consumer,
         pytest.raises(TypeError, match="a mapping, partition to offset"),
@@ -114,7 +114,7 @@ def test_offsets_to_commit_are_a_mapping(kafka_cluster: EmbeddedCluster, kafka_t
 
 
 @pytest.mark.parametrize("name", ["string", "json", "msgpack"])
-def test_a_serialization_serves_both_ways_as_it_is(name: str, kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_serializer_modules_serve_both_directions(name: str, kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     both = getattr(serialization, name)
     servers = kafka_cluster.bootstrap_servers
     with (
@@ -133,7 +133,7 @@ def test_a_serialization_serves_both_ways_as_it_is(name: str, kafka_cluster: Emb
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
-def test_at_interpreter_exit_the_cluster_outlives_its_clients(processes: bool) -> None:
+def test_cluster_outlives_its_clients_at_interpreter_exit(processes: bool) -> None:
     ended = run_script(
         """
 cluster = EmbeddedCluster(processes=sys.argv[1] == "True").start()
@@ -145,7 +145,7 @@ producer.send("topic", b"value", on_delivery=lambda future: print("outcome:", fu
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "outcome: 0\n", "")
 
 
-def test_at_interpreter_exit_a_consumer_in_a_daemon_thread_leaves_its_group(kafka_cluster: EmbeddedCluster) -> None:
+def test_consumer_in_daemon_thread_leaves_group_at_interpreter_exit(kafka_cluster: EmbeddedCluster) -> None:
     servers = kafka_cluster.bootstrap_servers
     with Producer(servers) as producer:
         producer.send("background", b"value").result(30)
@@ -169,7 +169,7 @@ assert reading.wait(30)
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
-def test_a_forked_child_leaves_its_parents_cluster_alone(processes: bool) -> None:
+def test_forked_child_does_not_stop_its_parents_cluster(processes: bool) -> None:
     with EmbeddedCluster(processes=processes) as cluster, Producer(cluster.bootstrap_servers) as producer:
         producer.send("topic", b"before").result(30)
         address = cluster.bootstrap_servers
@@ -188,7 +188,7 @@ def test_a_forked_child_leaves_its_parents_cluster_alone(processes: bool) -> Non
         assert producer.send("topic", b"after").result(30).offset == 1
 
 
-def test_a_forked_child_is_told_that_it_cannot_learn_an_outcome(kafka_cluster: EmbeddedCluster) -> None:
+def test_forked_child_cannot_wait_for_delivery_result(kafka_cluster: EmbeddedCluster) -> None:
     servers = kafka_cluster.bootstrap_servers
     with (
         Producer(servers, linger_ms=60_000, delivery_timeout_ms=200_000) as producer,
@@ -210,7 +210,7 @@ async def wait_for(future: Any) -> Any:
     return await future
 
 
-def test_ctrl_c_ends_a_close_that_waits_for_a_broker_that_hangs() -> None:
+def test_ctrl_c_ends_close_that_waits_for_hanging_broker() -> None:
     ended = run_script(
         """
 import os, signal, threading
@@ -238,7 +238,7 @@ with EmbeddedCluster(processes=True) as cluster:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\nTrue\n", "")
 
 
-def test_two_threads_that_share_a_consumer_are_refused(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_concurrent_use_of_consumer_is_refused(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     with Consumer(kafka_topic, bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=kafka_topic) as consumer:
         refused: list[BaseException] = []
 
@@ -260,9 +260,7 @@ def test_two_threads_that_share_a_consumer_are_refused(kafka_cluster: EmbeddedCl
 
 
 @pytest.mark.parametrize("group", [{}, {"group_id": "early"}], ids=["alone", "in a group"])
-def test_a_topic_that_comes_later_and_comes_again_is_read(
-    group: dict[str, str], kafka_cluster: EmbeddedCluster
-) -> None:
+def test_topic_created_later_and_recreated_is_read(group: dict[str, str], kafka_cluster: EmbeddedCluster) -> None:
     topic = f"late-{len(group)}"
     servers = kafka_cluster.bootstrap_servers
     options: dict[str, Any] = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False, **group}

@@ -57,7 +57,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_every_code_block_of_the_documents_is_tested() -> None:
+def test_every_code_block_of_documents_is_tested() -> None:
     tested = {("python", heading) for heading in ("pyclient", *CLIENTS, "A broker in a test")}
     assert set(BLOCKS) == tested | {("sh", heading) for heading in ("Install", "Two commands", "Command line")}
     assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
@@ -69,7 +69,7 @@ def test_first_example_runs(tmp_path: Path) -> None:
     assert run("-c", BLOCKS["python", "pyclient"], cwd=tmp_path).stdout == "b'42' b'three apples' (('trace', b'1'),)\n"
 
 
-def test_client_examples_run_in_their_order(tmp_path: Path) -> None:
+def test_client_examples_run_in_order(tmp_path: Path) -> None:
     with EmbeddedCluster() as cluster:
         for heading, printed in CLIENTS.items():
             code = BLOCKS["python", heading]
@@ -96,7 +96,7 @@ def test_command_line_example_runs() -> None:
     assert "three apples\n" in done.stdout
 
 
-def test_extras_of_the_install_section_exist() -> None:
+def test_extras_of_install_section_exist() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = re.findall(r"^\| `(\w+)` \|", README.partition("## Install")[2].partition("## ")[0], re.MULTILINE)
     assert named
@@ -177,7 +177,7 @@ def test_curl_example_runs() -> None:
         ask(method, address, body)  # the member has left; before, it may have rejoined
 
 
-def test_commands_and_files_that_the_readme_names_exist() -> None:
+def test_commands_and_files_named_in_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)\b", README)) | {"lint", "bench", "test-pure", "test-slow", "test-kafka"}
     assert named <= targets | {"help"}

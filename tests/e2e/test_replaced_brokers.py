@@ -39,7 +39,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
     return Resolver(monkeypatch)
 
 
-def test_producers_and_a_group_go_on_when_every_broker_has_another_address(resolver: Resolver, tmp_path: Path) -> None:
+def test_producers_and_group_continue_when_all_brokers_are_replaced(resolver: Resolver, tmp_path: Path) -> None:
     async def scenario(producer: Producer, consumer: Consumer[Any, Any], old: EmbeddedCluster, port: int) -> None:
         async with AsyncProducer(f"{NAME}:{port}", **QUICK) as other:
             await asyncio.to_thread(producer.send("orders", b"one").result, 40)

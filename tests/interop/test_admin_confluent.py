@@ -70,7 +70,7 @@ def options(admin: AdminClient, kind: Any, name: str) -> dict[str, ConfigEntry]:
     return found
 
 
-def test_topics_are_made_described_grown_and_deleted(admin: AdminClient) -> None:
+def test_topics_are_created_described_extended_and_deleted(admin: AdminClient) -> None:
     new = NewTopic("made", num_partitions=2, replication_factor=1, config={"retention.ms": "5000"})
     assert result(admin.create_topics([new])) is None
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
@@ -86,14 +86,14 @@ def test_topics_are_made_described_grown_and_deleted(admin: AdminClient) -> None
     assert "made" not in admin.list_topics(timeout=SECONDS).topics
 
 
-def test_the_cluster_is_described(admin: AdminClient) -> None:
+def test_cluster_is_described(admin: AdminClient) -> None:
     cluster = admin.describe_cluster(include_authorized_operations=True).result(SECONDS)
     assert [node.id for node in cluster.nodes] == [1]
     assert cluster.controller.id == 1
     assert len(cluster.cluster_id) == 22
 
 
-def test_options_are_altered_both_ways(admin: AdminClient) -> None:
+def test_options_are_altered_by_both_calls(admin: AdminClient) -> None:
     result(admin.create_topics([NewTopic("configured", 1, 1)]))
     resource = ConfigResource(
         ResourceType.TOPIC,
@@ -122,7 +122,7 @@ def test_options_are_altered_both_ways(admin: AdminClient) -> None:
         result(admin.incremental_alter_configs([wrong]))
 
 
-def test_a_broker_s_options_are_told_and_changed(admin: AdminClient) -> None:
+def test_broker_options_are_described_and_altered(admin: AdminClient) -> None:
     found = options(admin, ResourceType.BROKER, "1")
     assert found["num.partitions"].is_read_only
     change = ConfigResource(
@@ -167,7 +167,7 @@ def test_groups_are_listed_described_moved_and_deleted(admin: AdminClient, serve
     assert result(admin.delete_consumer_groups(["readers"])) is None
 
 
-def test_users_are_kept(admin: AdminClient) -> None:
+def test_confluent_manages_scram_users(admin: AdminClient) -> None:
     user = UserScramCredentialUpsertion("alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"secret")
     assert result(admin.alter_user_scram_credentials([user])) is None
     described = result(admin.describe_user_scram_credentials(["alice"]))
@@ -180,7 +180,7 @@ def test_users_are_kept(admin: AdminClient) -> None:
         result(admin.describe_user_scram_credentials(["alice"]))
 
 
-def test_leaders_need_no_election(admin: AdminClient) -> None:
+def test_election_reports_not_needed(admin: AdminClient) -> None:
     result(admin.create_topics([NewTopic("led", 1, 1)]))
     [(partition, error)] = (
         admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("led", 0)]).result(SECONDS).items()
@@ -188,7 +188,7 @@ def test_leaders_need_no_election(admin: AdminClient) -> None:
     assert (partition.topic, error.name()) == ("led", "ELECTION_NOT_NEEDED")
 
 
-def test_there_are_no_access_lists(admin: AdminClient) -> None:
+def test_acl_calls_report_security_disabled(admin: AdminClient) -> None:
     some = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ)
     with pytest.raises(KafkaException, match="SECURITY_DISABLED"):
         result(admin.create_acls([AclBinding(*some, AclPermissionType.ALLOW)]))

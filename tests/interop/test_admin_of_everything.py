@@ -74,7 +74,7 @@ def test_kafka_python_moves_and_deletes_offsets(admin: Any, group: str) -> None:
     assert admin.list_group_offsets({group: None}) == {group: {}}
 
 
-def test_kafka_python_removes_a_member_that_stays_silent(admin: Any, servers: str, group: str) -> None:
+def test_kafka_python_removes_silent_member(admin: Any, servers: str, group: str) -> None:
     from kafka.admin import MemberToRemove
     from kafka.errors import NoError, UnknownMemberIdError
 
@@ -94,7 +94,7 @@ def test_kafka_python_finds_offsets(admin: Any) -> None:
     assert admin.list_partition_offsets({at: OffsetSpec.LATEST})[at].offset == 4
 
 
-def test_kafka_python_keeps_users(admin: Any) -> None:
+def test_kafka_python_manages_scram_users(admin: Any) -> None:
     from kafka.admin import ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
 
     kind = ScramMechanism.SCRAM_SHA_256
@@ -104,7 +104,7 @@ def test_kafka_python_keeps_users(admin: Any) -> None:
     assert admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob", kind)]) == {"bob": None}
 
 
-def test_kafka_python_is_told_that_there_are_no_access_lists(admin: Any) -> None:
+def test_kafka_python_gets_security_disabled_for_acls(admin: Any) -> None:
     from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
     from kafka.errors import SecurityDisabledError
 
@@ -116,7 +116,7 @@ def test_kafka_python_is_told_that_there_are_no_access_lists(admin: Any) -> None
         admin.describe_acls(ACL(*some))
 
 
-def test_kafka_python_elects_and_reassigns_in_a_cluster_of_one(admin: Any) -> None:
+def test_kafka_python_elects_and_reassigns_in_cluster_of_one(admin: Any) -> None:
     from kafka import TopicPartition
     from kafka.errors import ElectionNotNeededError
 
@@ -127,7 +127,7 @@ def test_kafka_python_elects_and_reassigns_in_a_cluster_of_one(admin: Any) -> No
     admin.wait_for_topics(["read"])
 
 
-def test_kafka_python_is_told_what_is_not_served(admin: Any) -> None:
+def test_kafka_python_gets_errors_for_unsupported_calls(admin: Any) -> None:
     from kafka import TopicPartition
     from kafka.admin import AbortTransactionSpec
     from kafka.errors import IncompatibleBrokerVersion, TransactionalIdAuthorizationFailedError
@@ -143,14 +143,14 @@ def test_kafka_python_is_told_what_is_not_served(admin: Any) -> None:
         admin.abort_transaction(AbortTransactionSpec(TopicPartition("read", 0), 1, 0))
 
 
-def test_kafka_python_moves_no_replica_to_a_directory_that_is_not_there(admin: Any) -> None:
+def test_kafka_python_cannot_move_replica_to_missing_directory(admin: Any) -> None:
     from kafka.errors import LogDirNotFoundError
 
     results = admin.alter_replica_log_dirs({("read", 0, 1): "/elsewhere"})
     assert list(results.values()) == [LogDirNotFoundError]
 
 
-def test_aiokafka_looks_at_groups(servers: str, group: str) -> None:
+def test_aiokafka_lists_and_describes_groups(servers: str, group: str) -> None:
     from aiokafka import TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient
 

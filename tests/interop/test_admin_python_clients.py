@@ -38,11 +38,11 @@ def produce(servers: str, topic: str, count: int) -> None:
             producer.send(topic, b"%d" % number, partition=0)
 
 
-def test_kafka_python_takes_us_for_the_newest_kafka(admin: Any) -> None:
+def test_kafka_python_detects_newest_kafka_version(admin: Any) -> None:
     assert admin.get_broker_version_data(1).broker_version == (4, 3)
 
 
-def test_kafka_python_makes_and_looks_at_topics(admin: Any, servers: str) -> None:
+def test_kafka_python_creates_and_describes_topics(admin: Any, servers: str) -> None:
     from kafka.admin import NewTopic
 
     admin.create_topics([NewTopic("kp", 2, 1, topic_configs={"retention.ms": "5000"})])
@@ -57,7 +57,7 @@ def test_kafka_python_makes_and_looks_at_topics(admin: Any, servers: str) -> Non
     assert "kp" not in admin.list_topics()
 
 
-def test_kafka_python_alters_and_tells_options(admin: Any) -> None:
+def test_kafka_python_alters_and_describes_options(admin: Any) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
     admin.create_topics([NewTopic("kp-options", 1, 1)])
@@ -70,7 +70,7 @@ def test_kafka_python_alters_and_tells_options(admin: Any) -> None:
     assert "kp-options" in repr(admin.list_config_resources())
 
 
-def test_kafka_python_looks_at_the_broker(admin: Any, servers: str) -> None:
+def test_kafka_python_describes_broker(admin: Any, servers: str) -> None:
     from kafka import TopicPartition
     from kafka.admin import NewTopic
 
@@ -86,7 +86,7 @@ def test_kafka_python_looks_at_the_broker(admin: Any, servers: str) -> None:
     assert "2" in repr(admin.delete_records({at: 2}))
 
 
-def test_aiokafka_does_all_it_can(servers: str) -> None:
+def test_aiokafka_admin_supports_its_calls(servers: str) -> None:
     from aiokafka import TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
     from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType

@@ -33,7 +33,7 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def test_confluents_consumer_looks_around_and_goes_where_it_is_told(servers: str) -> None:
+def test_confluent_consumer_queries_offsets_and_seeks(servers: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": servers, "group.id": "confluent", "auto.offset.reset": "earliest"}
@@ -60,7 +60,7 @@ def test_confluents_consumer_looks_around_and_goes_where_it_is_told(servers: str
         assert [each.offset for each in consumer.position([at])] == [4]
 
 
-def test_kafka_pythons_consumer_looks_around_and_goes_where_it_is_told(servers: str) -> None:
+def test_kafka_python_consumer_queries_offsets_and_seeks(servers: str) -> None:
     from kafka import KafkaConsumer, TopicPartition
 
     at, settings = TopicPartition(TOPIC, 0), {"auto_offset_reset": "earliest", "enable_auto_commit": False}
@@ -89,7 +89,7 @@ def test_kafka_pythons_consumer_looks_around_and_goes_where_it_is_told(servers: 
         consumer.unsubscribe()
 
 
-def test_aiokafkas_consumer_looks_around_and_goes_where_it_is_told(servers: str) -> None:
+def test_aiokafka_consumer_queries_offsets_and_seeks(servers: str) -> None:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     at = TopicPartition(TOPIC, 0)
@@ -118,7 +118,7 @@ def test_aiokafkas_consumer_looks_around_and_goes_where_it_is_told(servers: str)
     asyncio.run(use())
 
 
-def test_aiokafkas_producer_sends_batches_of_its_own(servers: str) -> None:
+def test_aiokafka_producer_sends_its_own_batches(servers: str) -> None:
     from aiokafka import AIOKafkaProducer
 
     async def use() -> None:
@@ -136,7 +136,7 @@ def test_aiokafkas_producer_sends_batches_of_its_own(servers: str) -> None:
     asyncio.run(use())
 
 
-def test_who_wants_transactions_is_told_at_once_that_there_are_none(servers: str) -> None:
+def test_transactions_are_refused_at_once(servers: str) -> None:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import TransactionalIdAuthorizationFailed
     from confluent_kafka import KafkaException

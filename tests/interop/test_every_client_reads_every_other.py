@@ -34,7 +34,7 @@ MESSAGES = (
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", PEERS, ids=lambda peer: peer.name)
-def test_every_client_reads_what_this_one_wrote(
+def test_every_client_reads_records_written_by_this_one(
     writer: Peer, codec: str, kafka_cluster: EmbeddedCluster, kafka_topic: str
 ) -> None:
     servers = kafka_cluster.bootstrap_servers
@@ -44,7 +44,7 @@ def test_every_client_reads_what_this_one_wrote(
 
 
 @pytest.mark.parametrize("member", PEERS, ids=lambda peer: peer.name)
-def test_a_group_goes_on_where_this_client_committed(
+def test_group_continues_from_offsets_committed_by_this_client(
     member: Peer, kafka_cluster: EmbeddedCluster, kafka_topic: str
 ) -> None:
     servers, group = kafka_cluster.bootstrap_servers, f"group-of-{kafka_topic}"

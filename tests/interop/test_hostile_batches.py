@@ -14,7 +14,7 @@ from tests.broker_embedded.append.play import play
 PATIENCE = 60.0
 
 
-def test_librdkafka_reads_all_that_was_taken() -> None:
+def test_librdkafka_reads_all_accepted_batches() -> None:
     with EmbeddedCluster(profile="kafka") as cluster:
         taken = {name for name, answer in play(cluster.bootstrap_servers, CASES) if answer.code == 0}
         assert taken

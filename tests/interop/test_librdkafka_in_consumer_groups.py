@@ -87,7 +87,7 @@ def produce(servers: str, topic: str, values: range) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-def test_members_come_and_go_and_nothing_is_read_twice_or_not_at_all(members: Members, servers: str) -> None:
+def test_members_come_and_go_and_each_record_is_read_once(members: Members, servers: str) -> None:
     produce(servers, members.topic, range(600))
     first = members.join()
     members.until(lambda: len(members.read) == 600)
@@ -104,7 +104,7 @@ def test_members_come_and_go_and_nothing_is_read_twice_or_not_at_all(members: Me
     assert set(members.read.values()) == {1}
 
 
-def test_a_static_member_that_comes_back_takes_its_place(members: Members) -> None:
+def test_returning_static_member_keeps_its_assignment(members: Members) -> None:
     one = members.join(group_instance_id="one")
     two = members.join(group_instance_id="two")
     members.until(lambda: members.shares() == [3, 3])
@@ -116,7 +116,7 @@ def test_a_static_member_that_comes_back_takes_its_place(members: Members) -> No
     assert len(two.assignment()) == 3
 
 
-def test_topics_by_pattern_are_found_when_they_come(members: Members, servers: str) -> None:
+def test_topics_matching_pattern_are_found_when_created(members: Members, servers: str) -> None:
     consumer = members.join(topics=[f"^{members.topic}(-more)?"])
     members.until(lambda: len(consumer.assignment()) == PARTITIONS)
     admin = AdminClient({"bootstrap.servers": servers})
@@ -124,9 +124,7 @@ def test_topics_by_pattern_are_found_when_they_come(members: Members, servers: s
     members.until(lambda: len(consumer.assignment()) == PARTITIONS + 2)
 
 
-def test_a_group_goes_from_the_classic_protocol_to_the_new_one_and_back_member_by_member(
-    members: Members, servers: str
-) -> None:
+def test_group_migrates_to_the_new_protocol_and_back_member_by_member(members: Members, servers: str) -> None:
     classic = {"group_protocol": "classic", "partition_assignment_strategy": "range", "heartbeat_interval_ms": "200"}
     old = [members.join(**classic), members.join(**classic)]
     members.until(lambda: sorted(members.shares()) == [3, 3])

@@ -44,7 +44,7 @@ def lines() -> Iterator[tuple[str, str, str, str]]:
             yield label(cls, version), java_class, str(version), codec.encode(sample, version).hex()
 
 
-def test_kafka_reads_every_version_of_every_message_and_writes_it_alike() -> None:
+def test_kafka_decodes_and_encodes_every_message_version_identically() -> None:
     skip_without_kafka()
     sent = list(lines())
     done = subprocess.run(

@@ -57,7 +57,7 @@ def test_kafka_python_knows_most_of_our_messages() -> None:
 
 
 @pytest.mark.parametrize(("cls", "peer", "version"), list(common()))
-def test_kafka_python_reads_the_same_values(cls: type[Message], peer: Any, version: int) -> None:
+def test_kafka_python_decodes_same_values(cls: type[Message], peer: Any, version: int) -> None:
     message = filled(cls, version)
     if isinstance(message, ApiVersionsResponse):
         message.error_code = 0  # kafka-python reads every other answer as v0

@@ -35,24 +35,24 @@ from tests.protocol.small_requests import fetch_request, heartbeat, produce_requ
 # --- versions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_version_outside_the_declared_range_is_refused_with_the_range() -> None:
+def test_version_outside_declared_range_is_refused() -> None:
     with pytest.raises(UnsupportedVersion, match="FetchRequest has versions 4 to 18, not 3"):
         codec.encode(fetch_request(), 3)
     with pytest.raises(UnsupportedVersion, match="FetchResponse has versions 4 to 18, not 19"):
         codec.decode(FetchResponse, 19, b"")
 
 
-def test_a_field_that_the_version_lacks_is_refused_when_it_is_set() -> None:
+def test_field_absent_in_version_is_refused_when_set() -> None:
     with pytest.raises(FieldNotInVersion, match=r"HeartbeatRequest v2 has no field group_instance_id.*'static-1'"):
         codec.encode(heartbeat(group_instance_id="static-1"), 2)
     assert codec.decode(HeartbeatRequest, 3, codec.encode(heartbeat(group_instance_id="x"), 3)).group_instance_id == "x"
 
 
-def test_a_field_that_the_version_lacks_may_be_at_its_default() -> None:
+def test_field_absent_in_version_is_accepted_at_its_default() -> None:
     assert codec.decode(HeartbeatRequest, 2, codec.encode(heartbeat(), 2)) == heartbeat()
 
 
-def test_a_field_inside_a_part_that_the_version_lacks_is_refused_by_its_path() -> None:
+def test_nested_field_absent_in_version_is_refused_with_its_path() -> None:
     request = fetch_request()
     request.topics[0].partitions[0].last_fetched_epoch = 7
     with pytest.raises(
@@ -61,13 +61,13 @@ def test_a_field_inside_a_part_that_the_version_lacks_is_refused_by_its_path() -
         codec.encode(request, 11)
 
 
-def test_an_ignorable_field_is_dropped_where_the_version_lacks_it() -> None:
+def test_ignorable_field_absent_in_version_is_dropped() -> None:
     encoded = codec.encode(fetch_request(rack_id="rack-a"), 10)
     assert encoded == codec.encode(fetch_request(), 10)
     assert codec.decode(FetchRequest, 10, encoded).rack_id == ""
 
 
-def test_fields_the_version_lacks_have_their_defaults_after_decoding() -> None:
+def test_fields_absent_in_version_decode_to_their_defaults() -> None:
     decoded = codec.decode(FetchRequest, 4, codec.encode(fetch_request(), 4))
     assert (decoded.session_epoch, decoded.forgotten_topics_data, decoded.rack_id) == (-1, [], "")
     assert decoded.topics[0].topic_id == ZERO_UUID
@@ -108,21 +108,19 @@ def test_fields_the_version_lacks_have_their_defaults_after_decoding() -> None:
         ),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_message_version_and_field(
-    message: Message, version: int, fault: str
-) -> None:
+def test_invalid_value_is_refused_with_message_version_and_field(message: Message, version: int, fault: str) -> None:
     with pytest.raises(MalformedMessage, match=fault):
         codec.encode(message, version)
 
 
-def test_the_path_of_a_fault_counts_the_items() -> None:
+def test_error_path_has_item_index() -> None:
     request = fetch_request()
     request.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=1 << 63, partition_max_bytes=1))
     with pytest.raises(MalformedMessage, match=r"topics\[0\]\.partitions\[1\]\.fetch_offset is 9223372036854775808"):
         codec.encode(request, 11)
 
 
-def test_null_is_accepted_from_the_version_on_that_allows_it() -> None:
+def test_null_is_accepted_from_first_nullable_version() -> None:
     assert codec.encode(MetadataRequest(topics=None), 1) == b"\xff\xff\xff\xff"
     nameless = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=5))])
     assert codec.decode(MetadataRequest, 10, codec.encode(nameless, 10)) == nameless
@@ -133,7 +131,7 @@ def test_null_is_accepted_from_the_version_on_that_allows_it() -> None:
 # --- constructors and values ------------------------------------------------------------------------------------
 
 
-def test_a_constructor_wants_its_required_fields_by_name_and_knows_no_others() -> None:
+def test_constructor_requires_keyword_fields_and_refuses_unknown_ones() -> None:
     with pytest.raises(TypeError, match="topics"):
         FetchRequest(max_wait_ms=1, min_bytes=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="max_wait"):
@@ -148,12 +146,12 @@ def test_default_lists_are_not_shared() -> None:
     assert other.forgotten_topics_data == []
 
 
-def test_a_misspelt_attribute_is_an_error() -> None:
+def test_misspelt_attribute_is_error() -> None:
     with pytest.raises(AttributeError):
         fetch_request().max_wait = 5  # type: ignore[attr-defined]
 
 
-def test_messages_compare_by_value_and_tell_what_is_in_them() -> None:
+def test_messages_compare_by_value_and_have_a_repr() -> None:
     assert heartbeat() == heartbeat()
     assert heartbeat() != heartbeat(member_id="other")
     assert heartbeat() != "heartbeat"
@@ -172,7 +170,7 @@ def test_messages_can_be_copied_and_pickled() -> None:
             assert twin != message
 
 
-def test_a_part_that_was_not_sent_cannot_be_changed_by_accident() -> None:
+def test_part_that_was_not_sent_is_immutable() -> None:
     partition = codec.decode(FetchResponse, 12, codec.encode(fetch_response(b""), 12)).responses[0].partitions[0]
     assert partition.diverging_epoch == EpochEndOffset()
     assert isinstance(partition.diverging_epoch, EpochEndOffset)
@@ -207,7 +205,7 @@ def fetch_response(*records: Any) -> FetchResponse:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_record_data_is_a_part_of_its_own_and_the_very_object_given(version: int) -> None:
+def test_record_data_is_a_separate_part_and_not_copied(version: int) -> None:
     first, second = Region(1000), memoryview(bytearray(7))
     parts = codec.encode_parts(fetch_response(first, b"", None, second), version)
     assert [type(part) for part in parts][:4] == [bytes, Region, bytes, memoryview]
@@ -216,14 +214,14 @@ def test_record_data_is_a_part_of_its_own_and_the_very_object_given(version: int
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-def test_a_request_that_ends_with_record_data_has_no_empty_part_behind_it(version: int) -> None:
+def test_request_ending_with_record_data_has_no_empty_last_part(version: int) -> None:
     parts = codec.encode_parts(produce_request(b"batch"), version)
     assert all(len(part) for part in parts)
     assert b"".join(parts) == codec.encode(produce_request(b"batch"), version)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_decoded_record_data_is_a_view_of_the_frame(version: int) -> None:
+def test_decoded_record_data_is_view_of_frame(version: int) -> None:
     frame = bytearray(codec.encode(produce_request(b"batch-1", None, b"", b"batch-2"), version))
     partitions = codec.decode(ProduceRequest, version, frame).topic_data[0].partition_data
     assert [each.records for each in partitions] == [b"batch-1", None, b"", b"batch-2"]
@@ -233,7 +231,7 @@ def test_decoded_record_data_is_a_view_of_the_frame(version: int) -> None:
     assert bytes(records) == b"Batch-2"
 
 
-def test_other_bytes_are_copied_out_of_the_frame() -> None:
+def test_bytes_fields_are_copied_out_of_frame() -> None:
     request = PushTelemetryRequest(
         client_instance_id=ZERO_UUID, subscription_id=1, terminating=False, compression_type=0, metrics=b"metrics"
     )
@@ -245,7 +243,7 @@ def test_other_bytes_are_copied_out_of_the_frame() -> None:
 # --- messages behind a version ----------------------------------------------------------------------------------
 
 
-def test_a_versioned_message_starts_with_its_version() -> None:
+def test_versioned_message_starts_with_its_version() -> None:
     assert codec.encode_versioned(EndTxnMarker(coordinator_epoch=3), 0) == b"\0\0\0\0\0\3"
     assert codec.decode_versioned(EndTxnMarker, b"\0\0\0\0\0\3") == EndTxnMarker(coordinator_epoch=3)
     with pytest.raises(UnsupportedVersion, match="EndTxnMarker has versions 0 to 0, not 9"):
@@ -254,7 +252,7 @@ def test_a_versioned_message_starts_with_its_version() -> None:
         codec.decode_versioned(EndTxnMarker, b"\0")
 
 
-def test_a_coordinators_key_starts_with_its_record_type() -> None:
+def test_coordinator_key_starts_with_its_record_type() -> None:
     key = OffsetCommitKey(group="g", topic="t", partition=4)
     encoded = codec.encode_versioned(key, 0)
     assert encoded == b"\0\1\0\1g\0\1t\0\0\0\4"
@@ -264,7 +262,7 @@ def test_a_coordinators_key_starts_with_its_record_type() -> None:
         codec.decode_versioned(GroupMetadataKey, encoded)
 
 
-def test_a_newer_subscription_is_read_as_the_newest_we_know() -> None:
+def test_newer_subscription_is_read_as_newest_known_version() -> None:
     subscription = ConsumerProtocolSubscription(topics=["a", "b"], generation_id=4, rack_id="r")
     encoded = codec.encode_versioned(subscription, 3)
     newer = b"\0\x63" + encoded[2:] + b"a field of the future"
@@ -282,7 +280,7 @@ def test_functions_are_compiled_once() -> None:
     assert codec.decoder(FetchRequest, 11) is not codec.decoder(FetchRequest, 10)
 
 
-def test_a_traceback_shows_the_compiled_source() -> None:
+def test_traceback_shows_compiled_source() -> None:
     with pytest.raises(MalformedMessage) as caught:
         codec.encode(fetch_request(max_wait_ms="soon"), 11)
     cause = caught.value.__cause__

@@ -42,11 +42,11 @@ def definitions() -> Definitions:
     return definitions_in_jars()
 
 
-def test_every_message_of_kafka_is_declared_and_no_other(definitions: Definitions) -> None:
+def test_declared_messages_are_exactly_those_of_kafka(definitions: Definitions) -> None:
     assert {cls.__name__ for cls in all_messages()} == set(definitions)
 
 
-def test_keys_and_versions_are_kafkas(definitions: Definitions) -> None:
+def test_keys_and_versions_match_kafkas_definitions(definitions: Definitions) -> None:
     for cls in all_messages():
         definition = definitions[cls.__name__]
         flexible = parse_range(definition["flexibleVersions"])
@@ -58,7 +58,7 @@ def test_keys_and_versions_are_kafkas(definitions: Definitions) -> None:
         assert issubclass(cls, CoordinatorKey) == (definition["type"] == "coordinator-key"), cls
 
 
-def test_fields_are_kafkas_in_name_order_type_and_everything_else(definitions: Definitions) -> None:
+def test_fields_match_kafkas_definitions(definitions: Definitions) -> None:
     differences = {}
     for cls in all_messages():
         expected = Definition(definitions[cls.__name__]).fields()
@@ -68,7 +68,7 @@ def test_fields_are_kafkas_in_name_order_type_and_everything_else(definitions: D
     assert not differences
 
 
-def test_a_field_is_required_exactly_where_leaving_it_out_could_be_a_mistake(definitions: Definitions) -> None:
+def test_field_is_required_where_omitting_it_could_be_a_mistake(definitions: Definitions) -> None:
     for cls in all_messages():
         for path, each, within in every_field(cls, cls.versions, cls.__name__):
             always = versions_of_field(each, within) == within
@@ -77,7 +77,7 @@ def test_a_field_is_required_exactly_where_leaving_it_out_could_be_a_mistake(def
             assert each.required == expected, path
 
 
-def test_parts_are_called_as_kafka_calls_them(definitions: Definitions) -> None:
+def test_part_names_match_kafkas_definitions(definitions: Definitions) -> None:
     for cls in all_messages():
         definition = Definition(definitions[cls.__name__])
         for path, each, _ in every_field(cls, cls.versions, cls.__name__):
@@ -234,7 +234,7 @@ def every_field(cls: type, within: Range, path: str) -> list[tuple[str, Field, R
     return found
 
 
-def test_the_comparison_notices_a_difference(definitions: Definitions) -> None:
+def test_comparison_detects_a_difference(definitions: Definitions) -> None:
     definition = definitions["FetchRequest"]
     cls: type[Message] = next(cls for cls in all_messages() if cls.__name__ == "FetchRequest")
     changed = definition | {"fields": [{**definition["fields"][0], "tag": 5}, *definition["fields"][1:]]}

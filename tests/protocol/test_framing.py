@@ -28,28 +28,28 @@ def frame_of(parts: list[object]) -> bytes:
     return joined[4:]
 
 
-def test_a_request_of_an_old_version_has_a_plain_header() -> None:
+def test_request_header_of_old_version_has_no_tags() -> None:
     assert frame_of(framing.encode_request(HEARTBEAT, 3, 77, "me")) == (
         b"\x00\x0c\x00\x03\x00\x00\x00\x4d\x00\x02me" + codec.encode(HEARTBEAT, 3)
     )
 
 
-def test_a_request_of_a_flexible_version_keeps_the_plain_client_id_before_its_tags() -> None:
+def test_request_header_of_flexible_version_has_16_bit_client_id_length() -> None:
     assert frame_of(framing.encode_request(HEARTBEAT, 4, 77, "me")) == (
         b"\x00\x0c\x00\x04\x00\x00\x00\x4d\x00\x02me\x00" + codec.encode(HEARTBEAT, 4)
     )
 
 
-def test_a_request_without_client_id_has_a_null_there() -> None:
+def test_request_without_client_id_has_a_null_client_id() -> None:
     assert frame_of(framing.encode_request(HEARTBEAT, 3, 1, None))[8:10] == b"\xff\xff"
 
 
-def test_a_client_id_too_long_for_its_length_is_refused() -> None:
+def test_client_id_too_long_for_its_length_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="client id has at most 32767 bytes, not 32768"):
         framing.encode_request(HEARTBEAT, 3, 1, "x" * 32_768)
 
 
-def test_record_data_stays_a_part_of_its_own_behind_the_header() -> None:
+def test_record_data_is_a_separate_part_of_frame() -> None:
     records = memoryview(bytearray(1000))
     partition = PartitionProduceData(index=0, records=records)
     request = ProduceRequest(acks=1, timeout_ms=5, topic_data=[TopicProduceData(name="t", partition_data=[partition])])
@@ -58,7 +58,7 @@ def test_record_data_stays_a_part_of_its_own_behind_the_header() -> None:
     assert frame_of(list(parts))[:8] == b"\x00\x00\x00\x09\x00\x00\x00\x05"
 
 
-def test_headers_are_those_of_the_declarations() -> None:
+def test_frame_headers_match_declared_headers() -> None:
     for version, header_version in ((3, 1), (4, 2)):
         frame = frame_of(list(framing.encode_request(HEARTBEAT, version, 77, "me")))
         header = headers.RequestHeader(
@@ -76,7 +76,7 @@ def test_headers_are_those_of_the_declarations() -> None:
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=40), st.sampled_from([0, 2, 3, 4]))
-def test_a_request_comes_back_as_it_was(correlation_id: int, client_id: str | None, version: int) -> None:
+def test_request_round_trips(correlation_id: int, client_id: str | None, version: int) -> None:
     frame = memoryview(frame_of(list(framing.encode_request(HEARTBEAT, version, correlation_id, client_id))))
     header = framing.decode_request_header(frame)
     assert header[:4] == (12, version, correlation_id, client_id)
@@ -84,7 +84,7 @@ def test_a_request_comes_back_as_it_was(correlation_id: int, client_id: str | No
 
 
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_response_comes_back_as_it_was(version: int) -> None:
+def test_response_round_trips(version: int) -> None:
     frame = memoryview(frame_of(list(framing.encode_response(HeartbeatResponse(error_code=27), version, -5))))
     assert framing.peek_correlation_id(frame) == -5
     assert framing.decode_response(HeartbeatResponse, version, frame) == (-5, HeartbeatResponse(error_code=27))
@@ -98,7 +98,7 @@ def test_tagged_fields_in_headers_are_skipped() -> None:
     assert framing.decode_response(HeartbeatResponse, 4, response) == (5, HeartbeatResponse(error_code=0))
 
 
-def test_an_api_that_is_never_flexible_has_plain_headers() -> None:
+def test_api_without_flexible_versions_has_no_header_tags() -> None:
     request = SaslHandshakeRequest(mechanism="PLAIN")
     frame = frame_of(list(framing.encode_request(request, 1, 1, "me")))
     assert framing.decode_request_header(frame).body_offset == 12
@@ -115,18 +115,18 @@ def api_versions(error_code: int = 0) -> ApiVersionsResponse:
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 4])
-def test_the_header_of_an_api_versions_response_never_has_tags(version: int) -> None:
+def test_header_of_api_versions_response_never_has_tags(version: int) -> None:
     frame = frame_of(list(framing.encode_response(api_versions(), version, 5)))
     assert frame == b"\x00\x00\x00\x05" + codec.encode(api_versions(), version)
     assert framing.decode_response(ApiVersionsResponse, version, frame) == (5, api_versions())
 
 
-def test_the_answer_to_an_unknown_api_versions_version_is_read_as_v0() -> None:
+def test_response_to_unknown_api_versions_version_is_read_as_v0() -> None:
     frame = frame_of(list(framing.encode_response(api_versions(35), 0, 5)))
     assert framing.decode_response(ApiVersionsResponse, 4, frame) == (5, api_versions(35))
 
 
-def test_the_header_of_an_api_versions_request_from_the_future_is_flexible() -> None:
+def test_header_of_newer_api_versions_request_is_flexible() -> None:
     request = ApiVersionsRequest(client_software_name="n", client_software_version="1")
     known = frame_of(list(framing.encode_request(request, 3, 5, "me")))
     future = known[:2] + b"\x7f\xff" + known[4:] + b"more"
@@ -137,7 +137,7 @@ def test_the_header_of_an_api_versions_request_from_the_future_is_flexible() -> 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_every_shorter_prefix_of_a_request_header_is_refused(version: int) -> None:
+def test_every_shorter_prefix_of_request_header_is_refused(version: int) -> None:
     frame = frame_of(list(framing.encode_request(HEARTBEAT, version, 5, "me")))
     for size in range(framing.decode_request_header(frame).body_offset):
         with pytest.raises(TruncatedMessage, match="request header"):
@@ -145,7 +145,7 @@ def test_every_shorter_prefix_of_a_request_header_is_refused(version: int) -> No
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_every_shorter_prefix_of_a_response_header_is_refused(version: int) -> None:
+def test_every_shorter_prefix_of_response_header_is_refused(version: int) -> None:
     frame = frame_of(list(framing.encode_response(HeartbeatResponse(error_code=0), version, 5)))
     for size in range(5 if version == 4 else 4):
         with pytest.raises(TruncatedMessage, match="response header"):
@@ -165,13 +165,13 @@ def test_every_shorter_prefix_of_a_response_header_is_refused(version: int) -> N
         (b"\0\x0c\0\4\0\0\0\1\0\0\xff\xff\xff\xff\xff\xff", MalformedMessage, "is longer than five bytes"),
     ],
 )
-def test_a_request_header_that_makes_no_sense_is_refused(frame: bytes, error: type[Exception], text: str) -> None:
+def test_malformed_request_header_is_refused(frame: bytes, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         framing.decode_request_header(frame)
 
 
 @given(st.binary(max_size=60))
-def test_random_bytes_are_a_header_or_an_error(noise: bytes) -> None:
+def test_random_bytes_are_header_or_error(noise: bytes) -> None:
     try:
         header = framing.decode_request_header(noise)
     except ProtocolError as error:

@@ -243,7 +243,7 @@ KNOWN: list[tuple[Message, int, str]] = [
     ("message", "version", "known"),
     [pytest.param(*each, id=f"{type(each[0]).__name__} v{each[1]}") for each in KNOWN],
 )
-def test_a_message_has_the_bytes_that_kafka_writes(message: Message, version: int, known: str) -> None:
+def test_message_bytes_match_those_written_by_kafka(message: Message, version: int, known: str) -> None:
     raw = bytes.fromhex(known)
     assert codec.encode(message, version).hex() == raw.hex()
     assert codec.encode(codec.decode(type(message), version, raw), version) == raw

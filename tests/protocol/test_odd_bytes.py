@@ -18,7 +18,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.protocol.small_requests import fetch_request, heartbeat
 
 
-def test_a_short_message_tells_how_much_was_claimed_and_how_much_is_there() -> None:
+def test_truncated_message_error_names_claimed_and_remaining_bytes() -> None:
     encoded = codec.encode(heartbeat(), 0)
     with pytest.raises(
         TruncatedMessage, match="HeartbeatRequest v0 ends early: group_id claims 7, and 3 bytes are left"
@@ -28,31 +28,31 @@ def test_a_short_message_tells_how_much_was_claimed_and_how_much_is_there() -> N
         codec.decode(HeartbeatRequest, 0, encoded[:11])
 
 
-def test_a_null_that_is_not_allowed_is_refused() -> None:
+def test_null_that_is_not_allowed_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="HeartbeatRequest v0: group_id: a length of -1 is not possible"):
         codec.decode(HeartbeatRequest, 0, b"\xff\xff" + bytes(20))
     with pytest.raises(MalformedMessage, match="HeartbeatRequest v4: group_id: a length of -1 is not possible"):
         codec.decode(HeartbeatRequest, 4, bytes(20))
 
 
-def test_a_negative_length_other_than_null_is_refused() -> None:
+def test_negative_length_other_than_null_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="MetadataRequest v1: topics: a length of -2 is not possible"):
         codec.decode(MetadataRequest, 1, b"\xff\xff\xff\xfe")
 
 
-def test_a_string_longer_than_kafka_writes_is_refused() -> None:
+def test_string_longer_than_kafka_writes_is_refused() -> None:
     with pytest.raises(MalformedMessage, match=r"HeartbeatRequest v4: group_id: a length of 3.* is not possible"):
         codec.decode(HeartbeatRequest, 4, b"\x82\x80\x02" + bytes(40_000))
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\xfd", b"\xed\xa0\x80", b"\xc0\x80\x80"])
-def test_a_string_that_is_not_strict_utf_8_is_refused(raw: bytes) -> None:
+def test_string_that_is_not_strict_utf_8_is_refused(raw: bytes) -> None:
     encoded = codec.encode(heartbeat(group_id="abc"), 0).replace(b"abc", raw)
     with pytest.raises(MalformedMessage, match="HeartbeatRequest v0: the string at byte 2 is not UTF-8"):
         codec.decode(HeartbeatRequest, 0, encoded)
 
 
-def test_a_length_of_six_bytes_is_refused() -> None:
+def test_varint_length_of_six_bytes_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="HeartbeatRequest v4: a varint is longer than five bytes"):
         codec.decode(HeartbeatRequest, 4, b"\xff\xff\xff\xff\xff\x01" + bytes(20))
 
@@ -71,22 +71,22 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("fields", [(b"\x05\x00", b"\x04\x00"), (b"\x05\x00", b"\x05\x00")])
-def test_tags_have_to_ascend(fields: tuple[bytes, ...]) -> None:
+def test_tags_must_ascend(fields: tuple[bytes, ...]) -> None:
     with pytest.raises(MalformedMessage, match=r"ApiVersionsRequest v3: tagged field . comes after 5"):
         codec.decode(ApiVersionsRequest, 3, tagged(*fields))
 
 
-def test_a_tagged_field_longer_than_the_message_is_refused() -> None:
+def test_tagged_field_longer_than_message_is_refused() -> None:
     with pytest.raises(TruncatedMessage, match="tagged field 5 claims 9, and 1 bytes are left"):
         codec.decode(ApiVersionsRequest, 3, tagged(b"\x05\x09x"))
 
 
-def test_more_tagged_fields_than_anybody_sends_are_refused() -> None:
+def test_more_than_256_tagged_fields_are_refused() -> None:
     with pytest.raises(MalformedMessage, match="ApiVersionsRequest v3: 257 tagged fields"):
         codec.decode(ApiVersionsRequest, 3, b"\x01\x01\x81\x02" + bytes(600))
 
 
-def test_a_tagged_field_whose_content_has_another_length_is_refused() -> None:
+def test_tagged_field_with_wrong_length_is_refused() -> None:
     value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=2, topic_id=uuid.UUID(int=7))
     encoded = codec.encode(value, 4)
     start = encoded.rindex(b"\x01\x00\x10")
@@ -95,7 +95,7 @@ def test_a_tagged_field_whose_content_has_another_length_is_refused() -> None:
         codec.decode(OffsetCommitValue, 4, longer)
 
 
-def test_tagged_fields_at_their_defaults_are_not_sent_and_others_in_order_of_tags() -> None:
+def test_tagged_fields_at_default_are_omitted_others_ordered_by_tag() -> None:
     assert codec.encode(fetch_request(topics=[]), 15)[-1:] == b"\0"
     request = fetch_request(topics=[], cluster_id="c")
     request.replica_state = type(request.replica_state)(replica_id=2)
@@ -106,7 +106,7 @@ def test_tagged_fields_at_their_defaults_are_not_sent_and_others_in_order_of_tag
     )
 
 
-def test_a_part_may_be_null_where_kafka_allows_it() -> None:
+def test_part_may_be_null_where_kafka_allows_it() -> None:
     without = ConsumerGroupHeartbeatResponse(throttle_time_ms=0, error_code=0, member_epoch=1, heartbeat_interval_ms=5)
     assert codec.encode(without, 0)[-2:] == b"\xff\0"
     with_one = ConsumerGroupHeartbeatResponse(

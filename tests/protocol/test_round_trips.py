@@ -26,7 +26,7 @@ quick = settings(
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> None:
+def test_message_round_trips(cls: type[Message], version: int) -> None:
     @quick
     @given(drawn(cls, version))
     def check(message: Any) -> None:
@@ -38,7 +38,7 @@ def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> Non
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-def test_a_message_with_every_field_set_comes_back_as_it_was(cls: type[Message], version: int) -> None:
+def test_message_with_every_field_set_round_trips(cls: type[Message], version: int) -> None:
     message = filled(cls, version)
     encoded = codec.encode(message, version)
     decoded = codec.decode(cls, version, encoded)
@@ -48,7 +48,7 @@ def test_a_message_with_every_field_set_comes_back_as_it_was(cls: type[Message],
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-def test_a_message_with_nothing_in_it_comes_back_as_it_was(cls: type[Message], version: int) -> None:
+def test_empty_message_round_trips(cls: type[Message], version: int) -> None:
     message = emptied(cls, version)
     encoded = codec.encode(message, version)
     assert codec.decode(cls, version, encoded) == message
@@ -66,7 +66,7 @@ def test_every_shorter_prefix_is_refused_by_name(cls: type[Message], version: in
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-def test_bytes_behind_the_last_field_are_refused_by_name(cls: type[Message], version: int) -> None:
+def test_bytes_after_last_field_are_refused_by_name(cls: type[Message], version: int) -> None:
     encoded = codec.encode(filled(cls, version), version)
     if cls.tolerant:
         assert codec.decode(cls, version, encoded + b"\0") == filled(cls, version)
@@ -79,7 +79,7 @@ HOSTILE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\xff\xff
 
 
 @pytest.mark.parametrize("cls", EVERY_MESSAGE)
-def test_no_length_makes_the_decoder_allocate_what_it_claims(cls: type[Message]) -> None:
+def test_decoder_does_not_allocate_claimed_lengths(cls: type[Message]) -> None:
     first, last = cls.versions
     for version in {first, last}:
         encoded = codec.encode(filled(cls, version), version)
@@ -95,7 +95,7 @@ def test_no_length_makes_the_decoder_allocate_what_it_claims(cls: type[Message])
 
 
 @pytest.mark.parametrize("cls", EVERY_MESSAGE)
-def test_random_bytes_are_a_message_or_an_error(cls: type[Message]) -> None:
+def test_random_bytes_are_message_or_error(cls: type[Message]) -> None:
     @quick
     @given(st.sampled_from(versions_of(cls)), st.binary(max_size=200))
     def check(version: int, noise: bytes) -> None:

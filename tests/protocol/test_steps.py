@@ -33,7 +33,7 @@ def finished(steps: Generator[None, None, T]) -> tuple[T, int]:
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-def test_steps_read_and_write_what_one_call_does(cls: type[Message], version: int) -> None:
+def test_steps_give_same_result_as_one_call(cls: type[Message], version: int) -> None:
     for message in (filled(cls, version), emptied(cls, version)):
         encoded = codec.encode(message, version)
         parts, _ = finished(codec.encoder_in_steps(cls, version)(message))
@@ -50,7 +50,7 @@ def offsets(count: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=partitions)])
 
 
-def test_no_step_has_more_than_a_few_items() -> None:
+def test_steps_have_few_items_each() -> None:
     message = offsets(10_000)
     parts, pauses = finished(codec.encoder_in_steps(ListOffsetsRequest, 6)(message))
     assert pauses > 300
@@ -73,7 +73,7 @@ def test_long_arrays_of_numbers_are_read_in_steps() -> None:
     assert pauses > 20
 
 
-def test_a_broken_message_raises_the_same_error_in_steps() -> None:
+def test_malformed_message_raises_same_error_in_steps() -> None:
     encoded = codec.encode(offsets(1000), 6)
     for broken in (encoded[:-3], encoded + b"\0"):
         with pytest.raises(ProtocolError) as at_once:
@@ -83,7 +83,7 @@ def test_a_broken_message_raises_the_same_error_in_steps() -> None:
         assert str(in_steps.value) == str(at_once.value)
 
 
-def test_record_data_stays_a_part_of_its_own() -> None:
+def test_record_data_is_a_separate_part_in_steps() -> None:
     records = bytearray(b"records")
     data = PartitionData(partition_index=0, error_code=0, high_watermark=1, aborted_transactions=[], records=records)
     topic = FetchableTopicResponse(topic="t", partitions=[data])
@@ -93,7 +93,7 @@ def test_record_data_stays_a_part_of_its_own() -> None:
     assert b"".join(parts) == b"".join(framing.encode_response(response, 11, 7))  # type: ignore[arg-type]
 
 
-def test_a_message_of_more_items_than_memory_allows_is_refused() -> None:
+def test_message_with_too_many_items_is_refused_in_steps() -> None:
     numbers = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0] * 1_000_001)])
     with pytest.raises(MalformedMessage, match="ElectLeadersRequest v2 has too many items: more than 1000000"):
         finished(codec.decoder_in_steps(ElectLeadersRequest, 2)(codec.encode(numbers, 2)))
@@ -102,7 +102,7 @@ def test_a_message_of_more_items_than_memory_allows_is_refused() -> None:
         finished(codec.decoder_in_steps(ListGroupsRequest, 5)(codec.encode(names, 5)))
 
 
-def test_an_answer_of_more_bytes_than_memory_allows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_with_too_many_bytes_is_refused_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyclient.protocol.encoding.MOST_BYTES", 50_000)
     steps = compile_encoder(ListOffsetsRequest, 6, in_steps=True)(offsets(10_000))
     with pytest.raises(MalformedMessage, match="ListOffsetsRequest v6 would have more than 50000 bytes"):

@@ -6,7 +6,7 @@ from pyclient.protocol import codec
 from pyclient.protocol.messages.metadata import MetadataRequest
 
 
-def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many():
+def test_metadata_request_of_librdkafka_with_extra_bytes_is_accepted():
     """What 2.16.1 sends behind the header of version 12: the null array as four bytes instead of one."""
     request = codec.decode(MetadataRequest, 12, bytes.fromhex("00000000010000"))
     assert request.topics is None

@@ -34,7 +34,7 @@ EXPECTED = [
 
 
 @pytest.mark.slow
-def test_a_type_checker_sees_fields_types_and_mistakes(tmp_path: Path) -> None:
+def test_type_checker_reports_field_types_and_mistakes(tmp_path: Path) -> None:
     if find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     script = tmp_path / "script.py"

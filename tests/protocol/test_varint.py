@@ -18,7 +18,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
     ("value", "encoded"),
     [(0, b"\0"), (1, b"\1"), (127, b"\x7f"), (128, b"\x80\1"), (300, b"\xac\2"), (2**32 - 1, b"\xff\xff\xff\xff\x0f")],
 )
-def test_unsigned_numbers_are_groups_of_seven_bits_lowest_first(value: int, encoded: bytes) -> None:
+def test_unsigned_varint_has_groups_of_seven_bits_lowest_first(value: int, encoded: bytes) -> None:
     assert varint.encode_uvarint(value) == encoded
     assert varint.decode_uvarint(b"x" + encoded + b"x", 1) == (value, 1 + len(encoded))
 
@@ -27,13 +27,13 @@ def test_unsigned_numbers_are_groups_of_seven_bits_lowest_first(value: int, enco
     ("value", "encoded"),
     [(0, b"\0"), (-1, b"\1"), (1, b"\2"), (-2, b"\3"), (64, b"\x80\1"), (-(2**31), b"\xff\xff\xff\xff\x0f")],
 )
-def test_signed_numbers_are_zigzag(value: int, encoded: bytes) -> None:
+def test_signed_varint_is_zigzag(value: int, encoded: bytes) -> None:
     assert varint.encode_varint(value) == varint.encode_varlong(value) == encoded
     assert varint.decode_varint(encoded) == varint.decode_varlong(encoded) == (value, len(encoded))
 
 
 @given(UNSIGNED, INT32, INT64)
-def test_every_number_comes_back_and_has_the_size_foretold(unsigned: int, small: int, large: int) -> None:
+def test_every_number_round_trips_with_predicted_size(unsigned: int, small: int, large: int) -> None:
     for value, encode, decode, size in (
         (unsigned, varint.encode_uvarint, varint.decode_uvarint, varint.uvarint_size),
         (small, varint.encode_varint, varint.decode_varint, varint.varint_size),
@@ -58,20 +58,20 @@ def test_every_number_comes_back_and_has_the_size_foretold(unsigned: int, small:
         (varint.encode_varlong, -(2**63) - 1),
     ],
 )
-def test_a_number_out_of_range_is_refused(encode: object, value: int) -> None:
+def test_number_out_of_range_is_refused(encode: object, value: int) -> None:
     with pytest.raises(ValueError, match=str(value)):
         encode(value)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("decode", [varint.decode_uvarint, varint.decode_varint])
-def test_a_32_bit_number_has_at_most_five_bytes_and_no_bit_more(decode: object) -> None:
+def test_32_bit_varint_is_refused_if_longer_or_wider(decode: object) -> None:
     with pytest.raises(MalformedMessage, match="goes on past 32 bits"):
         decode(b"\xff\xff\xff\xff\xff\x01")  # type: ignore[operator]
     with pytest.raises(MalformedMessage, match="does not fit into 32 bits"):
         decode(b"\xff\xff\xff\xff\x1f")  # type: ignore[operator]
 
 
-def test_a_64_bit_number_has_at_most_ten_bytes_and_no_bit_more() -> None:
+def test_64_bit_varint_is_refused_if_longer_or_wider() -> None:
     with pytest.raises(MalformedMessage, match="goes on past 64 bits"):
         varint.decode_varlong(b"\xff" * 10 + b"\x01")
     with pytest.raises(MalformedMessage, match="does not fit into 64 bits"):

@@ -16,13 +16,13 @@ from pyclient.protocol.versions import API_KEYS, UnknownApi, api_name, is_flexib
 REQUESTS = [cls for cls in all_messages() if issubclass(cls, Request)]
 
 
-def test_the_table_names_every_declared_request() -> None:
+def test_table_names_every_declared_request() -> None:
     assert {cls.name: cls.api_key for cls in REQUESTS} == API_KEYS
     assert {api_name(key): key for key in API_KEYS.values()} == API_KEYS
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=lambda cls: cls.name)
-def test_the_table_and_the_declaration_agree(cls: type[Request[Response]]) -> None:
+def test_table_and_declaration_agree(cls: type[Request[Response]]) -> None:
     assert request_class(cls.api_key) is cls
     response = cls.response
     assert (response.name, response.api_key) == (cls.name, cls.api_key)
@@ -33,7 +33,7 @@ def test_the_table_and_the_declaration_agree(cls: type[Request[Response]]) -> No
 
 
 @pytest.mark.parametrize("key", [-1, 4, 38, 76, 999])
-def test_a_key_that_no_api_has_is_an_error_of_its_own(key: int) -> None:
+def test_unknown_api_key_raises_unknown_api(key: int) -> None:
     for lookup in (request_class, api_name, lambda key: is_flexible(key, 0)):
         with pytest.raises(UnknownApi, match=f"no API with key {key} is known") as caught:
             lookup(key)
@@ -44,24 +44,24 @@ def test_a_key_that_no_api_has_is_an_error_of_its_own(key: int) -> None:
     ("offered", "maximum", "version"),
     [((0, 11), None, 11), ((0, 99), None, 18), ((4, 4), None, 4), ((0, 99), 12, 12), ((18, 30), None, 18)],
 )
-def test_the_highest_common_version_is_taken(offered: tuple[int, int], maximum: int | None, version: int) -> None:
+def test_highest_common_version_is_taken(offered: tuple[int, int], maximum: int | None, version: int) -> None:
     assert negotiate(FetchRequest, {1: offered}, maximum) == version
     assert negotiate(FetchResponse, {1: offered}, maximum) == version
 
 
 @pytest.mark.parametrize(("offered", "maximum"), [((0, 3), None), ((19, 30), None), ((13, 18), 12), ((9, 5), None)])
-def test_no_common_version_is_an_error_that_names_both_ranges(offered: tuple[int, int], maximum: int | None) -> None:
+def test_negotiation_without_common_version_names_both_ranges(offered: tuple[int, int], maximum: int | None) -> None:
     ranges = f"offers versions {offered[0]} to {offered[1]}, this client 4 to {maximum or 18}"
     with pytest.raises(UnsupportedVersion, match=f"Fetch: the broker {ranges}"):
         negotiate(FetchRequest, {1: offered}, maximum)
 
 
-def test_an_api_the_broker_does_not_have_is_an_error_that_names_it() -> None:
+def test_negotiation_names_api_that_broker_does_not_offer() -> None:
     with pytest.raises(UnsupportedVersion, match="the broker does not offer Fetch; this client supports 4 to 18"):
         negotiate(FetchRequest, {0: (3, 9)})
 
 
-def test_a_message_module_is_imported_on_first_use_and_the_compilers_too() -> None:
+def test_message_modules_and_compilers_are_imported_on_first_use() -> None:
     script = """
 import sys
 from pyclient.protocol import codec, framing, versions

@@ -33,7 +33,7 @@ def table_of(twin: Any, *parts: list[tuple[str, int, bytes]]) -> Any:
     return table
 
 
-def test_a_table_holds_every_field_of_every_record(twin: Any, codec: Compression) -> None:
+def test_table_holds_every_field_of_every_record(twin: Any, codec: Compression) -> None:
     first, second = (twin.build(ROWS, base_offset=offset, compression=codec) for offset in (0, 100))
     table = table_of(twin, [("a", 0, first), ("b", 5, second)], [("b", 1, first)])
     assert table.schema == arrow.schema()
@@ -54,12 +54,12 @@ def test_a_table_holds_every_field_of_every_record(twin: Any, codec: Compression
     assert plain.to_pylist() == wanted
 
 
-def test_no_records_are_a_table_without_rows(twin: Any) -> None:
+def test_table_of_no_records_has_no_rows(twin: Any) -> None:
     assert arrow.to_table([]).schema == arrow.schema()
     assert table_of(twin, []).num_rows == arrow.to_table([]).num_rows == 0
 
 
-def test_the_table_stands_on_the_decoders_memory_and_outlives_it(twin: Any) -> None:
+def test_table_shares_decoder_memory_and_outlives_decoder(twin: Any) -> None:
     builder = twin.ColumnsBuilder()
     batch = twin.build(ROWS * 100)
     builder.add(batch, 0, read_header(batch), "a", 0)
@@ -71,7 +71,7 @@ def test_the_table_stands_on_the_decoders_memory_and_outlives_it(twin: Any) -> N
     assert table["value"].to_pylist() == [row[2] for row in ROWS] * 100
 
 
-def test_both_twins_give_the_same_table(twins: tuple[Any, Any]) -> None:
+def test_both_twins_give_same_table(twins: tuple[Any, Any]) -> None:
     batch = twins[0].build(ROWS)
     compiled, pure = (table_of(twin, [("a", 0, batch)], [("b", 0, batch)]) for twin in twins)
     assert compiled.equals(pure)
@@ -96,14 +96,14 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_arrays_of_bytes_and_text_become_records(twin: Any, kind: str) -> None:
+def test_arrow_arrays_of_bytes_and_text_become_records(twin: Any, kind: str) -> None:
     column = arrow.from_array(ARRAYS[kind])
     builder = twin.BatchBuilder(bytearray(1000), None)
     assert builder.append_columns(5, None, column, None, 0, 5) == 5
     assert [row[2] for row in twin.rows(builder.seal())] == VALUES
 
 
-def test_other_layouts_of_bytes_become_records(twin: Any) -> None:
+def test_other_binary_layouts_become_records(twin: Any) -> None:
     for array, expected in (
         (pa.array([b"abc", None], pa.binary(3)), [b"abc", None]),
         (pa.nulls(2), [None, None]),
@@ -118,7 +118,7 @@ def test_other_layouts_of_bytes_become_records(twin: Any) -> None:
         assert [row[2] for row in twin.rows(builder.seal())] == [b"first", *expected]
 
 
-def test_a_binary_array_is_not_copied() -> None:
+def test_binary_array_is_not_copied() -> None:
     array = pa.array([b"a" * 100, b"b" * 100])
     column = arrow.from_array(array)
     assert pa.py_buffer(column.data).address == array.buffers()[2].address
@@ -127,7 +127,7 @@ def test_a_binary_array_is_not_copied() -> None:
 @pytest.mark.parametrize(
     "array", [pa.array([1]), pa.array([1.5]), pa.array([["a"]]), pa.array([1]).dictionary_encode()]
 )
-def test_an_array_of_anything_else_is_a_type_error(array: Any) -> None:
+def test_array_of_other_type_raises_type_error(array: Any) -> None:
     with pytest.raises(TypeError, match="a column must be of binary or string type, not"):
         arrow.from_array(array)
     with pytest.raises(TypeError, match="a column must be of binary or string type, not"):

@@ -28,7 +28,7 @@ def batch(**options: object) -> bytearray:
     return bytearray(build_batch([(b"key", b"value"), (None, b"")], timestamp_ms=1_700_000_000_000, **options))  # type: ignore[arg-type]
 
 
-def test_a_batch_has_the_bytes_of_the_format() -> None:
+def test_batch_bytes_match_the_format() -> None:
     expected = (
         struct.pack(">qiib", 7, 49 + 15 + 7, 4, 2)
         + struct.pack(">I", 0)
@@ -43,7 +43,7 @@ def test_a_batch_has_the_bytes_of_the_format() -> None:
     assert made.hex() == expected.hex()
 
 
-def test_the_crc_is_castagnoli_over_all_behind_it() -> None:
+def test_crc_is_crc32c_over_everything_after_it() -> None:
     made = batch()
     crc = 0xFFFFFFFF
     for byte in made[21:]:
@@ -53,7 +53,7 @@ def test_the_crc_is_castagnoli_over_all_behind_it() -> None:
     assert read_header(made).crc == crc ^ 0xFFFFFFFF
 
 
-def test_a_header_reads_back_with_what_was_written() -> None:
+def test_header_round_trips() -> None:
     made = batch(base_offset=42, leader_epoch=5, compression=Compression.LZ4, producer_id=1, producer_epoch=2,
                  base_sequence=3, transactional=True, control=True)  # fmt: skip
     header = read_header(made)
@@ -66,13 +66,13 @@ def test_a_header_reads_back_with_what_was_written() -> None:
     assert (header.last_offset, header.next_offset, header.last_sequence) == (43, 44, 4)
 
 
-def test_sequences_go_around_after_the_largest() -> None:
+def test_sequences_wrap_after_largest() -> None:
     assert read_header(batch(producer_id=1, base_sequence=2**31 - 1)).last_sequence == 0
     assert read_header(batch()).last_sequence == -1
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_give_a_header_or_a_typed_error(data: bytes) -> None:
+def test_random_bytes_give_header_or_typed_error(data: bytes) -> None:
     try:
         header = read_header(data)
     except (CorruptRecord, TruncatedMessage):
@@ -81,7 +81,7 @@ def test_any_bytes_give_a_header_or_a_typed_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_every_prefix_of_a_header_is_truncated(magic: int) -> None:
+def test_every_prefix_of_header_is_truncated(magic: int) -> None:
     size = {0: 18, 1: 26, 2: HEADER_SIZE}[magic]
     data = struct.pack(">qiib", 0, 100, 0, magic) + bytes(100)
     for end in range(size):
@@ -91,27 +91,27 @@ def test_every_prefix_of_a_header_is_truncated(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("magic", "length"), [(0, 13), (1, 21), (2, 48), (2, 0), (2, -1), (2, -(2**31)), (0, -5)])
-def test_a_length_too_small_for_its_magic_is_corrupt(magic: int, length: int) -> None:
+def test_length_too_small_for_its_magic_is_corrupt(magic: int, length: int) -> None:
     data = struct.pack(">qiib", 0, length, 0, magic) + bytes(100)
     with pytest.raises(CorruptRecord, match="too small"):
         read_header(data)
 
 
 @pytest.mark.parametrize("magic", [3, 4, 127, -1, -128])
-def test_an_unknown_magic_is_corrupt(magic: int) -> None:
+def test_unknown_magic_is_corrupt(magic: int) -> None:
     with pytest.raises(CorruptRecord, match="magic"):
         read_header(struct.pack(">qiib", 0, 100, 0, magic) + bytes(100))
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_a_codec_that_does_not_exist_is_corrupt(codec: int) -> None:
+def test_unknown_codec_is_corrupt(codec: int) -> None:
     made = batch()
     made[22] = codec
     with pytest.raises(CorruptRecord, match=f"codec {codec} does not exist"):
         _ = read_header(made).codec
 
 
-def test_batches_follow_each_other_and_a_cut_last_one_ends_them_quietly() -> None:
+def test_iter_batches_ends_at_a_truncated_last_batch() -> None:
     parts = [bytes(batch(base_offset=offset)) for offset in (0, 2, 4)]
     data = b"".join(parts)
     for end in range(len(data) + 1):
@@ -120,13 +120,13 @@ def test_batches_follow_each_other_and_a_cut_last_one_ends_them_quietly() -> Non
     assert [position for position, _ in iter_batches(data, len(parts[0]))] == [len(parts[0]), 2 * len(parts[0])]
 
 
-def test_batches_end_with_an_error_at_nonsense() -> None:
+def test_iter_batches_raises_at_malformed_header() -> None:
     with pytest.raises(CorruptRecord):
         list(iter_batches(bytes(batch()) + b"\xff" * 100))
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_will_do(kind: type) -> None:
+def test_any_buffer_type_is_accepted(kind: type) -> None:
     data = kind(b"junk" + batch())
     header = read_header(data, 4)
     check_crc(data, 4, header)
@@ -136,7 +136,7 @@ def test_any_buffer_will_do(kind: type) -> None:
     ]
 
 
-def test_every_changed_bit_behind_the_crc_is_found() -> None:
+def test_every_flipped_bit_after_crc_is_detected() -> None:
     made = batch()
     header = read_header(made)
     check_crc(made, 0, header)
@@ -147,13 +147,13 @@ def test_every_changed_bit_behind_the_crc_is_found() -> None:
         made[bit // 8] ^= 1 << bit % 8
 
 
-def test_a_crc_over_a_cut_batch_says_so_and_where() -> None:
+def test_crc_check_of_cut_batch_names_its_position() -> None:
     made = batch(base_offset=42)
     with pytest.raises(CorruptRecord, match=r"^orders-3: batch at offset 42 ends early$"):
         check_crc(made[:-1], 0, read_header(made), "orders", 3)
 
 
-def test_offsets_are_stamped_without_touching_the_crc() -> None:
+def test_offsets_are_stamped_without_touching_crc() -> None:
     made = bytearray(b"????") + batch()
     stamp_offsets(made, 4, 1234567890123, 8)
     header = read_header(made, 4)
@@ -161,13 +161,13 @@ def test_offsets_are_stamped_without_touching_the_crc() -> None:
     check_crc(made, 4, header)
 
 
-def test_a_producer_is_stamped_with_a_new_crc() -> None:
+def test_producer_is_stamped_with_new_crc() -> None:
     made = batch(producer_id=1, producer_epoch=0, base_sequence=0)
     stamp_producer(made, 77, 5, 123)
     assert made == batch(producer_id=77, producer_epoch=5, base_sequence=123)
 
 
-def test_log_append_time_is_stamped_with_a_new_crc() -> None:
+def test_log_append_time_is_stamped_with_new_crc() -> None:
     made = bytearray(b"??") + batch()
     stamp_timestamp(made, 2, read_header(made, 2), TIMESTAMP_LOG_APPEND, 999)
     header = read_header(made, 2)
@@ -178,12 +178,12 @@ def test_log_append_time_is_stamped_with_a_new_crc() -> None:
     assert made[2:] == batch()
 
 
-def test_a_header_says_its_fields_in_its_repr() -> None:
+def test_header_repr_shows_its_fields() -> None:
     header = BatchHeader(*range(13))
     assert astuple(header) == tuple(range(13))
     assert "base_offset=0, size=1" in repr(header)
 
 
-def test_a_batch_without_records_cannot_be_built() -> None:
+def test_batch_without_records_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="without records"):
         build_batch([], timestamp_ms=0)

@@ -19,13 +19,13 @@ ROWS = st.lists(st.tuples(TIMESTAMPS, SMALL, SMALL, HEADERS), min_size=1, max_si
 
 
 @given(rows=ROWS)
-def test_both_twins_build_the_same_bytes(twins: tuple[Any, Any], rows: list[Any]) -> None:
+def test_both_twins_build_same_bytes(twins: tuple[Any, Any], rows: list[Any]) -> None:
     compiled, pure = (twin.build(rows, producer_id=5, base_sequence=0) for twin in twins)
     assert compiled == pure
 
 
 @given(rows=ROWS)
-def test_what_is_built_reads_back(twins: tuple[Any, Any], rows: list[Any]) -> None:
+def test_built_batch_round_trips(twins: tuple[Any, Any], rows: list[Any]) -> None:
     for builder in twins:
         batch = builder.build(rows, base_offset=1000, leader_epoch=3)
         for reader in twins:
@@ -35,7 +35,7 @@ def test_what_is_built_reads_back(twins: tuple[Any, Any], rows: list[Any]) -> No
             assert {(r.topic, r.partition, r.leader_epoch, r.timestamp_type) for r in records} == {("orders", 3, 3, 0)}
 
 
-def test_a_builder_counts_what_it_holds(twin: Any) -> None:
+def test_builder_counts_what_it_holds(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     assert (builder.count, builder.size) == (0, HEADER_SIZE)
     assert (builder.base_timestamp, builder.max_timestamp) == (-1, -1)
@@ -46,7 +46,7 @@ def test_a_builder_counts_what_it_holds(twin: Any) -> None:
     assert (builder.base_timestamp, builder.max_timestamp) == (50, 50)
 
 
-def test_a_record_that_does_not_fit_leaves_the_batch_as_it_was(twin: Any) -> None:
+def test_record_that_does_not_fit_leaves_batch_unchanged(twin: Any) -> None:
     record_size = 12
     for room in range(HEADER_SIZE, HEADER_SIZE + 3 * record_size + 1):
         builder = twin.BatchBuilder(bytearray(room), None)
@@ -60,7 +60,7 @@ def test_a_record_that_does_not_fit_leaves_the_batch_as_it_was(twin: Any) -> Non
             assert len(twin.decode(builder.seal())) == fitted
 
 
-def test_a_closed_builder_takes_nothing_more(twin: Any) -> None:
+def test_closed_builder_refuses_records(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     builder.append(0, None, b"v", [("h", b"1")])
     builder.close()
@@ -69,7 +69,7 @@ def test_a_closed_builder_takes_nothing_more(twin: Any) -> None:
     assert (builder.count, read_header(builder.seal()).count) == (1, 1)
 
 
-def test_headers_may_append_a_record_themselves(twin: Any) -> None:
+def test_headers_iterable_may_append_a_record(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
 
     def pairs() -> Iterator[tuple[str, bytes]]:
@@ -84,7 +84,7 @@ def test_headers_may_append_a_record_themselves(twin: Any) -> None:
     ]
 
 
-def test_the_callers_buffer_is_written_in_place_and_keeps_its_size(twin: Any) -> None:
+def test_callers_buffer_is_written_in_place_and_keeps_its_size(twin: Any) -> None:
     buffer = bytearray(200)
     builder = twin.BatchBuilder(buffer, None)
     builder.append(7, None, b"value", None)
@@ -97,18 +97,18 @@ def test_the_callers_buffer_is_written_in_place_and_keeps_its_size(twin: Any) ->
 
 
 @pytest.mark.parametrize("room", [0, 1, HEADER_SIZE - 1])
-def test_a_buffer_too_small_for_a_header_is_refused(twin: Any, room: int) -> None:
+def test_buffer_too_small_for_header_is_refused(twin: Any, room: int) -> None:
     with pytest.raises(ValueError, match=f"a buffer of {room} bytes"):
         twin.BatchBuilder(bytearray(room), None)
 
 
 @pytest.mark.parametrize("arguments", [(b"x" * 100, None), (bytearray(100), None, int), (memoryview(b""), None)])
-def test_a_builder_wants_a_bytearray_and_a_handle_class(twin: Any, arguments: Any) -> None:
+def test_builder_requires_bytearray_and_handle_class(twin: Any, arguments: Any) -> None:
     with pytest.raises(TypeError, match="a BatchBuilder needs"):
         twin.BatchBuilder(*arguments)
 
 
-def test_a_handle_says_batch_index_and_timestamp(twin: Any) -> None:
+def test_handle_has_batch_index_and_timestamp(twin: Any) -> None:
     class Future(twin.RecordHandle):  # type: ignore[misc]
         __slots__ = ()
 
@@ -126,7 +126,7 @@ def test_a_handle_says_batch_index_and_timestamp(twin: Any) -> None:
     assert (plain.batch, plain.index, plain.timestamp_ms) == (batch, 9, -1)
 
 
-def test_a_handle_costs_at_most_80_bytes(twin: Any) -> None:
+def test_handle_costs_at_most_80_bytes(twin: Any) -> None:
     class Future(twin.RecordHandle):  # type: ignore[misc]
         __slots__ = ()
 
@@ -142,7 +142,7 @@ def test_keys_values_and_headers_may_be_any_bytes_like_object(twin: Any, kind: A
     assert twin.rows(builder.seal()) == [(0, b"key", b"value", (("a", b"x"),)), (0, b"k", b"v", ())]
 
 
-def test_a_view_with_gaps_is_taken_by_its_content(twin: Any) -> None:
+def test_non_contiguous_view_is_copied_by_content(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     builder.append(0, None, memoryview(b"a.b.c.")[::2], None)
     assert twin.rows(builder.seal())[0][2] == b"abc"
@@ -163,7 +163,7 @@ def test_a_view_with_gaps_is_taken_by_its_content(twin: Any) -> None:
         ((None, None, b"", None), "."),
     ],
 )
-def test_anything_else_is_a_type_error_and_changes_nothing(twin: Any, arguments: Any, message: str) -> None:
+def test_other_types_raise_type_error_and_change_nothing(twin: Any, arguments: Any, message: str) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     builder.append(0, None, b"before", None)
     with pytest.raises(TypeError, match=message):
@@ -172,19 +172,19 @@ def test_anything_else_is_a_type_error_and_changes_nothing(twin: Any, arguments:
     assert [row[2] for row in twin.rows(builder.seal())] == [b"before", b"after"]
 
 
-def test_a_timestamp_of_more_than_64_bits_is_refused(twin: Any) -> None:
+def test_timestamp_of_more_than_64_bits_is_refused(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     for timestamp in (2**63, -(2**63) - 1):
         with pytest.raises(OverflowError):
             builder.append(timestamp, None, b"", None)
 
 
-def test_a_header_name_that_utf8_cannot_carry_is_refused(twin: Any) -> None:
+def test_header_name_not_encodable_as_utf8_is_refused(twin: Any) -> None:
     with pytest.raises(UnicodeEncodeError):
         twin.BatchBuilder(bytearray(1000), None).append(0, None, b"", [("\ud800", None)])
 
 
-def test_header_pairs_may_be_lists_and_str_subclasses(twin: Any) -> None:
+def test_header_pairs_accept_lists_and_str_subclasses(twin: Any) -> None:
     class Name(str):
         __slots__ = ()
 
@@ -208,7 +208,7 @@ def test_append_many_writes_what_append_writes(twins: tuple[Any, Any], rows: lis
         assert builder.seal() == expected.seal()
 
 
-def test_append_many_takes_a_range_and_one_timestamp_for_all(twin: Any) -> None:
+def test_append_many_accepts_range_and_single_timestamp(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     values = [b"a", b"b", b"c", b"d"]
     assert builder.append_many(7, None, values, None, 1, 3) == 2
@@ -217,7 +217,7 @@ def test_append_many_takes_a_range_and_one_timestamp_for_all(twin: Any) -> None:
     assert twin.rows(builder.seal()) == [(7, None, b"b", ()), (7, None, b"c", ()), (8, b"d", b"d", ())]
 
 
-def test_append_many_stops_where_the_batch_is_full(twin: Any) -> None:
+def test_append_many_stops_where_batch_is_full(twin: Any) -> None:
     values = [b"value"] * 10
     builder = twin.BatchBuilder(bytearray(HEADER_SIZE + 12 * 4 + 11), None)
     assert builder.append_many(7, None, values, None, 0, 4) == 4 and not builder.full
@@ -225,7 +225,7 @@ def test_append_many_stops_where_the_batch_is_full(twin: Any) -> None:
     assert builder.count == 4
 
 
-def test_append_many_stops_before_a_wrong_value_and_raises_at_it(twin: Any) -> None:
+def test_append_many_stops_before_wrong_value_then_raises(twin: Any) -> None:
     values = [b"a", b"b", "wrong", b"d"]
     builder = twin.BatchBuilder(bytearray(1000), None)
     assert builder.append_many(7, None, values, None, 0, 4) == 2 and not builder.full
@@ -236,7 +236,7 @@ def test_append_many_stops_before_a_wrong_value_and_raises_at_it(twin: Any) -> N
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 4), (2, 1), (4, 4)])
-def test_append_many_refuses_rows_that_are_not_there(twin: Any, start: int, stop: int) -> None:
+def test_append_many_refuses_missing_rows(twin: Any, start: int, stop: int) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     with pytest.raises(ValueError, match=f"rows {start} to {stop} are not in columns of 3 rows"):
         builder.append_many(7, [None] * 5, [b"a"] * 3, None, start, stop)
@@ -244,7 +244,7 @@ def test_append_many_refuses_rows_that_are_not_there(twin: Any, start: int, stop
         builder.append_many([7, 8], None, [b"a"] * 3, None, 0, 3)
 
 
-def test_sealing_again_gives_the_batch_with_other_marks(twin: Any) -> None:
+def test_sealing_again_applies_new_attributes(twin: Any) -> None:
     builder = twin.builder([(5, b"k", b"v" * 1000, ())])
     first = bytes(builder.seal(producer_id=1, producer_epoch=2, base_sequence=3))
     packed = builder.seal(compression=Compression.ZSTD, producer_id=1, producer_epoch=2, base_sequence=3)
@@ -257,7 +257,7 @@ def test_sealing_again_gives_the_batch_with_other_marks(twin: Any) -> None:
         assert twin.rows(batch) == [(5, b"k", b"v" * 1000, ())]
 
 
-def test_a_compressed_batch_is_the_same_from_both_twins(twins: tuple[Any, Any], codec: Compression) -> None:
+def test_compressed_batch_is_identical_in_both_twins(twins: tuple[Any, Any], codec: Compression) -> None:
     rows = [(number, b"key", b"value" * 20, (("a", b"b"),)) for number in range(100)]
     compiled, pure = (twin.builder(rows).seal(compression=codec, base_sequence=4) for twin in twins)
     assert compiled == pure
@@ -265,13 +265,13 @@ def test_a_compressed_batch_is_the_same_from_both_twins(twins: tuple[Any, Any], 
     assert twins[0].rows(compiled) == twins[1].rows(compiled) == rows
 
 
-def test_a_batch_without_records_cannot_be_sealed(twin: Any) -> None:
+def test_batch_without_records_cannot_be_sealed(twin: Any) -> None:
     with pytest.raises(ValueError, match="without records"):
         twin.BatchBuilder(bytearray(100), None).seal()
 
 
 @given(row=st.tuples(TIMESTAMPS, SMALL, SMALL, HEADERS))
-def test_a_record_never_takes_more_than_its_bound(twins: tuple[Any, Any], row: Any) -> None:
+def test_record_size_never_exceeds_its_bound(twins: tuple[Any, Any], row: Any) -> None:
     bounds = {twin.module.record_size_bound(*row[1:]) for twin in twins}
     assert len(bounds) == 1
     room = HEADER_SIZE + bounds.pop()
@@ -281,13 +281,13 @@ def test_a_record_never_takes_more_than_its_bound(twins: tuple[Any, Any], row: A
         assert builder.size <= room
 
 
-def test_the_bound_of_what_is_no_record_is_a_type_error(twin: Any) -> None:
+def test_size_bound_of_invalid_record_raises_type_error(twin: Any) -> None:
     for arguments in (("k", b"", None), (None, 1, None), (None, None, [1])):
         with pytest.raises(TypeError):
             twin.module.record_size_bound(*arguments)
 
 
-def test_append_many_takes_the_rows_that_are_named(twin: Any) -> None:
+def test_append_many_accepts_row_numbers(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     values, rows = [b"a", b"b", b"c", b"d"], array.array("i", [3, 0, 2, 4, 1])
     assert builder.append_many([1, 2, 3, 4], values, values, None, 0, 2, rows) == 2

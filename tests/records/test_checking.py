@@ -56,14 +56,14 @@ def count_intact(twin: Any, pieces: list[Piece]) -> int:
     return intact
 
 
-def test_batches_of_all_sizes_are_intact(twin: Any) -> None:
+def test_batches_of_all_sizes_are_counted_as_intact(twin: Any) -> None:
     pieces = [piece_of(size, seed) for seed, size in enumerate(SIZES)]
     assert count_intact(twin, pieces) == len(SIZES)
     assert count_intact(twin, []) == 0
 
 
 @given(size=st.sampled_from(SIZES), seed=st.integers(0, 255), data=st.data())
-def test_one_wrong_bit_anywhere_is_found(twins: tuple[Any, Any], size: int, seed: int, data: st.DataObject) -> None:
+def test_any_flipped_bit_is_detected(twins: tuple[Any, Any], size: int, seed: int, data: st.DataObject) -> None:
     good = piece_of(size, seed)
     at = data.draw(st.integers(21, good[2].size - 1))
     for twin in twins:
@@ -71,7 +71,7 @@ def test_one_wrong_bit_anywhere_is_found(twins: tuple[Any, Any], size: int, seed
 
 
 @pytest.mark.parametrize("place", [0, 3, 9])
-def test_it_ends_in_front_of_a_batch_that_is_cut(twin: Any, place: int) -> None:
+def test_count_intact_stops_before_truncated_batch(twin: Any, place: int) -> None:
     pieces = [piece_of(size) for size in SIZES]
     buffer, position, header = pieces[place]
     pieces[place] = buffer[:-1], position, header
@@ -80,19 +80,19 @@ def test_it_ends_in_front_of_a_batch_that_is_cut(twin: Any, place: int) -> None:
     assert count_intact(twin, pieces) == place
 
 
-def test_it_ends_in_front_of_the_old_formats(twin: Any) -> None:
+def test_count_intact_stops_before_old_formats(twin: Any) -> None:
     message = struct.pack(">qiIbbqii", 0, 22, 0, 1, 0, 0, -1, -1)
     old = memoryview(message), 0, read_header(message)
     assert count_intact(twin, [piece_of(10), old]) == 1
 
 
-def test_any_bytes_like_buffer_will_do(twin: Any) -> None:
+def test_any_bytes_like_buffer_is_accepted(twin: Any) -> None:
     buffer, position, header = piece_of(500)
     assert count_intact(twin, [(bytes(buffer), position, header), (bytearray(buffer), position, header)]) == 2
 
 
 @given(data=st.data())
-def test_a_batch_counts_only_if_all_its_records_can_be_decoded(twins: tuple[Any, Any], data: st.DataObject) -> None:
+def test_batch_counts_only_if_all_its_records_can_be_decoded(twins: tuple[Any, Any], data: st.DataObject) -> None:
     batch = bytearray(readable_batch())
     for at in data.draw(st.lists(st.integers(57, len(batch) - 1), min_size=1, max_size=3)):
         batch[at] = data.draw(st.integers(0, 255))
@@ -109,7 +109,7 @@ def test_a_batch_counts_only_if_all_its_records_can_be_decoded(twins: tuple[Any,
             assert (placed.checked, placed.readable) == (crcs and bool(expected), bool(expected))
 
 
-def test_without_crcs_only_the_records_are_looked_at(twin: Any) -> None:
+def test_count_intact_without_crcs_checks_only_records(twin: Any) -> None:
     batch = bytearray(readable_batch())
     batch[17] ^= 1
     placed = twin.module.PlacedBatch("t", 0, bytes(batch), 0, read_header(batch))
@@ -118,7 +118,7 @@ def test_without_crcs_only_the_records_are_looked_at(twin: Any) -> None:
     assert (placed.checked, placed.readable) == (False, True)
 
 
-def test_records_of_a_compressed_batch_are_left_to_who_opens_it(twin: Any) -> None:
+def test_records_of_compressed_batch_are_not_checked(twin: Any) -> None:
     batch = build_batch([(None, bytes(100))] * 3, timestamp_ms=1, compression=Compression.LZ4)
     placed = twin.module.PlacedBatch("t", 0, batch, 0, read_header(batch))
     assert twin.module.count_intact([placed]) == 1
@@ -126,7 +126,7 @@ def test_records_of_a_compressed_batch_are_left_to_who_opens_it(twin: Any) -> No
 
 
 @given(data=st.data())
-def test_rows_are_refused_with_the_words_of_decoding(twins: tuple[Any, Any], data: st.DataObject) -> None:
+def test_rows_are_refused_with_same_errors_as_decoding(twins: tuple[Any, Any], data: st.DataObject) -> None:
     batch = bytearray(readable_batch())
     batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
     for twin in twins:

@@ -18,7 +18,7 @@ from tests.records.column_samples import ROWS, column, exact, integers, listed
 
 
 @given(parts=st.lists(ROWS, max_size=4))
-def test_both_twins_give_the_same_columns(twins: tuple[Any, Any], parts: list[Any]) -> None:
+def test_both_twins_give_same_columns(twins: tuple[Any, Any], parts: list[Any]) -> None:
     builders = [twin.ColumnsBuilder() for twin in twins]
     for number, rows in enumerate(parts):
         batch = twins[0].build(rows, base_offset=100 * number) if rows else None
@@ -47,7 +47,7 @@ def test_columns_hold_what_records_hold(twins: tuple[Any, Any], rows: list[Any])
         ] == [row[3] for row in rows]
 
 
-def test_columns_of_many_batches_say_topic_and_partition(twin: Any) -> None:
+def test_columns_of_many_batches_have_topic_and_partition(twin: Any) -> None:
     builder = twin.ColumnsBuilder()
     for topic, partition, size in (("a", 0, 2), ("b", 7, 1), ("a", 1, 1), ("c", 2, 0)):
         batch = twin.build([(5, None, b"v", ())] * max(size, 1))
@@ -61,7 +61,7 @@ def test_columns_of_many_batches_say_topic_and_partition(twin: Any) -> None:
     assert integers(columns.partitions, "i") == [0, 0, 7, 1]
 
 
-def test_a_finished_builder_is_empty_and_its_columns_stay(twin: Any) -> None:
+def test_finished_builder_is_empty_and_its_columns_remain(twin: Any) -> None:
     builder = twin.ColumnsBuilder()
     batch = twin.build([(5, b"k", b"value", (("h", b"x"),))] * 9)
     builder.add(batch, 0, read_header(batch), "a", 0)
@@ -76,13 +76,13 @@ def test_a_finished_builder_is_empty_and_its_columns_stay(twin: Any) -> None:
     assert empty.count == 0 and bytes(empty.values.offsets) == bytes(4) and bytes(empty.values.data) == b""
 
 
-def test_no_nulls_need_no_validity(twin: Any) -> None:
+def test_column_without_nulls_has_no_validity(twin: Any) -> None:
     columns = twin.columns(twin.build([(5, b"k", b"v", ())] * 20))
     assert columns.keys.validity is columns.values.validity is None
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 16, 17])
-def test_validity_has_a_bit_for_each_row_and_zeros_behind(twin: Any, size: int) -> None:
+def test_validity_has_one_bit_per_row_then_zeros(twin: Any, size: int) -> None:
     rows = [(5, None if number % 3 == 0 else b"k", None, ()) for number in range(size)]
     columns = twin.columns(twin.build(rows))
     bits = sum((number % 3 != 0) << number for number in range(size))
@@ -90,7 +90,7 @@ def test_validity_has_a_bit_for_each_row_and_zeros_behind(twin: Any, size: int) 
     assert bytes(columns.values.validity) == bytes((size + 7) // 8)
 
 
-def test_a_corrupt_batch_adds_nothing(twin: Any) -> None:
+def test_corrupt_batch_adds_nothing(twin: Any) -> None:
     good = twin.build([(5, None, b"v", (("h", None),)), (6, b"k", None, ())] * 3, base_offset=10)
     broken = bytearray(twin.build([(5, b"key", None, (("head", b"er"),))] * 5 + [(5, b"k" * 20, b"v", ())]))
     broken[-1] = 0x7E  # an impossible number of headers in the last record
@@ -104,7 +104,7 @@ def test_a_corrupt_batch_adds_nothing(twin: Any) -> None:
     assert exact(builder.finish()) == exact(twin.columns(good, good))
 
 
-def test_a_table_larger_than_a_cpu_cache_holds_the_same(twins: tuple[Any, Any]) -> None:
+def test_table_larger_than_cpu_cache_is_correct(twins: tuple[Any, Any]) -> None:
     rows: list[Any] = [(5, None, bytes([n % 251]) * (n * 37 % 1900), ()) for n in range(400)]
     batch = twins[0].build(rows, base_offset=10)
     broken = batch[:-1] + b"\xff"  # a header count that cannot be, behind 399 good rows
@@ -121,7 +121,7 @@ def test_a_table_larger_than_a_cpu_cache_holds_the_same(twins: tuple[Any, Any]) 
     assert exact(tables[0]) == exact(tables[1])
 
 
-def test_memory_that_is_kept_for_the_next_columns_can_be_given_back(twin: Any) -> None:
+def test_release_spare_memory_frees_column_buffers(twin: Any) -> None:
     batch = twin.build([(5, None, bytes(1000), ())] * 200)
     kept = twin.columns(batch)
     twin.columns(batch)  # dropped at once
@@ -131,7 +131,7 @@ def test_memory_that_is_kept_for_the_next_columns_can_be_given_back(twin: Any) -
 
 
 @pytest.mark.slow
-def test_a_column_past_two_gib_is_refused_and_stays_as_it_was(twins: tuple[Any, Any]) -> None:
+def test_column_over_two_gib_is_refused_and_unchanged(twins: tuple[Any, Any]) -> None:
     twin = twins[0]
     batch = twin.build([(0, None, bytes(100 * 2**20), ())], compression=Compression.LZ4)
     header = read_header(batch)
@@ -144,7 +144,7 @@ def test_a_column_past_two_gib_is_refused_and_stays_as_it_was(twins: tuple[Any, 
     assert len(builder.finish().values.data) == 20 * 100 * 2**20
 
 
-def test_the_python_twin_has_the_same_limit(twins: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_twin_has_same_limit(twins: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyclient.records._pure.column_reading.MAX_COLUMN_DATA", 1000)
     batch = twins[1].build([(0, b"k" * 200, bytes(200), ())])
     builder = twins[1].ColumnsBuilder()
@@ -156,7 +156,7 @@ def test_the_python_twin_has_the_same_limit(twins: tuple[Any, Any], monkeypatch:
     assert builder.count in (3, 4)
 
 
-def test_a_builder_refuses_a_second_thread_at_once(twins: tuple[Any, Any]) -> None:
+def test_builder_refuses_second_thread_at_once(twins: tuple[Any, Any]) -> None:
     """Only the compiled one gives up the GIL inside, where the other thread can meet it."""
     twin = twins[0]
     size = 50_000
@@ -184,13 +184,13 @@ def test_a_builder_refuses_a_second_thread_at_once(twins: tuple[Any, Any]) -> No
     assert integers(columns.offsets, "q") == list(range(size)) * done
 
 
-def test_the_layout_is_the_machines() -> None:
+def test_columns_have_machine_byte_order() -> None:
     values = decode_columns(batch := encode_columns(column([b"ab", b"c"]), timestamps=1), 0, read_header(batch)).values
     assert bytes(values.offsets) == struct.pack("=iii", 0, 2, 3)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
-def test_no_memory_is_left_behind(twin: Any) -> None:
+def test_compiled_codec_leaks_no_memory(twin: Any) -> None:
     """What Python's own tools do not see: memory that the compiled twin asks the system for."""
     rows: list[Any] = [(5, b"k" * 3, b"v" * 40, (("h", None),)), (6, b"k", b"v", ())] * 5
     batch = twin.build(rows)
@@ -218,7 +218,7 @@ def test_no_memory_is_left_behind(twin: Any) -> None:
     assert resident[2] - resident[1] < 400_000
 
 
-def test_many_batches_are_added_at_once_up_to_the_first_that_is_damaged(twin: Any) -> None:
+def test_add_many_stops_before_first_corrupt_batch(twin: Any) -> None:
     batches = [twin.build([(1, b"k", b"%d" % n, ())] * 3) for n in range(4)]
     damaged = bytearray(batches[2])
     damaged[61] ^= 0x7F  # the first record's length
@@ -240,7 +240,7 @@ def test_many_batches_are_added_at_once_up_to_the_first_that_is_damaged(twin: An
     assert integers(columns.topic_ids, "i") == [0] * 3 + [1] * 3 + [0] * 3
 
 
-def test_no_batches_at_all_are_added_at_once(twin: Any) -> None:
+def test_add_many_accepts_no_batches(twin: Any) -> None:
     builder = twin.ColumnsBuilder()
     assert builder.add_many([]) == 0
     assert builder.finish().count == 0

@@ -22,7 +22,7 @@ from tests.records.column_samples import ROWS, column, listed
 
 
 @given(rows=ROWS.filter(bool))
-def test_a_batch_made_from_columns_is_the_one_made_from_records(twins: tuple[Any, Any], rows: list[Any]) -> None:
+def test_batch_from_columns_equals_batch_from_records(twins: tuple[Any, Any], rows: list[Any]) -> None:
     for twin in twins:
         batch = twin.build(rows)
         columns = twin.columns(batch)
@@ -37,7 +37,7 @@ def test_a_batch_made_from_columns_is_the_one_made_from_records(twins: tuple[Any
 
 
 @pytest.mark.parametrize("start", [0, 1, 8, 13])
-def test_slices_of_columns_are_taken_from_where_they_start(twin: Any, start: int) -> None:
+def test_slices_of_columns_respect_their_start(twin: Any, start: int) -> None:
     values = [b"a", None, b"", b"dd"]
     builder = twin.BatchBuilder(bytearray(1000), None)
     keys, others = column(values, start=start), column(values[::-1], start=start + 1)
@@ -52,7 +52,7 @@ TIMES = st.sampled_from([0, 1, 7, 1_700_000_000_000, 2**62])
 
 
 @given(runs=SIZES, before=TIMES, time=TIMES, room=st.integers(HEADER_SIZE, 60_000), start=st.integers(0, 9))
-def test_rows_that_are_values_alone_are_written_alike_by_both(
+def test_rows_of_values_alone_are_identical_in_both_twins(
     twins: tuple[Any, Any], runs: list[tuple[int, int]], before: int, time: int, room: int, start: int
 ) -> None:
     values = [bytes([size % 251]) * size for size, count in runs for _ in range(count)]
@@ -69,7 +69,7 @@ def test_rows_that_are_values_alone_are_written_alike_by_both(
     assert seen[0] == seen[1]
 
 
-def test_the_rows_of_a_full_batch_are_numbered_to_its_end(twin: Any) -> None:
+def test_rows_of_full_batch_are_numbered_to_the_end(twin: Any) -> None:
     values = [b"%d" % number for number in range(20_000)]
     builder = twin.BatchBuilder(bytearray(500_000), None)
     assert builder.append_columns(5, None, column(values, validity=False), None, 0, 20_000) == 20_000
@@ -77,7 +77,7 @@ def test_the_rows_of_a_full_batch_are_numbered_to_its_end(twin: Any) -> None:
     assert [row[2] for row in written] == values
 
 
-def test_a_closed_batch_takes_no_columns(twin: Any) -> None:
+def test_closed_builder_refuses_columns(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     builder.close()
     assert builder.append_columns(5, None, column([b"a"], validity=False), None, 0, 1) == 0
@@ -94,7 +94,7 @@ def test_rows_can_be_chosen_by_number(twin: Any) -> None:
             builder.append_columns(0, None, values, None, 0, 1, array("i", [wrong]))
 
 
-def test_columns_stop_where_the_batch_is_full(twin: Any) -> None:
+def test_columns_stop_where_batch_is_full(twin: Any) -> None:
     values = column([b"value"] * 10)
     builder = twin.BatchBuilder(bytearray(HEADER_SIZE + 12 * 4 + 11), None)
     assert builder.append_columns(7, None, values, None, 2, 10) == 4
@@ -107,7 +107,7 @@ def broken(offsets: list[int], data: bytes = b"abcdef", validity: bytes | None =
 
 
 @pytest.mark.parametrize("offsets", [[0, 7, 8], [-1, 2, 3], [3, 2, 4], [2**31 - 1, -(2**31), 0]])
-def test_a_row_outside_its_data_is_named(twin: Any, offsets: list[int]) -> None:
+def test_row_outside_column_data_is_named(twin: Any, offsets: list[int]) -> None:
     good = column([b"x"] * 2)
     for keys, values, what in ((None, broken(offsets), "value"), (broken(offsets), good, "key")):
         builder = twin.BatchBuilder(bytearray(1000), None)
@@ -116,7 +116,7 @@ def test_a_row_outside_its_data_is_named(twin: Any, offsets: list[int]) -> None:
         assert builder.count == 0
 
 
-def test_a_bad_row_further_on_ends_the_batch_before_it(twin: Any) -> None:
+def test_batch_ends_before_a_later_bad_row(twin: Any) -> None:
     values = broken([0, 1, 2, 99, 3])
     builder = twin.BatchBuilder(bytearray(1000), None)
     assert builder.append_columns(0, None, values, None, 0, 4) == 2
@@ -126,7 +126,7 @@ def test_a_bad_row_further_on_ends_the_batch_before_it(twin: Any) -> None:
         encode_columns(values, timestamps=0)
 
 
-def test_null_rows_are_not_looked_up(twin: Any) -> None:
+def test_null_rows_are_not_dereferenced(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     assert builder.append_columns(0, None, broken([0, 99, -5], validity=b"\0"), None, 0, 2) == 2
     assert [row[2] for row in twin.rows(builder.seal())] == [None, None]
@@ -164,7 +164,7 @@ def test_null_rows_are_not_looked_up(twin: Any) -> None:
         ),
     ],
 )
-def test_columns_that_contradict_themselves_are_refused(
+def test_inconsistent_columns_are_refused(
     twin: Any, values: BinaryColumn, options: dict[str, Any], message: str
 ) -> None:
     arguments = {"timestamps": 0, "keys": None, "headers": None, **options}
@@ -176,13 +176,13 @@ def test_columns_that_contradict_themselves_are_refused(
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 4), (2, 1)])
-def test_rows_that_are_not_there_are_refused(twin: Any, start: int, stop: int) -> None:
+def test_missing_rows_are_refused(twin: Any, start: int, stop: int) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     with pytest.raises(ValueError, match=f"rows {start} to {stop} are not in columns of 3 rows"):
         builder.append_columns(0, None, column([b"a"] * 3), None, start, stop)
 
 
-def test_a_null_header_name_is_empty(twin: Any) -> None:
+def test_null_header_name_is_empty(twin: Any) -> None:
     headers = HeaderColumns(array("i", [0, 1]), column([None]), column([b"v"]))
     builder = twin.BatchBuilder(bytearray(1000), None)
     builder.append_columns(0, None, column([b"a"]), headers, 0, 1)
@@ -197,13 +197,13 @@ def test_encoding_takes_codec_and_level(codec: Compression) -> None:
     assert listed(decode_columns(batch, 0, header).values) == [b"value"] * 100
 
 
-def test_rows_that_share_their_data_do_not_overrun_the_batch() -> None:
+def test_rows_with_overlapping_data_do_not_overrun_batch() -> None:
     values = BinaryColumn(array("i", [0, 6, 0, 6, 0, 6]), b"abcdef" * 1, None, 5)
     with pytest.raises(ValueError, match="row 1 of the value column"):
         encode_columns(values, timestamps=0)
 
 
-def test_random_columns_do_what_both_twins_do_alike(twins: tuple[Any, Any]) -> None:
+def test_random_columns_give_same_result_in_both_twins(twins: tuple[Any, Any]) -> None:
     @given(
         offsets=st.lists(st.integers(-2, 8), min_size=2, max_size=6),
         validity=st.one_of(st.none(), st.binary(min_size=1, max_size=1)),

@@ -48,7 +48,7 @@ BOMBS = bombs(64 * MIB)
 
 
 @given(data=st.binary(max_size=2000), repeat=st.integers(1, 200), codec=st.sampled_from(list(Compression)))
-def test_what_is_compressed_comes_back(data: bytes, repeat: int, codec: Compression) -> None:
+def test_compressed_data_round_trip(data: bytes, repeat: int, codec: Compression) -> None:
     original = data * repeat
     assert bytes(decompress(codec, compress(codec, original), len(original))) == original
 
@@ -56,14 +56,14 @@ def test_what_is_compressed_comes_back(data: bytes, repeat: int, codec: Compress
 @packed
 @pytest.mark.parametrize("size", [0, 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024, 64 * 1024 + 1, 3 * MIB])
 @pytest.mark.parametrize("content", [bytes, lambda size: random.Random(size).randbytes(size)], ids=["zeros", "random"])
-def test_any_size_comes_back(codec: Compression, size: int, content: Any) -> None:
+def test_data_of_any_size_round_trips(codec: Compression, size: int, content: Any) -> None:
     original = content(size)
     smaller = compress(codec, memoryview(original))
     assert bytes(decompress(codec, memoryview(smaller), size)) == original
 
 
 @pytest.mark.parametrize("codec", LEVELS, ids=lambda codec: codec.name.lower())
-def test_every_level_comes_back_and_others_are_refused(codec: Compression) -> None:
+def test_every_level_round_trips_and_others_are_refused(codec: Compression) -> None:
     low, high = LEVELS[codec]
     data = SAMPLE[:20_000]
     for level in (*range(max(low, -5), high + 1), low):
@@ -75,7 +75,7 @@ def test_every_level_comes_back_and_others_are_refused(codec: Compression) -> No
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.SNAPPY])
-def test_a_codec_without_levels_takes_none(codec: Compression) -> None:
+def test_codec_without_levels_refuses_level(codec: Compression) -> None:
     with pytest.raises(ValueError, match=f"{codec.name.lower()} compression has no levels"):
         compress(codec, b"data", 1)
 
@@ -102,7 +102,7 @@ def test_every_prefix_is_refused(codec: Compression) -> None:
 
 
 @packed
-def test_every_flipped_bit_gives_data_or_a_typed_error(codec: Compression) -> None:
+def test_every_flipped_bit_gives_data_or_typed_error(codec: Compression) -> None:
     whole = bytearray(compress(codec, SAMPLE[:500]))
     for bit in range(8 * len(whole)):
         whole[bit // 8] ^= 1 << bit % 8
@@ -114,14 +114,14 @@ def test_every_flipped_bit_gives_data_or_a_typed_error(codec: Compression) -> No
 
 
 @given(data=st.binary(max_size=300), codec=st.sampled_from(PACKED))
-def test_any_bytes_give_data_or_a_typed_error(data: bytes, codec: Compression) -> None:
+def test_random_bytes_give_data_or_typed_error(data: bytes, codec: Compression) -> None:
     for prefix in (b"", bytes(compress(codec, b""))[:16], XERIAL):
         with suppress(CorruptRecord):
             assert len(decompress(codec, prefix + data, 1000)) <= 1000
 
 
 @packed
-def test_bytes_behind_the_end_are_refused(codec: Compression) -> None:
+def test_bytes_after_end_are_refused(codec: Compression) -> None:
     whole = bytes(compress(codec, SAMPLE))
     for extra in (b"\0", b"more", whole):
         if codec == Compression.SNAPPY and extra == whole:
@@ -131,7 +131,7 @@ def test_bytes_behind_the_end_are_refused(codec: Compression) -> None:
 
 
 @packed
-def test_the_limit_is_exact(codec: Compression) -> None:
+def test_limit_is_exact(codec: Compression) -> None:
     whole = compress(codec, SAMPLE)
     assert bytes(decompress(codec, whole, len(SAMPLE))) == SAMPLE
     with pytest.raises(CorruptRecord, match=f"expands past the limit of {len(SAMPLE) - 1} bytes"):
@@ -142,7 +142,7 @@ def test_the_limit_is_exact(codec: Compression) -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.parametrize("limit", [0, 1000, MIB])
-def test_a_bomb_is_stopped_before_it_takes_memory(name: str, limit: int) -> None:
+def test_bomb_is_stopped_before_it_takes_memory(name: str, limit: int) -> None:
     codec, data = BOMBS[name]
     tracemalloc.start()
     try:
@@ -167,7 +167,7 @@ def test_a_bomb_is_stopped_before_it_takes_memory(name: str, limit: int) -> None
         (Compression.LZ4, b"\x04\x22\x4d\x18\x68\x40" + struct.pack("<Q", 64 * MIB) + b"\0" + bytes(8)),
     ],
 )
-def test_a_stated_size_alone_takes_no_memory(codec: Compression, data: bytes) -> None:
+def test_stated_size_alone_takes_no_memory(codec: Compression, data: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(CorruptRecord):
@@ -177,7 +177,7 @@ def test_a_stated_size_alone_takes_no_memory(codec: Compression, data: bytes) ->
         tracemalloc.stop()
 
 
-def test_lz4_is_what_javas_reader_takes() -> None:
+def test_lz4_output_is_readable_by_java() -> None:
     """Independent 64 KiB blocks, no checksums of content or blocks, no content size."""
     frame = bytes(compress(Compression.LZ4, SAMPLE))
     assert frame[:4] == b"\x04\x22\x4d\x18"
@@ -199,11 +199,11 @@ def test_lz4_is_what_javas_reader_takes() -> None:
         {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
     ],
 )
-def test_other_lz4_frames_are_read(options: dict[str, Any]) -> None:
+def test_lz4_frames_of_other_writers_are_read(options: dict[str, Any]) -> None:
     assert bytes(decompress(Compression.LZ4, lz4.frame.compress(SAMPLE, **options), len(SAMPLE))) == SAMPLE
 
 
-def test_snappy_is_written_as_xerial_does_and_raw_is_read() -> None:
+def test_snappy_is_written_in_xerial_format_and_raw_is_read() -> None:
     whole = bytes(compress(Compression.SNAPPY, SAMPLE))
     assert whole[:16] == XERIAL
     position, sizes = 16, []
@@ -223,7 +223,7 @@ def test_gzip_is_one_plain_member() -> None:
 
 
 @pytest.mark.parametrize("repeat", [1, 100])
-def test_zstd_without_a_stated_size_is_read(repeat: int) -> None:
+def test_zstd_without_stated_size_is_read(repeat: int) -> None:
     """As Java's stream writes it; also when it expands far more than usual."""
     data = SAMPLE[:1000] * repeat * 20
     target = io.BytesIO()
@@ -238,7 +238,7 @@ def test_zstd_without_a_stated_size_is_read(repeat: int) -> None:
             decompress(Compression.ZSTD, whole[:end], 10 * len(data))
 
 
-def test_zstd_with_a_window_beyond_the_usual_limit_is_refused() -> None:
+def test_zstd_window_above_limit_is_refused() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=28, write_content_size=False)
     target = io.BytesIO()
     with zstandard.ZstdCompressor(compression_params=parameters).stream_writer(target, closefd=False) as writer:

@@ -41,11 +41,11 @@ def side_by_side(work: Callable[[int], object]) -> None:
         raise wrong[0]
 
 
-def test_importing_the_package_leaves_the_interpreters_lock_as_it_is() -> None:
+def test_importing_package_does_not_enable_gil() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", LOCK_STAYS], check=True, timeout=60)
 
 
-def test_columns_that_threads_make_at_once_share_no_memory(twin: Any) -> None:
+def test_columns_built_by_concurrent_threads_share_no_memory(twin: Any) -> None:
     """Blocks of finished columns are used again for the next ones, whichever thread makes them."""
     batches = [twin.build([(0, b"%d" % number * 9, bytes([number]) * 400, ())] * 300) for number in range(THREADS)]
 
@@ -60,7 +60,7 @@ def test_columns_that_threads_make_at_once_share_no_memory(twin: Any) -> None:
     side_by_side(work)
 
 
-def test_a_batch_may_be_looked_at_by_several_threads(twin: Any) -> None:
+def test_placed_batch_can_be_read_by_several_threads(twin: Any) -> None:
     data = twin.build([(7, None, b"value", ())] * 3, base_offset=40)
     for _ in range(100):
         found: list[Any] = []

@@ -23,7 +23,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize(("key", "expected"), VECTORS.items())
-def test_murmur2_is_the_java_clients(twin: Any, key: bytes, expected: int) -> None:
+def test_murmur2_matches_java_client(twin: Any, key: bytes, expected: int) -> None:
     assert twin.module.murmur2(key) == expected
     assert twin.module.partition_for_key(key, 12) == (expected & 0x7FFFFFFF) % 12
 
@@ -37,7 +37,7 @@ def test_both_twins_hash_alike(twins: tuple[Any, Any], key: bytes, partitions: i
     assert 0 <= partition < partitions
 
 
-def test_a_key_may_be_any_bytes_like_object(twin: Any) -> None:
+def test_key_may_be_any_bytes_like_object(twin: Any) -> None:
     for kind in (bytearray, memoryview):
         assert twin.module.murmur2(kind(b"foobar")) == VECTORS[b"foobar"]
     for wrong in ("foobar", 21, None):
@@ -46,7 +46,7 @@ def test_a_key_may_be_any_bytes_like_object(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, -1])
-def test_a_topic_has_at_least_one_partition(twin: Any, partitions: int) -> None:
+def test_topic_has_at_least_one_partition(twin: Any, partitions: int) -> None:
     with pytest.raises(ValueError, match="at least one partition"):
         twin.module.partition_for_key(b"k", partitions)
 
@@ -56,7 +56,7 @@ def grouped(twin: Any, keys: Any, partitions: int) -> dict[int, list[int]]:
 
 
 @given(keys=st.lists(st.one_of(st.none(), st.binary(max_size=9)), max_size=40), partitions=st.integers(1, 9))
-def test_rows_are_grouped_by_the_partition_of_their_key(
+def test_rows_are_grouped_by_partition_of_their_key(
     twins: tuple[Any, Any], keys: list[bytes | None], partitions: int
 ) -> None:
     expected: dict[int, list[int]] = {}
@@ -73,7 +73,7 @@ def test_rows_are_grouped_by_the_partition_of_their_key(
             assert found == expected and list(found) == sorted(expected)
 
 
-def test_rows_that_cannot_have_a_partition_are_apart(twin: Any) -> None:
+def test_rows_without_valid_key_are_grouped_apart(twin: Any) -> None:
     assert grouped(twin, [b"abc", "abc", bytearray(b"abc"), 5, None], 1000) == {-1: [1, 3, 4], 107: [0, 2]}
     assert grouped(twin, BinaryColumn(array("i", [0, 9, 3]), b"abc", None, 2), 5) == {-1: [0, 1]}
     assert grouped(twin, [], 5) == {}
@@ -89,7 +89,7 @@ ZIGZAG = {
 
 
 @pytest.mark.parametrize(("value", "encoded"), ZIGZAG.items())
-def test_varints_have_the_bytes_of_the_format(twin: Any, value: int, encoded: str) -> None:
+def test_varint_bytes_match_the_format(twin: Any, value: int, encoded: str) -> None:
     assert twin.module.encode_varint(value).hex() == encoded
     data = b"?" + bytes.fromhex(encoded) + b"?"
     assert twin.module.decode_varint(data, 1) == (value, len(data) - 1)
@@ -106,18 +106,18 @@ def test_both_twins_write_and_read_any_varint(twins: tuple[Any, Any], value: int
 @pytest.mark.parametrize(
     ("data", "position"), [(b"", 0), (b"\x80", 0), (b"\xff" * 9, 0), (b"a", 1), (b"a", 2), (b"a", -1)]
 )
-def test_a_varint_that_ends_early_is_corrupt(twin: Any, data: bytes, position: int) -> None:
+def test_varint_that_ends_early_is_corrupt(twin: Any, data: bytes, position: int) -> None:
     with pytest.raises(CorruptRecord, match="a varint ends early"):
         twin.module.decode_varint(data, position)
 
 
 @pytest.mark.parametrize("last", [b"\x02", b"\x7f", b"\x80\x00", b"\x81\x01"])
-def test_a_varint_of_more_than_64_bits_is_corrupt(twin: Any, last: bytes) -> None:
+def test_varint_of_more_than_64_bits_is_corrupt(twin: Any, last: bytes) -> None:
     with pytest.raises(CorruptRecord, match="more than 64 bits"):
         twin.module.decode_varint(b"\xff" * 9 + last)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_a_number_of_more_than_64_bits_is_refused(twin: Any, value: int) -> None:
+def test_number_of_more_than_64_bits_is_refused(twin: Any, value: int) -> None:
     with pytest.raises(OverflowError):
         twin.module.encode_varint(value)

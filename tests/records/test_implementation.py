@@ -25,14 +25,14 @@ def run(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_every_name_comes_from_the_chosen_twin(twins: tuple[Any, Any]) -> None:
+def test_every_name_is_imported_from_chosen_twin(twins: tuple[Any, Any]) -> None:
     chosen = next(twin.module for twin in twins if twin.module.IMPLEMENTATION == pyclient.records.IMPLEMENTATION)
     for name in SHARED:
         assert getattr(implementation, name) is getattr(chosen, name)
         assert getattr(pyclient.records, name) is getattr(chosen, name)
 
 
-def test_the_environment_forces_the_python_twin(twins: tuple[Any, Any]) -> None:
+def test_environment_variable_forces_python_twin(twins: tuple[Any, Any]) -> None:
     code = "import sys, pyclient.records as r; print(r.IMPLEMENTATION, 'pyclient.records._speedups' in sys.modules)"
     assert run(code, PYCLIENT_PURE="1") == "pure False"
     assert run(code, PYCLIENT_PURE="0") == "cython True"
@@ -49,11 +49,11 @@ print(pyclient.records.IMPLEMENTATION, *[f"{warning.category.__name__}: {warning
 """
 
 
-def test_without_a_compiled_twin_the_python_one_serves_silently() -> None:
+def test_missing_compiled_twin_falls_back_to_python_silently() -> None:
     assert run(f"import sys; {ABSENT}{IMPORT}", PYCLIENT_PURE="0") == "pure"
 
 
-def test_a_compiled_twin_of_other_sources_is_warned_of_with_the_way_to_build_it_again() -> None:
+def test_outdated_compiled_codec_warns_how_to_rebuild_it() -> None:
     said = run(f"import sys; {OLD}{IMPORT}", PYCLIENT_PURE="0")
     assert said.startswith("pure RuntimeWarning: the compiled record codec cannot be used")
     assert "cannot import name 'IMPLEMENTATION'" in said
@@ -66,7 +66,7 @@ def members(kind: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_both_twins_have_the_same_names_and_arguments(twins: tuple[Any, Any], name: str) -> None:
+def test_both_twins_have_same_names_and_arguments(twins: tuple[Any, Any], name: str) -> None:
     compiled, pure = (getattr(twin.module, name) for twin in twins)
     if not inspect.isclass(pure):
         assert arguments(compiled) == arguments(pure)
@@ -88,14 +88,14 @@ def test_importing_records_loads_nothing_slow() -> None:
     assert run(f"import sys, pyclient.records; print(sorted({slow} & set(sys.modules)))") == "[]"
 
 
-def test_the_checksum_is_found_without_its_package() -> None:
+def test_checksum_module_is_loaded_without_its_package() -> None:
     from pyclient.records.crc import crc32c
 
     assert crc32c(b"123456789") == crc32c(memoryview(b"123456789")) == 0xE3069283
 
 
 @pytest.mark.slow
-def test_setup_succeeds_without_a_working_compiler(tmp_path: Path) -> None:
+def test_setup_succeeds_without_working_compiler(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("*.so", "_speedups.c", "__pycache__")
     shutil.copytree(ROOT / "pyclient" / "records", tmp_path / "pyclient" / "records", ignore=ignored)
     shutil.copy(ROOT / "setup.py", tmp_path)
@@ -107,7 +107,7 @@ def test_setup_succeeds_without_a_working_compiler(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.so"))
 
 
-def test_setup_leaves_the_extension_out_where_it_is_not_wanted() -> None:
+def test_setup_skips_extension_when_disabled() -> None:
     code = (
         "import setuptools; found = []; setuptools.setup = lambda **options: found.append(options['ext_modules'])\n"
         "exec(compile(open('setup.py').read(), 'setup.py', 'exec')); print(found)"

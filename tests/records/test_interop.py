@@ -29,7 +29,7 @@ def classes(request: pytest.FixtureRequest, peer: Any) -> Any:
     return getattr(peer(module), f"{name}Builder{suffix}"), getattr(peer(module), f"{name}{suffix}")
 
 
-def test_what_others_write_is_read(twin: Any, classes: Any, codec: Compression) -> None:
+def test_batches_of_other_clients_are_read(twin: Any, classes: Any, codec: Compression) -> None:
     builder = classes[0](
         magic=2, compression_type=int(codec), is_transactional=1, producer_id=77, producer_epoch=3, base_sequence=9,
         batch_size=1 << 20,
@@ -44,7 +44,7 @@ def test_what_others_write_is_read(twin: Any, classes: Any, codec: Compression) 
     assert twin.columns(batch).count == len(ROWS)
 
 
-def test_what_is_written_others_read(twin: Any, classes: Any, codec: Compression) -> None:
+def test_other_clients_read_written_batches(twin: Any, classes: Any, codec: Compression) -> None:
     batch = twin.build(ROWS, compression=codec, producer_id=77, base_offset=1000, transactional=True)
     theirs = classes[1](batch)
     assert theirs.validate_crc()
@@ -54,7 +54,7 @@ def test_what_is_written_others_read(twin: Any, classes: Any, codec: Compression
     assert [r.offset for r in records] == list(range(1000, 1000 + len(ROWS)))
 
 
-def test_without_compression_the_bytes_are_the_same(twin: Any, classes: Any) -> None:
+def test_uncompressed_data_are_returned_unchanged(twin: Any, classes: Any) -> None:
     builder = classes[0](
         magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
         batch_size=1 << 20,
@@ -66,7 +66,7 @@ def test_without_compression_the_bytes_are_the_same(twin: Any, classes: Any) -> 
     assert bytes(theirs) == twin.build(ROWS)
 
 
-def test_a_marker_is_one_to_aiokafka(peer: Any) -> None:
+def test_control_marker_is_recognised_by_aiokafka(peer: Any) -> None:
     batch = build_batch([(b"\0\0\0\1", b"\0\0\0\0\0\7")], timestamp_ms=5, producer_id=1, control=True)
     theirs = peer("aiokafka.record.default_records").DefaultRecordBatch(batch)
     assert theirs.is_control_batch

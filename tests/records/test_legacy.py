@@ -80,7 +80,7 @@ def test_wrapped_messages_are_read_with_their_own_offsets(twin: Any, magic: int,
     assert memoryview(columns.offsets).cast("B").cast("q").tolist() == [10, 11, 14]
 
 
-def test_log_append_time_of_a_wrapper_is_every_messages(twin: Any) -> None:
+def test_log_append_time_of_wrapper_applies_to_every_message(twin: Any) -> None:
     data = wrapper(1, Compression.GZIP, SAMPLE, flags=8)
     messages = [(offset, 1005, key, value) for offset, _, key, value in SAMPLE]
     assert rows(twin, data) == expected(1, messages, TIMESTAMP_LOG_APPEND)
@@ -104,7 +104,9 @@ WRITTEN = [(magic, codec) for magic in (0, 1) for codec in (Compression.NONE, *C
 
 
 @pytest.mark.parametrize(("magic", "codec"), WRITTEN)
-def test_what_kafka_python_writes_is_read_and_the_reverse(twin: Any, peer: Any, magic: int, codec: Compression) -> None:
+def test_kafka_python_and_this_library_read_each_others_records(
+    twin: Any, peer: Any, magic: int, codec: Compression
+) -> None:
     kafka = peer("kafka.record.legacy_records")
     builder = kafka.LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1 << 20)
     for offset in range(5):
@@ -127,7 +129,7 @@ def test_what_kafka_python_writes_is_read_and_the_reverse(twin: Any, peer: Any, 
     value=st.integers(0, 255),
     end=st.one_of(st.none(), st.integers(0, 200)),
 )
-def test_mangled_messages_fail_with_the_same_words_in_both_twins(
+def test_mangled_messages_raise_same_error_in_both_twins(
     twins: tuple[Any, Any], magic: int, codec: Compression, place: int, value: int, end: int | None
 ) -> None:
     data = bytearray(wrapper(magic, codec, SAMPLE) if codec else message(magic, *SAMPLE[0]))
@@ -170,7 +172,7 @@ GOOD = message(1, 0, 0, b"k", b"v")
         (message(1, 9, 0, b"k", b"v")[:-1], "ends early"),
     ],
 )
-def test_messages_that_cannot_be_are_corrupt(twin: Any, data: bytes, words: str) -> None:
+def test_impossible_messages_are_corrupt(twin: Any, data: bytes, words: str) -> None:
     with pytest.raises(CorruptRecord, match=r"old-1: batch at offset -?\d+.*" + words):
         twin.module.decode_batch(data, 0, read_header(data), "old", 1)
 
@@ -185,14 +187,14 @@ def test_messages_that_cannot_be_are_corrupt(twin: Any, data: bytes, words: str)
         (sized(b"key and more"), b"", "a message ends early"),
     ],
 )
-def test_lengths_inside_a_message_are_checked(twin: Any, key: bytes, value: bytes, words: str) -> None:
+def test_lengths_inside_message_are_checked(twin: Any, key: bytes, value: bytes, words: str) -> None:
     body = struct.pack(">bbq", 1, 0, 0) + key + value
     data = struct.pack(">qiI", 9, len(body) + 4, zlib.crc32(body)) + body
     with pytest.raises(CorruptRecord, match=f"old-1: batch at offset 9: {words}"):
         twin.module.decode_batch(data, 0, read_header(data), "old", 1)
 
 
-def test_a_wrapper_that_expands_past_the_limit_is_refused(twin: Any) -> None:
+def test_wrapper_that_expands_past_limit_is_refused(twin: Any) -> None:
     data = wrapping(message(1, 0, 0, None, bytes(100_000)))
     with pytest.raises(CorruptRecord, match="old-1: batch at offset 9: gzip data expands past the limit of 1000 bytes"):
         twin.module.decode_batch(data, 0, read_header(data), "old", 1, max_size=1000)

@@ -45,7 +45,7 @@ def numbers(found: list[Any]) -> list[tuple[Any, ...]]:
 GOOD = [batch(0, 3), batch(3, 1, Compression.GZIP), batch(10, 2)]
 
 
-def test_a_run_of_batches_is_found_with_what_their_headers_say(twin: Any) -> None:
+def test_consecutive_batches_are_found_with_their_header_fields(twin: Any) -> None:
     data = memoryview(b"".join(GOOD))
     position, behind, found = find(twin, data)
     assert (position, behind) == (len(data), 12)
@@ -58,14 +58,14 @@ def test_a_run_of_batches_is_found_with_what_their_headers_say(twin: Any) -> Non
     assert found[0].leader_epoch == 5
 
 
-def test_it_goes_on_from_any_position_and_leaves_what_was_found_before(twin: Any) -> None:
+def test_find_batches_starts_at_any_position_and_keeps_earlier_results(twin: Any) -> None:
     data = b"".join(GOOD)
     found: list[Any] = ["before"]
     stopped = twin.module.find_batches(twin.module.PlacedBatch, "t", 0, data, len(GOOD[0]), 3, found)
     assert (stopped, found[0], numbers(found[1:])[0][2]) == ((len(data), 12), "before", len(GOOD[0]))
 
 
-def test_what_is_found_is_of_the_kind_asked_for(twin: Any) -> None:
+def test_find_batches_returns_requested_class(twin: Any) -> None:
     class Mine(twin.module.PlacedBatch):  # type: ignore[misc]
         __slots__ = ()
 
@@ -74,7 +74,7 @@ def test_what_is_found_is_of_the_kind_asked_for(twin: Any) -> None:
     assert type(found[0]) is Mine
 
 
-def test_it_ends_in_front_of_a_batch_that_is_cut_wherever_that_is(twin: Any) -> None:
+def test_find_batches_stops_before_batch_truncated_anywhere(twin: Any) -> None:
     first, data = len(GOOD[0]), GOOD[0] + GOOD[2]
     for end in range(first, len(data)):
         position, behind, found = find(twin, memoryview(data[:end]))
@@ -94,22 +94,22 @@ def test_it_ends_in_front_of_a_batch_that_is_cut_wherever_that_is(twin: Any) -> 
         (">i", 23, -(2**31)), (">i", 23, -8),  # the last offset delta
     ],
 )  # fmt: skip
-def test_it_ends_in_front_of_what_is_no_plain_batch_or_goes_back(twin: Any, code: str, at: int, value: int) -> None:
+def test_find_batches_stops_before_special_or_earlier_batch(twin: Any, code: str, at: int, value: int) -> None:
     position, behind, found = find(twin, GOOD[0] + changed(GOOD[2], code, at, value) + GOOD[2])
     assert (position, behind, len(found)) == (len(GOOD[0]), 3, 1)
 
 
 @pytest.mark.parametrize("position", [-1, -(10**6), 10**6])
-def test_a_position_outside_the_buffer_finds_nothing(twin: Any, position: int) -> None:
+def test_position_outside_buffer_finds_nothing(twin: Any, position: int) -> None:
     assert find(twin, GOOD[0], position, 7) == (position, 7, [])
 
 
-def test_a_batch_with_gaps_is_not_dense(twin: Any) -> None:
+def test_batch_with_gaps_is_not_dense(twin: Any) -> None:
     assert not find(twin, changed(GOOD[2], ">i", 23, 5))[2][0].dense
 
 
 @pytest.mark.parametrize("size", [0, 20, HEADER_SIZE, len(GOOD[0]) - 1])
-def test_of_another_buffer_nothing_is_read_past_its_end(twin: Any, size: int) -> None:
+def test_non_bytes_buffer_is_not_read_past_its_end(twin: Any, size: int) -> None:
     _, _, [found] = find(twin, memoryview(GOOD[0]))
     found.buffer = memoryview(GOOD[0])[:size]
     if size >= HEADER_SIZE:
@@ -121,7 +121,7 @@ def test_of_another_buffer_nothing_is_read_past_its_end(twin: Any, size: int) ->
 
 
 @given(data=st.data())
-def test_both_twins_find_the_same_in_whatever_comes(twins: tuple[Any, Any], data: st.DataObject) -> None:
+def test_both_twins_find_the_same_batches_in_random_bytes(twins: tuple[Any, Any], data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.sampled_from([*GOOD, batch(20, 1), b"\0" * 61, b"\xff" * 70]), max_size=6))
     content = bytearray(b"".join(parts))
     for _ in range(data.draw(st.integers(0, 4))):

@@ -59,7 +59,7 @@ def record(body: bytes, size: int | None = None) -> bytes:
 GOOD = record(b"\0" + b"\0" + b"\0" + b"\x02k" + b"\x02v" + b"\0")
 
 
-def test_the_hand_made_record_is_good(twin: Any) -> None:
+def test_handmade_record_is_valid(twin: Any) -> None:
     assert outcome(twin, with_payload(GOOD, 1)) == [(42, 1000, b"k", b"v", ())]
 
 
@@ -129,13 +129,13 @@ PROBLEMS = {
 @pytest.mark.parametrize(
     ("problem", "payload"), [(problem, payload) for problem, payloads in PROBLEMS.items() for payload in payloads]
 )
-def test_a_record_that_cannot_be_is_named_with_its_place(twin: Any, problem: str, payload: bytes) -> None:
+def test_invalid_record_is_named_with_its_position(twin: Any, problem: str, payload: bytes) -> None:
     batch = with_payload(payload, 1)
     words = f"record 0 {problem}" if len(payload) >= 7 else f"1 records cannot be in {len(payload)} bytes"
     assert outcome(twin, batch) == columns_outcome(twin, batch) == f"orders-3: batch at offset 42: {words}"
 
 
-def test_a_second_record_is_checked_like_the_first(twin: Any) -> None:
+def test_second_record_is_checked_like_the_first(twin: Any) -> None:
     going_back = GOOD + GOOD
     assert outcome(twin, with_payload(going_back, 2)) == (
         "orders-3: batch at offset 42: record 1 has an offset delta out of order or beyond the batch's last"
@@ -157,17 +157,17 @@ def test_a_second_record_is_checked_like_the_first(twin: Any) -> None:
         (0, 0, "9 bytes are left behind its last record"),
     ],
 )
-def test_counts_that_contradict_the_bytes_are_corrupt(twin: Any, count: int, last: int, message: str) -> None:
+def test_record_counts_that_contradict_bytes_are_corrupt(twin: Any, count: int, last: int, message: str) -> None:
     assert outcome(twin, with_payload(GOOD, count, last)) == f"orders-3: batch at offset 42: {message}"
 
 
-def test_bytes_behind_the_last_record_are_corrupt(twin: Any) -> None:
+def test_bytes_after_last_record_are_corrupt(twin: Any) -> None:
     batch = with_payload(GOOD + b"\0" * 3, 1)
     assert outcome(twin, batch) == "orders-3: batch at offset 42: 3 bytes are left behind its last record"
 
 
 @pytest.mark.parametrize("base_offset", [-1, -(2**63), 2**63 - 1])
-def test_offsets_that_cannot_be_are_corrupt(twin: Any, base_offset: int) -> None:
+def test_impossible_offsets_are_corrupt(twin: Any, base_offset: int) -> None:
     batch = with_payload(GOOD, 1, 5, base_offset=base_offset)
     assert outcome(twin, batch) == f"orders-3: batch at offset {base_offset}: its offsets cannot be"
 
@@ -175,7 +175,7 @@ def test_offsets_that_cannot_be_are_corrupt(twin: Any, base_offset: int) -> None
 @pytest.mark.parametrize(
     ("base", "delta", "expected"), [(2**63 - 1, 5, -(2**63) + 4), (-(2**63), -1, 2**63 - 1), (-1, 2**62, 2**62 - 1)]
 )
-def test_timestamps_go_around_at_64_bits(twins: tuple[Any, Any], base: int, delta: int, expected: int) -> None:
+def test_timestamps_wrap_at_64_bits(twins: tuple[Any, Any], base: int, delta: int, expected: int) -> None:
     for twin in twins:
         payload = record(b"\0" + twin.module.encode_varint(delta) + b"\0\x01\x01\0")
         batch = with_payload(payload, 1, base_timestamp=base)
@@ -183,14 +183,14 @@ def test_timestamps_go_around_at_64_bits(twins: tuple[Any, Any], base: int, delt
         assert memoryview(twin.columns(batch).timestamps).cast("B").cast("q").tolist() == [expected]
 
 
-def test_an_empty_batch_has_no_records(twin: Any) -> None:
+def test_empty_batch_has_no_records(twin: Any) -> None:
     for attributes in (0, Compression.LZ4):
         batch = with_payload(b"", 0, 5, attributes=attributes)
         assert outcome(twin, batch) == []
         assert twin.columns(batch).count == 0
 
 
-def test_every_prefix_of_a_batch_is_refused(twin: Any, codec: Compression) -> None:
+def test_every_prefix_of_batch_is_refused(twin: Any, codec: Compression) -> None:
     batch = twin.build(ROWS, compression=codec)
     header = read_header(batch)
     for end in range(len(batch)):
@@ -200,7 +200,7 @@ def test_every_prefix_of_a_batch_is_refused(twin: Any, codec: Compression) -> No
             twin.ColumnsBuilder().add(batch[:end], 0, header, "orders", 3)
 
 
-def test_every_prefix_of_the_records_is_refused(twin: Any, codec: Compression) -> None:
+def test_every_prefix_of_records_is_refused(twin: Any, codec: Compression) -> None:
     """The length says that the prefix is all there is: what then ends early is a record, or the compressed data."""
     batch = twin.build(ROWS, compression=codec)
     for end in range(HEADER_SIZE, len(batch)):
@@ -209,7 +209,7 @@ def test_every_prefix_of_the_records_is_refused(twin: Any, codec: Compression) -
             twin.module.decode_batch(cut, 0, read_header(cut), "orders", 3)
 
 
-def test_every_flipped_bit_of_the_records_gives_records_or_the_same_typed_error(twins: tuple[Any, Any]) -> None:
+def test_flipped_bit_in_records_decodes_or_raises_same_typed_error(twins: tuple[Any, Any]) -> None:
     compiled, pure = twins
     batch = bytearray(pure.build(ROWS))
     for bit in range(8 * HEADER_SIZE, 8 * len(batch)):
@@ -239,7 +239,7 @@ def repr_columns(columns: Any) -> Any:
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 6), last=st.integers(-2, 8))
-def test_mangled_records_fail_with_the_same_words_in_both_twins(
+def test_mangled_records_raise_same_error_in_both_twins(
     twins: tuple[Any, Any], seed: int, count: int, last: int
 ) -> None:
     compiled, pure = twins
@@ -263,14 +263,12 @@ def test_mangled_records_fail_with_the_same_words_in_both_twins(
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(0, 8))
-def test_random_records_fail_with_the_same_words_in_both_twins(
-    twins: tuple[Any, Any], payload: bytes, count: int
-) -> None:
+def test_random_records_raise_same_error_in_both_twins(twins: tuple[Any, Any], payload: bytes, count: int) -> None:
     batch = with_payload(payload, count, 10)
     assert outcome(twins[0], batch) == outcome(twins[1], batch)
 
 
-def test_offsets_choose_records(twin: Any) -> None:
+def test_offset_range_selects_records(twin: Any) -> None:
     batch = twin.build([(number, None, b"%d" % number, ()) for number in range(10)], base_offset=100)
     for start in range(98, 112):
         for stop in (start, start + 3, 2**63 - 1):
@@ -282,7 +280,7 @@ def test_offsets_choose_records(twin: Any) -> None:
             assert memoryview(columns.offsets).cast("B").cast("q").tolist() == expected
 
 
-def test_log_append_time_is_every_records_timestamp(twin: Any) -> None:
+def test_log_append_time_is_timestamp_of_every_record(twin: Any) -> None:
     batch = bytearray(twin.build(ROWS))
     stamp_timestamp(batch, 0, read_header(batch), TIMESTAMP_LOG_APPEND, 5555)
     assert {(r.timestamp_ms, r.timestamp_type) for r in twin.decode(batch)} == {(5555, TIMESTAMP_LOG_APPEND)}
@@ -291,7 +289,7 @@ def test_log_append_time_is_every_records_timestamp(twin: Any) -> None:
     assert memoryview(columns.timestamp_types).cast("B").cast("b").tolist() == [TIMESTAMP_LOG_APPEND] * 4
 
 
-def test_a_control_batch_gives_its_record(twin: Any) -> None:
+def test_control_batch_decodes_to_its_record(twin: Any) -> None:
     marker = (control_key(ControlType.COMMIT), struct.pack(">hi", 0, 7))
     batch = build_batch([marker], timestamp_ms=5, producer_id=9, producer_epoch=1, control=True, transactional=True)
     header = read_header(batch)
@@ -309,7 +307,7 @@ def test_control_types_are_read_from_keys() -> None:
             control_type(key)
 
 
-def test_a_huge_count_allocates_nothing(twin: Any) -> None:
+def test_huge_record_count_allocates_nothing(twin: Any) -> None:
     payload = GOOD * 10
     batch = with_payload(payload, len(payload) // 7, 2**31 - 1)
     tracemalloc.start()
@@ -323,7 +321,7 @@ def test_a_huge_count_allocates_nothing(twin: Any) -> None:
         tracemalloc.stop()
 
 
-def test_expansion_past_the_limit_is_refused_with_its_place(twin: Any) -> None:
+def test_expansion_past_limit_is_refused_naming_batch(twin: Any) -> None:
     batch = twin.build([(0, None, bytes(100_000), ())], compression=Compression.GZIP)
     assert outcome(twin, batch, max_size=50_000) == (
         "orders-3: batch at offset 0: gzip data expands past the limit of 50000 bytes"
@@ -331,13 +329,13 @@ def test_expansion_past_the_limit_is_refused_with_its_place(twin: Any) -> None:
     assert len(outcome(twin, batch, max_size=200_000)) == 1
 
 
-def test_a_topic_that_is_no_str_is_refused(twin: Any) -> None:
+def test_topic_that_is_not_a_str_is_refused(twin: Any) -> None:
     batch = twin.build(ROWS)
     with pytest.raises(TypeError):
         twin.module.decode_batch(batch, "x", read_header(batch), "orders", 3)
 
 
-def test_a_chain_gives_the_records_of_its_sources_in_order_and_goes_on_after_one_that_fails(twin: Any) -> None:
+def test_chain_yields_sources_in_order_and_continues_after_an_error(twin: Any) -> None:
     def broken() -> list[Any]:
         raise CorruptRecord("broken")
 

@@ -15,7 +15,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_a_record_has_its_fields(twin: Any) -> None:
+def test_record_exposes_its_fields(twin: Any) -> None:
     record = twin.Record(*FIELDS)
     assert tuple(getattr(record, name) for name in NAMES) == FIELDS
     assert twin.Record(**dict(zip(NAMES, FIELDS, strict=True))) == record
@@ -23,7 +23,7 @@ def test_a_record_has_its_fields(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_record_cannot_be_changed(twin: Any, name: str) -> None:
+def test_record_cannot_be_changed(twin: Any, name: str) -> None:
     record = twin.Record(*FIELDS)
     with pytest.raises(AttributeError):
         setattr(record, name, getattr(record, name))
@@ -42,7 +42,7 @@ def test_records_differ_when_one_field_does(twin: Any, place: int) -> None:
     assert record != twin.Record(*other) and record != FIELDS
 
 
-def test_a_repr_shows_every_field(twin: Any) -> None:
+def test_repr_shows_every_field(twin: Any) -> None:
     assert repr(twin.Record(*FIELDS)) == (
         "Record(topic='orders', partition=3, offset=42, timestamp_ms=1700000000000, timestamp_type=0, leader_epoch=7, "
         "key=b'key', value=b'value', headers=(('trace', b'1'), ('empty', None)))"
@@ -50,22 +50,22 @@ def test_a_repr_shows_every_field(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_both_twins_pickle_to_the_same_bytes(twins: tuple[Any, Any], protocol: int) -> None:
+def test_both_twins_pickle_to_same_bytes(twins: tuple[Any, Any], protocol: int) -> None:
     compiled, pure = (pickle.dumps(twin.Record(*FIELDS), protocol) for twin in twins)
     assert compiled == pure
     assert pickle.loads(compiled) == Record(*FIELDS)
 
 
-def test_a_record_copies_to_an_equal_one(twin: Any) -> None:
+def test_record_copies_to_equal_one(twin: Any) -> None:
     record = twin.Record(*FIELDS)
     assert repr(copy.copy(record)) == repr(copy.deepcopy(record)) == repr(record)
 
 
-def test_a_record_can_be_parametrised(twin: Any) -> None:
+def test_record_can_be_parametrised(twin: Any) -> None:
     assert "Record[str, int]" in str(twin.Record[str, int])
 
 
-def test_a_record_matches_by_position(twin: Any) -> None:
+def test_record_matches_by_position(twin: Any) -> None:
     match twin.Record(*FIELDS):
         case twin.Record(topic, _, offset):
             assert (topic, offset) == ("orders", 42)
@@ -73,7 +73,7 @@ def test_a_record_matches_by_position(twin: Any) -> None:
             pytest.fail("no match")
 
 
-def test_replacing_key_and_value_keeps_the_rest(twin: Any) -> None:
+def test_replacing_key_and_value_keeps_rest(twin: Any) -> None:
     record = twin.Record(*FIELDS).replace("k", {"v": 1})
     assert type(record) is twin.Record
     assert (record.key, record.value) == ("k", {"v": 1})
@@ -92,7 +92,7 @@ def test_wrong_field_types_are_refused(twin: Any) -> None:
         twin.Record(*FIELDS[:-1], [])
 
 
-def test_a_cycle_through_a_record_is_collected(twin: Any) -> None:
+def test_reference_cycle_through_record_is_collected(twin: Any) -> None:
     class Value:
         alive = 0
 

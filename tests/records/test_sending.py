@@ -64,12 +64,12 @@ def play(twin: Any, changes: list[Any]) -> list[Any]:
 
 
 @given(changes=st.lists(CHANGES, max_size=40))
-def test_both_twins_put_a_record_into_the_same_batch(twins: tuple[Any, Any], changes: list[Any]) -> None:
+def test_both_twins_append_record_to_same_batch(twins: tuple[Any, Any], changes: list[Any]) -> None:
     compiled, pure = (play(twin, changes) for twin in twins)
     assert compiled == pure
 
 
-def test_a_record_goes_to_its_partition_its_keys_or_the_sticky_one(twin: Any) -> None:
+def test_record_is_appended_by_partition_key_or_sticky_partition(twin: Any) -> None:
     lanes = lanes_of(twin, 0, 1, 2, sticky=2)
     assert lanes.append(1, None, b"v", None, 1).batch == "batch of 1"
     assert lanes.append(1, None, b"v", None, None).batch == "batch of 2"
@@ -77,7 +77,7 @@ def test_a_record_goes_to_its_partition_its_keys_or_the_sticky_one(twin: Any) ->
     assert lanes.append(1, b"a key", b"v", None, None).batch == f"batch of {expected}"
 
 
-def test_nothing_is_written_where_no_batch_is_open_or_no_such_partition_is(twin: Any) -> None:
+def test_append_returns_none_without_open_batch_or_partition(twin: Any) -> None:
     lanes = lanes_of(twin, 1)
     for partition in (0, 2, PARTITIONS, -1, True, "1"):
         assert lanes.append(1, None, b"v", None, partition) is None
@@ -104,7 +104,7 @@ def sender(twin: Any, clock: Any = SYSTEM_CLOCK, *, direct: bool = True) -> Any:
     return Sender()
 
 
-def test_send_writes_what_an_open_batch_has_room_for_and_hands_on_the_rest(twin: Any) -> None:
+def test_send_appends_to_open_batch_and_delegates_the_rest(twin: Any) -> None:
     one = sender(twin, ManualClock(epoch_ms=1234))
     one._lanes["orders"] = lanes_of(twin, 0)
     handle = one.send("orders", b"value")
@@ -127,7 +127,7 @@ def test_send_writes_what_an_open_batch_has_room_for_and_hands_on_the_rest(twin:
 
 
 @pytest.mark.parametrize("headers", [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (("a", b"1"), ("b", None))])
-def test_headers_and_a_timestamp_are_written_as_given(twin: Any, headers: Any) -> None:
+def test_headers_and_timestamp_are_written_as_given(twin: Any, headers: Any) -> None:
     one = sender(twin)
     lanes = one._lanes["orders"] = twin.module.TopicLanes()
     lanes.resize(1)
@@ -137,7 +137,7 @@ def test_headers_and_a_timestamp_are_written_as_given(twin: Any, headers: Any) -
     assert twin.rows(batch.seal()) == [(77, None, b"value", (("a", b"1"), ("b", None)))]
 
 
-def test_send_hands_everything_on_when_records_need_more_than_writing(twin: Any) -> None:
+def test_send_delegates_when_records_need_serializer_or_partitioner(twin: Any) -> None:
     one = sender(twin, direct=False)
     one._lanes["orders"] = lanes_of(twin, 0)
     told: list[object] = []
@@ -145,7 +145,7 @@ def test_send_hands_everything_on_when_records_need_more_than_writing(twin: Any)
     assert (len(one.others), told) == (1, ["told"])
 
 
-def test_records_are_stamped_with_the_systems_time(twin: Any) -> None:
+def test_records_are_stamped_with_system_time(twin: Any) -> None:
     one = sender(twin)
     one._lanes["orders"] = lanes_of(twin, 0)
     before = SYSTEM_CLOCK.time_ms()
@@ -153,7 +153,7 @@ def test_records_are_stamped_with_the_systems_time(twin: Any) -> None:
     assert before <= stamp <= SYSTEM_CLOCK.time_ms()
 
 
-def test_threads_that_send_side_by_side_each_get_a_place_of_their_own(twin: Any) -> None:
+def test_concurrent_sends_get_distinct_positions(twin: Any) -> None:
     one = sender(twin)
     one._append_lock = None if is_atomic(twin) else threading.Lock()
     lanes = lanes_of(twin)
@@ -199,7 +199,7 @@ def handle_of(twin: Any) -> tuple[Any, Any]:
     return outcome, Handle(outcome, 7, 50)
 
 
-def test_a_handle_of_a_delivered_batch_knows_its_place(twin: Any) -> None:
+def test_handle_of_delivered_batch_returns_metadata(twin: Any) -> None:
     outcome, handle = handle_of(twin)
     outcome.delivered = True
     assert handle.done() is True
@@ -210,7 +210,7 @@ def test_a_handle_of_a_delivered_batch_knows_its_place(twin: Any) -> None:
     assert handle.result(0) == RecordMetadata("orders", 3, -1, 99)
 
 
-def test_a_handle_of_any_other_batch_leaves_the_answer_to_its_subclass(twin: Any) -> None:
+def test_handle_of_undelivered_batch_delegates_to_its_subclass(twin: Any) -> None:
     _, handle = handle_of(twin)
     assert handle.done() is False
     for ask, argument in ((handle.exception, 3), (handle.result, 3), (handle.add_done_callback, print)):
@@ -221,7 +221,7 @@ def test_a_handle_of_any_other_batch_leaves_the_answer_to_its_subclass(twin: Any
         handle.add_done_callback(3)
 
 
-def test_a_callback_joins_those_that_the_batch_has_already(twins: tuple[Any, Any]) -> None:
+def test_callback_is_appended_to_existing_callbacks_of_batch(twins: tuple[Any, Any]) -> None:
     outcome, handle = handle_of(twins[0])
     outcome.callbacks = [1, print, None]
     if is_atomic(twins[0]):

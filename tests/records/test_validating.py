@@ -50,24 +50,24 @@ def varied_records(rng: random.Random, count: int) -> bytes:
     return out
 
 
-def test_good_records_pass_with_their_latest_timestamp(twin: Any) -> None:
+def test_valid_records_return_their_latest_timestamp(twin: Any) -> None:
     rng = random.Random(1)
     for count in (1, 2, 30, 300):
         data = batch(varied_records(rng, count), count=count)
         assert validate(twin, data) == (max(-1, *(r.timestamp_ms for r in twin.decode(data))), 0, ())
 
 
-def test_offset_deltas_of_every_length_pass(twin: Any) -> None:
+def test_offset_deltas_of_every_length_are_valid(twin: Any) -> None:
     data = batch(b"".join(record(number) for number in range(9000)), count=9000)
     assert validate(twin, data) == (NOW, 0, ())
 
 
-def test_records_far_beyond_a_megabyte_pass(twin: Any) -> None:
+def test_records_larger_than_one_megabyte_are_valid(twin: Any) -> None:
     data = batch(b"".join(record(number, value=field(bytes(100_000))) for number in range(30)), count=30)
     assert validate(twin, data) == (NOW, 0, ())
 
 
-def test_records_without_keys_are_named_where_keys_are_needed(twin: Any) -> None:
+def test_records_without_keys_are_named_when_keys_are_required(twin: Any) -> None:
     keys = [b"k", None, b"", None]
     data = batch(b"".join(record(number, key=field(key)) for number, key in enumerate(keys)), count=4)
     assert validate(twin, data, keyed=True) == (NOW, 2, ((1, KEYLESS, NOW), (3, KEYLESS, NOW)))
@@ -82,7 +82,7 @@ def test_timestamps_out_of_range_are_named(twin: Any) -> None:
     assert [timestamp - NOW for _, _, timestamp in named] == [11, -11, -(2**63) + NOW]
 
 
-def test_no_more_than_a_thousand_refused_records_are_named(twin: Any) -> None:
+def test_at_most_1000_refused_records_are_named(twin: Any) -> None:
     count = MOST_NAMED + 5
     data = batch(b"".join(record(number, key=field(None)) for number in range(count)), count=count)
     latest, refused, named = validate(twin, data, keyed=True)
@@ -108,11 +108,11 @@ def test_no_more_than_a_thousand_refused_records_are_named(twin: Any) -> None:
         (record(headers=ONE + field(SURROGATE) + field(b"")), 1, "record 0 has a header name that is not UTF-8"),
     ],
 )  # fmt: skip
-def test_records_that_cannot_be_read_are_refused(twin: Any, records: bytes, count: int, error: str) -> None:
+def test_unreadable_records_are_refused(twin: Any, records: bytes, count: int, error: str) -> None:
     assert validate(twin, batch(records, count=count)) == error
 
 
-def test_utf8_of_header_names_is_what_python_decodes(twins: tuple[Any, Any]) -> None:
+def test_utf8_of_header_names_matches_pythons_decoder(twins: tuple[Any, Any]) -> None:
     rng = random.Random(2)
     parts = [bytes([byte]) for byte in range(256)] + [chr(c).encode() for c in (0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF)]
     parts += [
@@ -143,7 +143,7 @@ def changed(data: bytes, at: int, value: int) -> bytes:
     return bytes(out)
 
 
-def test_any_changed_byte_is_refused_or_decodes(twins: tuple[Any, Any]) -> None:
+def test_changed_byte_is_refused_or_decodes(twins: tuple[Any, Any]) -> None:
     rng = random.Random(3)
     headers = encode_varint(1) + field("\u00e4".encode()) + field(None)
     plain = b"".join(record(number, timestamp=number * 90) for number in range(3)) + record(3, headers=headers)
@@ -162,7 +162,7 @@ def test_any_changed_byte_is_refused_or_decodes(twins: tuple[Any, Any]) -> None:
     assert accepted > 300
 
 
-def test_random_bytes_are_judged_alike_by_both_and_by_the_decoder(twins: tuple[Any, Any]) -> None:
+def test_both_twins_and_decoder_agree_on_random_bytes(twins: tuple[Any, Any]) -> None:
     rng = random.Random(4)
     for _ in range(3000):
         count = rng.randint(1, 4)
