@@ -1,6 +1,6 @@
 """Encoded answers to Metadata, which clients ask for again and again: good until the metadata log has a new record.
 
-Measured with 64 connections and one topic of 6 partitions: a third of what decoding, answering and encoding costs.
+An answer from the cache costs a third of decoding, answering and encoding: docs/measurements.md, "Metadata answers".
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MOST_PARTITIONS: Final = 100_000
 """A session of more would cost too much memory: its client goes without."""
 
 MOST_IN_ALL: Final = 250_000
-"""Partitions of all sessions together: some 90 MB."""
+"""Partitions of all sessions together, for their memory: docs/measurements.md, "Requests of many items"."""
 
 _A_STEP: Final = 16  # partitions
 _LARGEST_ID: Final = 2**31 - 1

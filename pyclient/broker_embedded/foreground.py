@@ -131,8 +131,8 @@ async def _serve(
 def _keep_freed_memory() -> None:
     """Have glibc's malloc keep up to 16 MiB of freed memory at the end of its heap.
 
-    Otherwise each decompressed batch gives its memory back, and the next one pays for every page of it. (Page faults
-    for an lz4 batch of 900 KiB: 428, with this 0.)
+    Otherwise each decompressed batch gives its memory back, and the next one pays for every page of it
+    (docs/measurements.md, "Checking records").
     """
     import ctypes  # slow to import, and not needed to start
 
@@ -151,8 +151,8 @@ def _hold_full_collections(node: BrokerNode) -> None:
 class _Collections:
     """Keeps full garbage collections short: what a long one has found alive is not looked at by later ones.
 
-    With the objects of 20,000 topics each would hold the loop for 100 to 200 ms. What is alive at that moment and is
-    in a reference cycle later, as closed connections are, is not freed then: there are few of those.
+    Each would hold the loop up for long (docs/measurements.md, "Requests of many items"). What is alive at that moment
+    and is in a reference cycle later, as closed connections are, is not freed then: there are few of those.
     """
 
     def __init__(self) -> None:

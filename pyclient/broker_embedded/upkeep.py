@@ -19,7 +19,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _FLUSH_SECONDS: Final = 1.0
 _OPENING_REST: Final = 0.05
-"""Seconds between two logs that nobody waits for: after a crash 10,000 of them would take 40 % of a core for long."""
+"""Seconds between two logs that no request waits for (docs/measurements.md, "Opening and recovery of logs")."""
 _SHORTEST_BACKOFF: Final = 0.01  # seconds between two looks at what could be compacted
 _IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
 _PARTIAL_CHECKS: Final = 4  # looks at unfinished requests per internal.partial.frame.timeout.ms

@@ -56,8 +56,7 @@ _NO_TOPIC_ID: Final = uuid.UUID(int=0)
 _LOW: Final = 2
 _PLENTY: Final = 3
 """Shares in stock. While the user works on one the next lies ready, and the request for another is under way: with one
-share less, broker and client wait for each other in turn (measured: 1.1 to 1.2 times the rate, and less CPU time as
-answers are larger)."""
+share less, broker and client wait for each other in turn (docs/measurements.md, "Fetch depth")."""
 _ROUND_BYTES: Final = 8 * 1024 * 1024
 """More at once would leave the CPU's cache before the user comes to it."""
 

@@ -94,8 +94,8 @@ class Fetcher:
     """Two lanes for each node: the second one fetches only while the first is in flight, and only what that left out.
 
     So a partition that was just assigned, sought or used up never waits for a fetch that is parked at the broker for
-    other partitions. (With one lane the first record after a seek takes up to `fetch_max_wait_ms`, with two about a
-    millisecond.) `wake` looks again for what to fetch, after anything that may have changed that.
+    other partitions, up to `fetch_max_wait_ms` (docs/measurements.md, "Fetch slots"). `wake` looks again for what to
+    fetch, after anything that may have changed that.
 
     `on_change(errors)` is called when there is something for the user: records, or errors to raise.
     """

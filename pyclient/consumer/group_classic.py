@@ -38,8 +38,8 @@ from pyclient.errors import (
 _FIRST_PAUSE: Final = 0.05
 """Seconds to the first heartbeat of a generation; each pause after it is twice as long, up to the interval.
 
-A group that has just changed often changes again, and only a heartbeat tells a member so. Six members that start
-together share 60 partitions and read within 0.3 s; with all heartbeats 3 s apart it was 3 s (benchmarks/rebalance.py).
+A group that has just changed often changes again, and a member learns it only from a heartbeat
+(docs/measurements.md, "Heartbeats of a new generation").
 """
 
 

@@ -118,7 +118,7 @@ class BatchFuture:
         """The errors of the records that failed so far, by index; the caller has then observed them."""
         failures: dict[int, BaseException] = {}
         for span in self._spans:
-            if span.delivery.state is State.DELIVERED:  # to look at each of their records took half of `send_many`
+            if span.delivery.state is State.DELIVERED:  # not record by record: docs/measurements.md, "send_many"
                 continue
             for delivery, index, places in span.settled():
                 if delivery.state is not State.FAILED:

@@ -115,8 +115,8 @@ class BufferPool:
     def release(self, buffer: bytearray, *, patient: bool = False) -> None:
         """Takes a buffer back. Only when nothing can read it any more: its request has ended, or it never had one.
 
-        A `patient` release of a little memory wakes nobody: the caller calls `grant` soon. (Measured: a thread woken
-        for every single buffer costs a fifth of the CPU time of `send_many`.)
+        A `patient` release of a little memory wakes no waiter: the caller calls `grant` soon, so that not every single
+        buffer wakes a thread (docs/measurements.md, "send_many").
         """
         size = len(buffer)
         if buffer is self.unowned:

@@ -99,7 +99,7 @@ class BulkAppend:
     def _take_turn(self, queues: TopicQueues, lane: Lane, waiter: Waiter) -> bool:
         """Fills a few batches; True if it has to wait for memory. The caller holds the lock.
 
-        One batch a turn made the two threads wait for each other at every batch (measured: 1.2x the CPU time).
+        With one batch a turn the two threads wait for each other at every batch (docs/measurements.md, "send_many").
         """
         for _ in range(_TURN):
             if lane.next == lane.count:

@@ -87,8 +87,8 @@ class Engine:
     def keep_pace(self) -> None:
         """Lets the sender catch up for a moment when much waits to be sent.
 
-        It keeps what is written in the processor's cache until it is sent, and the broker busy from the start: without
-        it the sender gets the interpreter's lock every 5 ms (measured: 1.3x as many records a second).
+        It keeps what is written in the processor's cache until it is sent, and the broker busy from the start
+        (docs/measurements.md, "Pace of the sender").
         """
         pool = self.core.accumulator.pool
         latch = threading.Lock()

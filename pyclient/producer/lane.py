@@ -1,8 +1,8 @@
 """The compiled way of one record at a time, beside what the rest of the producer knows: when it is open, and its end.
 
-At linger 0 and a moderate rate a record finds everything at rest, and its answer says nothing but its offset. Some 60
-Python calls for both, each of which finds the processor's caches cold, are then half of the time that the client takes
-until the record is confirmed. So `SendLane` keeps such a record to itself, from `send` to its future.
+At linger 0 and a moderate rate a record finds everything at rest, and its answer says nothing but its offset. Python's
+calls for both, with the processor's caches cold, are then half of the client's time (docs/measurements.md, "Latency
+at linger 0"). So `SendLane` keeps such a record to itself, from `send` to its future.
 """
 
 from __future__ import annotations

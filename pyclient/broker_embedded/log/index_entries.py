@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from pyclient.broker_embedded.log.filesystem import File
 
 _LOOKED_AT: Final = 512
-"""Entries of a file that are looked at when it is taken over: of a gigabyte's 262,144 a search would touch 18."""
+"""Entries of a file that are checked when it is loaded (docs/measurements.md, "Opening and recovery of logs")."""
 
 
 class IndexEntries:

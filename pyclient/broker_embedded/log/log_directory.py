@@ -41,7 +41,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
 _AT_ONCE: Final = 250  # logs that are noted before a pause
-_SYNCED_ONE_BY_ONE: Final = 100  # of more logs the whole filesystem is synced at once: 2 ms a log were spent on it
+_SYNCED_ONE_BY_ONE: Final = 100  # above it one syncfs: docs/measurements.md, "Background work of a broker"
 
 
 class LogDirectory:

@@ -25,7 +25,10 @@ _FLUSH_LOOKS: Final = 512  # the same, where that is all
 _COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
 _MODULES: Final = ("offset_map", "rewriting", "transactions", "filtering", "planning", "cleaner", "compactor")
 _PARTS: Final = ("_hashlib", "hashlib", *(f"{_COMPACTION}.{name}" for name in _MODULES))
-"""Imported one a step: together they take 8 ms. `_hashlib` is the larger half of hashlib, where Python has OpenSSL."""
+"""Imported one a step, as together they take long (docs/measurements.md, "Start of a broker").
+
+`_hashlib` is the larger half of hashlib, where Python has OpenSSL.
+"""
 
 
 class LogManager(LogDirectory):

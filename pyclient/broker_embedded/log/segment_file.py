@@ -81,7 +81,10 @@ class SegmentFile:
             expected = header.next_offset
 
     def skim(self, position: int) -> Iterator[tuple[int, int, int, int]]:
-        """The same batches as (position, end position, base offset, last offset), 4 times faster."""
+        """Yield the same batches as (position, end position, base offset, last offset), without `BatchHeader`s.
+
+        Several times faster: docs/measurements.md, "Opening and recovery of logs".
+        """
         buffer, start = b"", position
         expected, most = self.base_offset, self.base_offset + _INT_MAX
         while position < self.size:

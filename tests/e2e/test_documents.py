@@ -1,0 +1,35 @@
+"""What documents say about the code is true of the tree: names of files, and headings that comments refer to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for kind in ("py", "pyx", "pxi") for path in sorted((ROOT / "pyclient").rglob(f"*.{kind}"))]
+
+
+def test_measurements_named_in_the_code_exist() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "measurements.md").read_text(), re.MULTILINE)
+    assert len(set(headings)) == len(headings)
+    named = 0
+    for path in SOURCES:
+        text = re.sub(r"\n[ #]*", " ", path.read_text())
+        for mention in re.findall(r"docs/measurements\.md(.{60})", text):
+            found = re.match(r', "([^"]+)"', mention)
+            assert found, f"{path}: name a heading in quotes after docs/measurements.md, not {mention!r}"
+            assert found[1] in headings, f"{path}: {found[1]!r} is no heading of docs/measurements.md"
+            named += 1
+    assert named
+
+
+def test_measurements_name_commands_that_exist() -> None:
+    text = (ROOT / "docs" / "measurements.md").read_text()
+    for module, arguments in re.findall(r"`python -m benchmarks\.(\w+)([^`]*)`", text):
+        assert (ROOT / "benchmarks" / f"{module}.py").exists(), module
+        source = "".join(path.read_text() for path in sorted((ROOT / "benchmarks").glob("*.py")))
+        for option, value in re.findall(r"(--\w+) (\S+)", arguments):
+            assert f'"{option}"' in source, option
+            assert option != "--only" or f'"{value}"' in source, value
+    sections = text.split("\n## ")[1:]
+    assert [section.splitlines()[0] for section in sections if not re.match(r".*\n\nCommands?: ", section)] == []
