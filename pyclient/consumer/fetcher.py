@@ -243,7 +243,7 @@ class Fetcher:
         asked = lane.session.request(plan.positions, by_id=by_id, changed=plan.changed)
         plan.changed = {}
         run.plan, run.by_id, run.asked_at, lane.reserved = plan, by_id, now, plan.max_bytes
-        connection.tell(self._request(lane, plan, asked), partial(self._answered, run), version=version)
+        connection.send(self._request(lane, plan, asked), partial(self._answered, run), version=version)
 
     def _over(self, run: _Run) -> None:
         """The request in flight has an outcome, or is of no interest any more."""

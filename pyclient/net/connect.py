@@ -1,4 +1,4 @@
-"""From "host:port" to a connected stream: name lookup, TCP, TLS, and an error that says which of them failed."""
+"""Connect a stream to "host:port": name lookup, TCP, TLS, and an error that names the step that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
-from pyclient.net.forked_sockets import keep_from_children
+from pyclient.net.forked_sockets import isolate_after_fork
 from pyclient.net.hedge import first_success
 from pyclient.net.stream import FrameStream
 from pyclient.net.stream_protocol import Stream
@@ -33,17 +33,17 @@ _REASONS: Final = {
 
 
 class Connector(Protocol):
-    """How a client gets its streams: TCP by default; tests and simulations bring their own."""
+    """Opens a client's streams: `TcpConnector` by default; tests and simulations pass their own."""
 
     async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
-        """A connected stream to that broker; `ConnectionFailed` says why there is none."""
+        """Return a connected stream to that broker; raise `ConnectionFailed` if there is none."""
         ...
 
 
 class TcpConnector:
-    """Connects by TCP, and TLS where `security_protocol` says so, to the first address of a host that answers.
+    """Connects by TCP, with TLS if `security_protocol` is SSL, to the first address of a host that accepts.
 
-    `ConfigError` for TLS options that cannot be used. In a child made by `fork` it connects to nothing.
+    Raises `ConfigError` for unusable TLS options, and `ConnectionFailed` in a process forked after it was created.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -53,13 +53,13 @@ class TcpConnector:
         self._context = client_context(config) if config.security_protocol == "SSL" else None
 
     async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
-        """Tries each address the name has, the next one when one fails or takes its time (RFC 8305).
+        """Try each address of the name, the next one when one fails or is slow (RFC 8305, Happy Eyeballs).
 
-        The error tells what each of them said.
+        The error contains the failure of every address.
         """
         target = format_address(host, port)
         if self._pid != os.getpid():
-            raise ConnectionFailed(f"{target}: only process {self._pid}, which made this client, connects for it")
+            raise ConnectionFailed(f"{target}: this client belongs to process {self._pid}, only that one can connect")
         failures: list[ConnectionFailed] = []
 
         def attempt(family: socket.AddressFamily, address: Any) -> Callable[[], Coroutine[Any, Any, Stream]]:
@@ -67,10 +67,10 @@ class TcpConnector:
 
         attempts = [attempt(*each) for each in await resolve(host, port, self._timeout)]
         try:
-            return await first_success(attempts, _NEXT_ADDRESS_SECONDS, discard=_drop)
+            return await first_success(attempts, _NEXT_ADDRESS_SECONDS, discard=_discard)
         except ConnectionFailed:
-            ours = f"{target}: "
-            text = ours + "; ".join(str(failure).removeprefix(ours) for failure in failures)
+            prefix = f"{target}: "
+            text = prefix + "; ".join(str(failure).removeprefix(prefix) for failure in failures)
             raise ConnectionFailed(text, lasting=all(failure.lasting for failure in failures)) from None
 
     async def _attempt(
@@ -101,10 +101,10 @@ class TcpConnector:
         loop = asyncio.get_running_loop()
         limit = self._config.receive_message_max_bytes
         sock = socket.socket(family, socket.SOCK_STREAM)
-        keep_from_children(sock)
+        isolate_after_fork(sock)
         try:
-            self._prepare(sock)
-            await _connected(loop, sock, address)
+            self._set_options(sock)
+            await _connect_socket(loop, sock, address)
         except BaseException:
             sock.close()
             raise
@@ -122,11 +122,11 @@ class TcpConnector:
         try:
             await stream.handshake()
         except BaseException:
-            _drop(stream)  # the caller gets the error from here
+            _discard(stream)  # its error is raised here
             raise
         return stream
 
-    def _prepare(self, sock: socket.socket) -> None:
+    def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._config.send_buffer_bytes > 0:
@@ -136,40 +136,40 @@ class TcpConnector:
 
 
 async def resolve(host: str, port: int, timeout: float) -> list[_Address]:
-    """Every address of a name, IPv4 and IPv6, in the resolver's order; `ConnectionFailed` tells what DNS said.
+    """Return every address of a name, IPv4 and IPv6, in the resolver's order; raise `ConnectionFailed` if DNS fails.
 
-    A name is looked up in a daemon thread of its own, `pyclient-dns-<host>`, as the system's resolver only blocks: one
-    that hangs holds up neither the loop nor the end of the program. A numeric address needs no thread.
+    Each lookup runs in a daemon thread of its own, `pyclient-dns-<host>`, since the system's resolver blocks: one that
+    hangs blocks neither the loop nor interpreter exit. A numeric address needs no thread.
     """
     with contextlib.suppress(OSError, UnicodeError):  # a name, not an address
         return _look_up(host, port, socket.AI_NUMERICHOST)
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[_Address]] = loop.create_future()
+    result: asyncio.Future[list[_Address]] = loop.create_future()
     threading.Thread(
-        target=_look_up_into, args=(loop, answer, host, port), name=f"pyclient-dns-{host}", daemon=True
+        target=_look_up_into, args=(loop, result, host, port), name=f"pyclient-dns-{host}", daemon=True
     ).start()
     target = format_address(host, port)
     try:
         async with asyncio.timeout(timeout):
-            return await answer
+            return await result
     except TimeoutError:
         raise ConnectionFailed(f"{target}: DNS did not answer within {timeout:g} s") from None
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        lasting = getattr(error, "errno", None) != socket.EAI_AGAIN  # that is a resolver without an answer for now
+        lasting = getattr(error, "errno", None) != socket.EAI_AGAIN  # a temporary failure of the resolver
         text = f"{target}: DNS does not know the name {host!r} ({reason})"
         raise ConnectionFailed(text, lasting=lasting) from error
 
 
 def _look_up_into(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[list[_Address]], host: str, port: int
+    loop: asyncio.AbstractEventLoop, result: asyncio.Future[list[_Address]], host: str, port: int
 ) -> None:
     try:
         addresses = _look_up(host, port, 0)
     except (OSError, UnicodeError) as error:
-        _settle(loop, answer, answer.set_exception, error)
+        _complete(loop, result, result.set_exception, error)
     else:
-        _settle(loop, answer, answer.set_result, addresses)
+        _complete(loop, result, result.set_result, addresses)
 
 
 def _look_up(host: str, port: int, flags: int) -> list[_Address]:
@@ -177,19 +177,19 @@ def _look_up(host: str, port: int, flags: int) -> list[_Address]:
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
 
-def _settle(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any
+def _complete(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], setter: Callable[[Any], None], outcome: Any
 ) -> None:
-    def unless_given_up() -> None:
-        if not answer.done():
-            settle(outcome)
+    def unless_cancelled() -> None:
+        if not future.done():
+            setter(outcome)
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(unless_given_up)
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and the waiter is gone with it
+        loop.call_soon_threadsafe(unless_cancelled)
 
 
-async def _connected(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:
-    """Connects a non-blocking socket; the writer is off the loop before the socket can be closed."""
+async def _connect_socket(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:
+    """Connect a non-blocking socket; its writer is removed from the loop before the caller can close the socket."""
     try:
         sock.connect(address)
     except (BlockingIOError, InterruptedError):
@@ -212,11 +212,11 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _drop(stream: Stream) -> None:
-    """Closes a stream that its user never got."""
-    stream.on_closed = _told
+def _discard(stream: Stream) -> None:
+    """Close a stream that was never returned, without a call of its `on_closed`."""
+    stream.on_closed = _ignore
     stream.close()
 
 
-def _told(_: BaseException | None) -> None:
-    """For a stream whose failure was raised already."""
+def _ignore(_: BaseException | None) -> None:
+    """Do nothing: the stream's failure was raised already."""

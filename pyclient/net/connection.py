@@ -1,4 +1,4 @@
-"""One connection to one broker: requests out, responses back in order, and one end for all that wait."""
+"""One connection to one broker: pipelined requests and their responses, which arrive in the same order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pyclient.errors import (
     UnsupportedVersion,
 )
 from pyclient.net.connect import Connector, TcpConnector
+from pyclient.net.in_flight import InFlightRequest, OnResponse, ResponseCallback
 from pyclient.net.stream import FrameStream
 from pyclient.net.stream_protocol import Stream
 from pyclient.net.version_agreement import MAXIMUM, agree_on_versions
-from pyclient.net.waiting import Answered, Told, Waiting
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
 from pyclient.protocol.versions import negotiate
@@ -33,11 +33,11 @@ _MAX_CORRELATION_ID: Final = 2**31 - 1
 
 
 class Connection:
-    """A connection that is ready for requests: `Connection.open` connects and agrees on versions.
+    """A connection that is ready for requests: `Connection.open` connects and negotiates API versions.
 
-    Requests are pipelined, and answers come in the order of the requests, as Kafka promises. A timeout, an answer that
-    makes no sense or a lost socket ends the connection once, with one cause that everybody who waits is told; a late
-    answer can therefore never be taken for another.
+    Requests are pipelined, and responses come in the order of the requests, as Kafka guarantees. A timeout, an invalid
+    response or a lost socket ends the connection once and fails every in-flight request with that cause; a late
+    response can therefore never be taken for another.
     """
 
     def __init__(self, host: str, port: int, *, config: ClientConfig, clock: Clock, node_id: int = -1) -> None:
@@ -51,18 +51,18 @@ class Connection:
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._gate = threading.RLock()  # held while a request gets its place in the order, and at the end
+        self._gate = threading.RLock()  # held while a request is queued, so that threads keep the order, and at the end
         self.stream: Stream | None = None
         self._cause: BaseException | None = None
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[InFlightRequest] = deque()
         self._correlation_id = 0
         self._versions: dict[type[Request[Any]], int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._throttled_until = 0.0
-        self._held: list[list[Part]] = []
-        self._opening = 0  # the requests that opened it
-        self._unanswered = 0  # when it ended
+        self._held: list[list[Part]] = []  # requests held back while the broker throttles
+        self._opening = 0  # requests of the version negotiation
+        self._unanswered = 0  # requests in flight when the connection ended
 
     @classmethod
     async def open(
@@ -75,7 +75,7 @@ class Connection:
         node_id: int = -1,
         connector: Connector | None = None,
     ) -> Connection:
-        """Connects and asks for the broker's versions; `ConnectionFailed` says what failed and where."""
+        """Connect and negotiate API versions; raise `ConnectionFailed` with the address and the step that failed."""
         connection = cls(host, port, config=config, clock=clock, node_id=node_id)
         connector = connector or TcpConnector(config)
         connection.stream = stream = await connector(host, port, connection._on_frame, connection._on_closed)
@@ -93,121 +93,122 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended; it never comes back."""
+        """True once the connection has ended; it is never reopened."""
         return self._cause is not None
 
     @property
     def cause(self) -> BaseException | None:
-        """Why the connection has ended; None while it lives."""
+        """The error that ended the connection; None while it is open."""
         return self._cause
 
     @property
     def encrypted(self) -> bool:
-        """Whether it is a connection by TLS."""
+        """True if the connection uses TLS."""
         return self._config.security_protocol == "SSL"
 
     @property
     def refused(self) -> bool:
-        """Whether it ended before a single request was answered, but for those that opened it."""
+        """True if the connection ended before any request was answered, those of the version negotiation excepted."""
         return self._cause is not None and 0 < self._unanswered == self._correlation_id - self._opening
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests without a response."""
         return len(self._waiting)
 
     @property
     def throttled_for(self) -> float:
-        """Seconds for which the broker asked for silence (KIP-219); requests are held back as long."""
+        """Seconds left of the broker's throttle time (KIP-219), during which requests are held back."""
         return max(0.0, self._throttled_until - self._loop.time())
 
     def version_for(self, request: type[Request[Any]], maximum: int | None = None) -> int:
-        """The version in which a request is sent; `UnsupportedVersion` if broker and client have none in common."""
+        """Return the version to send a request in; raise `UnsupportedVersion` if broker and client share none."""
         version = self._versions.get(request) if maximum is None else None
         if version is None:
             limit = MAXIMUM.get(request.api_key) if maximum is None else maximum
             try:
                 version = negotiate(request, self.api_ranges, limit)
             except UnsupportedVersion as error:
-                raise UnsupportedVersion(f"{self._who}: {error}") from None
+                raise UnsupportedVersion(f"{self._label}: {error}") from None
             if maximum is None:
                 self._versions[request] = version
         return version
 
     def version_used(self, request: type[Request[Any]]) -> int | None:
-        """The version in which such requests are sent, None before the first one."""
+        """Return the version in which such requests are sent; None before the first one."""
         return self._versions.get(request)
 
     # -- requests
 
     async def request(self, message: Request[R], *, timeout: float | None = None, version: int | None = None) -> R:
-        """Sends a request and waits for its response.
+        """Send a request and wait for its response.
 
-        `timeout` in seconds, `request_timeout_ms` by default. Raises `KafkaTimeout` after it, which ends the
-        connection; `ConnectionFailed` if the connection ends before the answer; `ProtocolError` for an answer that
-        makes no sense. Error codes inside the response are the caller's.
+        `timeout` is in seconds, `request_timeout_ms` by default. Raise `KafkaTimeout` after it, which also ends the
+        connection; `ConnectionFailed` if the connection ends before the response; `ProtocolError` for an invalid
+        response. The caller checks error codes inside the response.
         """
         return await self.submit(message, version=version, timeout=timeout)
 
     def submit(
         self, message: Request[R], *, version: int | None = None, timeout: float | None = None
     ) -> asyncio.Future[R]:
-        """Sends a request at once; the future gets its response, or an error as `request` raises it."""
+        """Send a request at once and return a future of its response, or of the errors that `request` raises."""
         future: asyncio.Future[R] = self._loop.create_future()
         self._submit(message, future, version, timeout)
         return future
 
-    def tell(
+    def send(
         self,
         message: Request[R],
-        answered: Callable[[R | None, BaseException | None], object],
+        on_response: Callable[[R | None, BaseException | None], object],
         *,
         version: int | None = None,
     ) -> None:
-        """Sends a request at once and calls `answered(response, None)` or `answered(None, error)`, from the loop.
+        """Send a request at once; call `on_response(response, None)` or `on_response(None, error)` on the loop.
 
-        Raises `UnsupportedVersion` if broker and client have no version in common.
+        Raise `UnsupportedVersion` if broker and client have no version in common.
         """
-        self._submit(message, Told(self._loop, answered), version, None)
+        self._submit(message, ResponseCallback(self._loop, on_response), version, None)
 
-    def tell_prepared(
+    def send_prepared(
         self,
         request: type[Request[Any]],
         version: int,
         make: Callable[[int], list[Part]],
         read: Callable[[memoryview], Any],
-        answered: Answered,
+        on_response: OnResponse,
     ) -> None:
-        """Like `tell` with a frame that `make(correlation_id)` gives.
+        """Send the frame that `make(correlation_id)` returns; otherwise like `send`.
 
-        `answered` gets what `read(frame)` makes of the answer, or where that is None the response as `tell` gives it.
+        `on_response` gets the result of `read(frame)`, or, where that is None, the decoded response.
         """
-        told = Told(self._loop, answered)
+        callback = ResponseCallback(self._loop, on_response)
         if self._cause is not None:
-            told.set_exception(self._failure(request, version))
+            callback.set_exception(self._failure(request, version))
             return
         with self._gate:
             correlation_id = self._next_correlation_id()
             parts = make(correlation_id)
-            self._expect(Waiting(correlation_id, request, version, told, *self._time_limit(None), read), parts)
+            time_limit = self._time_limit(None)
+            self._expect(InFlightRequest(correlation_id, request, version, callback, *time_limit, read), parts)
 
-    def tell_now(
+    def send_from_thread(
         self,
         request: type[Request[Any]],
         version: int,
         make: Callable[[int], list[Part]],
         read: Callable[[memoryview], Any],
-        told: Told,
+        callback: ResponseCallback,
     ) -> bool:
-        """Like `tell_prepared`, from any thread, which writes the request to the socket itself.
+        """Write the request to the socket in the calling thread, which may be any; otherwise like `send_prepared`.
 
-        False, and nothing has happened, if that is the loop's to do: something waits to be written, the broker asked
-        for silence, or the loop has no timer yet that would find a late answer.
+        Return False, without any effect, if only the loop may send now: bytes are queued, the broker throttles, or the
+        loop has no timer yet that would detect the timeout.
         """
         stream = self.stream
         timeout = self._config.request_timeout_ms / 1000
         with self._gate:
-            now = time.monotonic()  # the loop's clock, which tells another thread when its last turn began
+            now = time.monotonic()  # loop.time() is this clock, but uvloop's gives the start of its last iteration
             if (
                 type(stream) is not FrameStream or not stream.free or self._cause is not None or self._held
                 or self._throttled_until > now or self._timer is None or now + timeout < self._timer_at
@@ -215,20 +216,26 @@ class Connection:
                 return False
             correlation_id = self._next_correlation_id()
             parts = make(correlation_id)
-            self._waiting.append(Waiting(correlation_id, request, version, told, now + timeout, timeout, read))
+            self._waiting.append(
+                InFlightRequest(correlation_id, request, version, callback, now + timeout, timeout, read)
+            )
             self.last_used = self._clock.monotonic()
             stream.write_here(parts)
         return True
 
-    def interrupted(self, told: Told, error: BaseException) -> None:
-        """A `tell_now` raised: tells `error`. If the request may be on its way, the connection ends with that."""
-        if any(waiting.future is told for waiting in list(self._waiting)):
+    def interrupted(self, callback: ResponseCallback, error: BaseException) -> None:
+        """Fail a request whose `send_from_thread` raised `error`; end the connection if it may be partly written."""
+        if any(request.future is callback for request in list(self._waiting)):
             self.end(f"interrupted while it was written to ({error!r})")
-        if not told.done():
-            told.set_exception(error)
+        if not callback.done():
+            callback.set_exception(error)
 
     def _submit(
-        self, message: Request[R], future: asyncio.Future[R] | Told, version: int | None, timeout: float | None
+        self,
+        message: Request[R],
+        future: asyncio.Future[R] | ResponseCallback,
+        version: int | None,
+        timeout: float | None,
     ) -> None:
         request = type(message)
         if version is None:
@@ -241,22 +248,22 @@ class Connection:
         with self._gate:
             correlation_id = self._next_correlation_id()
             parts = encode_request(message, version, correlation_id, self._config.client_id)
-            self._expect(Waiting(correlation_id, request, version, future, *self._time_limit(timeout)), parts)
+            self._expect(InFlightRequest(correlation_id, request, version, future, *self._time_limit(timeout)), parts)
 
     def _time_limit(self, timeout: float | None) -> tuple[float, float]:
-        """When an answer to what is sent now is late, and the timeout behind it."""
+        """Return the deadline of a request that is sent now, and its timeout."""
         if timeout is None:
             timeout = self._config.request_timeout_ms / 1000
         return max(self._loop.time(), self._throttled_until) + timeout, timeout
 
-    def _expect(self, waiting: Waiting, parts: list[Part]) -> None:
-        self._waiting.append(waiting)
-        if self._timer is None or waiting.deadline < self._timer_at:
-            self._wake_at(waiting.deadline)
+    def _expect(self, request: InFlightRequest, parts: list[Part]) -> None:
+        self._waiting.append(request)
+        if self._timer is None or request.deadline < self._timer_at:
+            self._wake_at(request.deadline)
         self._send(parts)
 
     def send_only(self, message: Request[Any], *, version: int | None = None) -> None:
-        """Sends a request that has no response (Produce with acks=0); `ConnectionFailed` if the end was reached."""
+        """Send a request without a response (Produce with acks=0); raise `ConnectionFailed` on a closed connection."""
         request = type(message)
         if version is None:
             version = self.version_for(request)
@@ -266,31 +273,31 @@ class Connection:
             self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
 
     def cork(self) -> None:
-        """Requests from now on leave together at `uncork`: one system call costs as much as several kilobytes."""
+        """Hold requests until `uncork` and write them together: a system call costs as much as several kilobytes."""
         assert self.stream is not None
         self.stream.cork()
 
     def uncork(self) -> None:
-        """Sends what was requested since `cork`."""
+        """Write the requests since `cork`."""
         assert self.stream is not None
         self.stream.uncork()
 
     async def drain(self) -> None:
-        """Waits until the network has taken all that was sent, so that its buffers are free again.
+        """Wait until everything sent was written to the socket, so that its buffers are free again.
 
-        `ConnectionFailed` if the connection ends before.
+        Raise `ConnectionFailed` if the connection ends before.
         """
-        while self._held and self._cause is None:  # noqa: ASYNC110  # until a moment, in one step but for rounding
+        while self._held and self._cause is None:  # noqa: ASYNC110  # one sleep, repeated only for rounding
             await asyncio.sleep(self.throttled_for)
         assert self.stream is not None
         await self.stream.drain()
 
     async def close(self) -> None:
-        """Ends the connection; who still waits gets `ConnectionFailed`."""
+        """End the connection; in-flight requests fail with `ConnectionFailed`."""
         self.end("closed by this client")
 
     def end(self, reason: str) -> None:
-        """Ends the connection at once; who still waits gets `ConnectionFailed` with the reason."""
+        """End the connection at once; in-flight requests fail with `ConnectionFailed` and the reason."""
         self._end(ConnectionFailed(reason))
 
     def _next_correlation_id(self) -> int:
@@ -308,37 +315,37 @@ class Connection:
     # -- responses
 
     def _on_frame(self, frame: memoryview) -> None:
-        """Takes one response; what it raises ends the connection with that cause."""
+        """Complete the oldest request with one response; an exception raised here ends the connection."""
         correlation_id = peek_correlation_id(frame)
         if not self._waiting:
             raise MalformedMessage(f"a response came (correlation id {correlation_id}) and no request waits for one")
-        waiting = self._waiting[0]
-        if waiting.correlation_id != correlation_id:
+        in_flight = self._waiting[0]
+        if in_flight.correlation_id != correlation_id:
             raise MalformedMessage(
                 f"a response came with correlation id {correlation_id}, and the next one is"
-                f" {waiting.correlation_id} ({waiting.request.name} v{waiting.version})"
+                f" {in_flight.correlation_id} ({in_flight.request.name} v{in_flight.version})"
             )
         self._waiting.popleft()
-        future = waiting.future
-        if waiting.read is not None and (plain := waiting.read(frame)) is not None:
+        future = in_flight.future
+        if in_flight.read is not None and (result := in_flight.read(frame)) is not None:
             if not future.done():
-                future.set_result(plain)
+                future.set_result(result)
             return
         try:
-            _, response = decode_response(waiting.request.response, waiting.version, frame)
+            _, response = decode_response(in_flight.request.response, in_flight.version, frame)
         except ProtocolError as error:
-            text = f"the answer to {waiting.request.name} v{waiting.version} makes no sense: {error}"
+            text = f"invalid {in_flight.request.name} v{in_flight.version} response: {error}"
             if not future.done():
-                future.set_exception(type(error)(f"{self._who}: {text}"))
+                future.set_exception(type(error)(f"{self._label}: {text}"))
             raise type(error)(text) from error
         throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms > 0:  # before who is told sends the next one
+        if throttle_ms > 0:  # before the callback can send the next request
             self._throttle(throttle_ms / 1000)
         if not future.done():
             future.set_result(response)
 
     def _throttle(self, seconds: float) -> None:
-        """Holds requests back as the broker asks, but never longer than an answer may take."""
+        """Hold requests back for the broker's throttle time, at most for the request timeout."""
         seconds = min(seconds, self._config.request_timeout_ms / 1000)
         self._throttled_until = max(self._throttled_until, self._loop.time() + seconds)
         self._loop.call_at(self._throttled_until, self._send_held)
@@ -364,17 +371,17 @@ class Connection:
 
     def _on_timer(self) -> None:
         now = self._loop.time()
-        with self._gate:  # so that no thread that still saw the timer adds a request that it would have to find
+        with self._gate:  # a thread in send_from_thread relies on the timer that it saw
             self._timer = None
             pending = list(self._waiting)
-        late = [waiting for waiting in pending if waiting.deadline <= now]
-        if late:
-            for waiting in late:
-                if not waiting.future.done():
-                    waiting.future.set_exception(KafkaTimeout(f"{self._who}: {waiting.no_answer}"))
-            self._end(KafkaTimeout(late[0].no_answer))
+        expired = [request for request in pending if request.deadline <= now]
+        if expired:
+            for request in expired:
+                if not request.future.done():
+                    request.future.set_exception(KafkaTimeout(f"{self._label}: {request.no_answer}"))
+            self._end(KafkaTimeout(expired[0].no_answer))
         elif pending:
-            self._wake_at(min(waiting.deadline for waiting in pending))
+            self._wake_at(min(request.deadline for request in pending))
 
     # -- the end
 
@@ -390,24 +397,24 @@ class Connection:
                 self._timer.cancel()
             if self.stream is not None:
                 self.stream.close(cause)
-            waiting, self._waiting = self._waiting, deque()
-            self._unanswered = len(waiting)
+            requests, self._waiting = self._waiting, deque()
+            self._unanswered = len(requests)
             self._held.clear()
-        for each in waiting:
+        for each in requests:
             if not each.future.done():
                 each.future.set_exception(self._failure(each.request, each.version))
         for callback in self.on_closed:
             callback(self)
 
     def _failure(self, request: type[Request[Any]], version: int) -> ConnectionFailed:
-        failure = ConnectionFailed(f"{self._who}: no answer to {request.name} v{version}: {self._cause}")
+        failure = ConnectionFailed(f"{self._label}: no answer to {request.name} v{version}: {self._cause}")
         failure.__cause__ = self._cause
         return failure
 
     @property
-    def _who(self) -> str:
+    def _label(self) -> str:
         return self.address if self.node_id < 0 else f"{self.address} (node {self.node_id})"
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "ready"
-        return f"<Connection {self._who} {state} in_flight={self.in_flight}>"
+        return f"<Connection {self._label} {state} in_flight={self.in_flight}>"

@@ -1,4 +1,4 @@
-"""Stretches of files in messages: their bytes go from the page cache to the socket."""
+"""Regions of files as parts of messages, sent from the page cache with `sendfile`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyclient.protocol.fields import Part
 
 
 class FileRegion:
-    """A stretch of a file as part of a message: its bytes go from the page cache to the socket, not through Python.
+    """A region of a file as part of a message: its bytes go from the page cache to the socket, not through Python.
 
     `release`, if given, is called exactly once: when the region was sent, or when its stream was closed before that.
     """
@@ -28,7 +28,7 @@ class FileRegion:
         return self.length
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:
-        """Up to `size` bytes from `start` within the region; `ConnectionFailed` if the file ends before them."""
+        """Return up to `size` bytes from `start` within the region; raise `ConnectionFailed` if the file is shorter."""
         wanted = self.length - start if size is None else min(size, self.length - start)
         data = os.pread(self.fd, wanted, self.position + start)
         if len(data) < wanted:
@@ -36,7 +36,7 @@ class FileRegion:
         return data
 
     def release(self) -> None:
-        """Says that nobody needs the region any more."""
+        """Call the region's `release` callback, once."""
         callback, self._release = self._release, None
         if callback is not None:
             callback()
@@ -46,12 +46,12 @@ class FileRegion:
 
 
 def release_regions(parts: Sequence[Part] | deque[Part]) -> None:
-    """Nobody needs the regions among these parts any more."""
+    """Release the file regions among these parts."""
     for part in parts:
         if isinstance(part, FileRegion):
             part.release()
 
 
 def file_too_short(region: FileRegion, end: int) -> ConnectionFailed:
-    """The error for a file that ends at byte `end` of the region."""
-    return ConnectionFailed(f"the file behind {region!r} ends after {end} bytes: it was truncated while being sent")
+    """Return the error for a file that ends at byte `end` of the region."""
+    return ConnectionFailed(f"the file of {region!r} ends after {end} bytes: it was truncated while being sent")

@@ -1,8 +1,8 @@
-"""A client's sockets in a child made by `fork`: there they lead nowhere.
+"""Replace a client's sockets in a forked child, so that it cannot disturb its parent's connections.
 
-The child has every connection of its parent. A loop that it goes on running, or that asyncio winds up when it ends,
-would write to them, read answers that the parent waits for, and take them off the parent's loop, as the kernel's list
-of what an epoll instance watches is shared as well.
+A child inherits every connection of its parent. An event loop that keeps running there, or that asyncio shuts down at
+exit, would write to them, read responses meant for the parent, and remove them from the parent's loop, since the
+kernel shares an epoll instance's list of descriptors between the two.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import weakref
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def keep_from_children(sock: socket.socket) -> None:
-    """In every child that is forked from now on, what has this socket's number is another one, which is always idle."""
+def isolate_after_fork(sock: socket.socket) -> None:
+    """In every child forked from now on, replace this socket's descriptor with one that is always idle."""
     _sockets.add(sock)
 
 
-def _in_child() -> None:
+def _replace_in_child() -> None:
     inherited = [sock for sock in list(_sockets) if sock.fileno() >= 0]
     if not inherited:
         return
-    idle, far = socket.socketpair()
+    idle, peer = socket.socketpair()
     idle.setblocking(False)
     for sock in inherited:
         os.dup2(idle.fileno(), sock.fileno(), inheritable=False)
     idle.close()
-    far.detach()  # it stays open, else the others would be at their end
-    atexit.register(_let_go, inherited)  # their numbers stay taken: the loop may still be woken for one of them
+    peer.detach()  # left open, otherwise the replaced sockets would read an end of file
+    atexit.register(_detach, inherited)  # not before: the loop may still be woken for one of these descriptors
 
 
-def _let_go(inherited: list[socket.socket]) -> None:
+def _detach(inherited: list[socket.socket]) -> None:
     for sock in inherited:
-        sock.detach()  # not a socket that somebody forgot to close
+        sock.detach()  # avoids a ResourceWarning about an unclosed socket
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_replace_in_child)

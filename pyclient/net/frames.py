@@ -1,4 +1,4 @@
-"""Bytes from a socket to whole frames: a 4-byte length, then so many bytes."""
+"""Assemble frames from a socket's bytes: a 4-byte length, then that many bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyclient.net.receive_buffers import receive_buffers
 
 _LENGTH: Final = Struct(">i")
 _SHARED_BYTES: Final = 128 * 1024
-_DIRECT_BYTES: Final = 16 * 1024  # an unfinished frame from this size on gets a buffer of its own
-_FIRST_BYTES: Final = 4 * 1024  # of that buffer: whoever only announces a frame gets little memory
-_ALIKE_BYTES: Final = range(64 * 1024, 256 * 1024)  # of a frame behind which the next is expected to be as large
+_DIRECT_BYTES: Final = 16 * 1024  # an unfinished frame of at least this size gets a buffer of its own
+_FIRST_BYTES: Final = 4 * 1024  # initial size of that buffer: announcing a frame must not cost much memory
+_ALIKE_BYTES: Final = range(64 * 1024, 256 * 1024)  # after a frame of these sizes, the next is expected to be as large
 
-_LOOKALIKES: Final = {
+_OTHER_PROTOCOLS: Final = {
     b"HTTP": "the port speaks HTTP, it is not a Kafka broker: check host and port",
     b"SSH-": "the port speaks SSH, it is not a Kafka broker: check host and port",
     b"GET ": "the other side speaks HTTP, not Kafka's protocol",
@@ -30,23 +30,23 @@ _TLS_HANDSHAKE: Final = 0x16
 
 
 class _Shared(threading.local):
-    """One receive buffer per loop thread: it is empty again whenever the loop's callback returns."""
+    """One receive buffer per loop thread; it holds no data between two callbacks of the loop."""
 
     def __init__(self) -> None:
-        self.view = memoryview(bytearray(_SHARED_BYTES + _ALIKE_BYTES.stop))  # a pause may leave the latter
+        self.view = memoryview(bytearray(_SHARED_BYTES + _ALIKE_BYTES.stop))  # up to the latter may remain in a pause
 
 
 _shared = _Shared()
 
 
 class FrameAssembler:
-    """Takes bytes where `space` says, and hands each whole frame to `on_frame`.
+    """Receives bytes into the buffer from `space`, and passes each whole frame to `on_frame`.
 
-    Small frames are copied out of a buffer that all streams of a thread share; a large one is received straight into
-    its own buffer, one that was used before or one that grows with what has come, never with what was only announced.
-    Behind a large frame the next one is received into a used buffer from its first byte, as large ones come in rows
-    (measured: requests of 128 KiB cost a broker 40 us less than with their heads copied). While `paused`, nothing is
-    handed out: what is there waits for `resume`.
+    Small frames are copied out of a buffer that all streams of a thread share. A large one is received straight into
+    its own buffer: a reused one, or one that grows with the bytes received, never with the announced length. After a
+    large frame the next one is received into a reused buffer from its first byte, since large frames come in series
+    (measured: requests of 128 KiB cost a broker 40 us less than with their heads copied). While `paused`, frames stay
+    here until `resume`.
     """
 
     __slots__ = ("_ahead", "_alike", "_filled", "_large", "_needed", "_tail", "max_frame", "on_frame", "paused")
@@ -55,16 +55,16 @@ class FrameAssembler:
         self.max_frame = max_frame
         self.on_frame = on_frame
         self.paused = False
-        self._tail = b""  # what was received and not handed out, while it is small
+        self._tail = b""  # bytes received and not delivered, unless they belong to a large frame
         self._large: memoryview | None = None
         self._filled = 0
         self._needed = 0
-        self._alike = 0  # the bytes of the last frame and its length, if the next one is expected to have as many
-        self._ahead: memoryview | None = None  # where `space` has had them put
+        self._alike = 0  # expected bytes of the next frame, its length field included; 0 if unknown
+        self._ahead: memoryview | None = None  # the buffer that `space` returned for that frame
 
     @property
     def partial(self) -> str | None:
-        """What of an unfinished frame is there, in words; None between two frames."""
+        """A text that says how much of an unfinished frame was received; None between two frames."""
         if self._large is not None:
             return f"{self._filled} of {self._needed} bytes"
         if len(self._tail) >= 4:
@@ -73,21 +73,21 @@ class FrameAssembler:
 
     @property
     def missing(self) -> int:
-        """How many bytes of a large frame have not come yet."""
+        """The number of bytes of a large frame that are not received yet."""
         return 0 if self._large is None else self._needed - self._filled
 
     @property
     def waiting(self) -> int:
-        """How many bytes were received and not handed out."""
+        """The number of bytes received and not delivered."""
         return len(self._tail) if self._large is None else 4 + self._filled
 
     @property
     def backlog(self) -> bool:
-        """Whether a small frame, or a part of one, waits for `resume`."""
+        """True if a small frame, or a part of one, is buffered."""
         return bool(self._tail)
 
     def space(self) -> memoryview:
-        """Where the next bytes go: at least one byte, valid until the thread's next call of `space`."""
+        """Return the buffer for the next bytes: at least one byte, valid until the thread's next call of `space`."""
         if self._large is not None:
             return self._large[self._filled :]
         tail = self._tail
@@ -103,11 +103,11 @@ class FrameAssembler:
         return _shared.view[size : max(size + 1, _SHARED_BYTES)]
 
     def received(self, count: int) -> None:
-        """Takes `count` bytes that were put at the start of `space()`; `MalformedMessage` for an impossible length."""
+        """Process `count` bytes at the start of `space()`; raise `MalformedMessage` for an impossible frame length."""
         if self._large is not None:
             self._filled += count
             if self._filled == self._needed:
-                self._hand_out_large()
+                self._deliver_large()
             elif self._filled == len(self._large):
                 self._grow(4 * self._filled)
             return
@@ -115,25 +115,25 @@ class FrameAssembler:
         self._tail = b""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
-            self._hand_out(_shared.view, end)
-        elif not self._begin_here(ahead, end):
-            self._hand_out(ahead, end)
+            self._deliver(_shared.view, end)
+        elif not self._begin_in_place(ahead, end):
+            self._deliver(ahead, end)
 
     def resume(self) -> None:
-        """Hands out the frames that came in before or during the pause."""
+        """Deliver the frames that were received before or during the pause, and later ones."""
         self.paused = False
         if self._tail:
             self.space()
             self.received(0)
 
-    def _hand_out_large(self) -> None:
+    def _deliver_large(self) -> None:
         frame, self._large = self._large, None
         assert frame is not None
         self._alike = 4 + self._needed if self._needed in _ALIKE_BYTES else 0
         self.on_frame(frame)
 
-    def _begin_here(self, ahead: memoryview, end: int) -> bool:
-        """Whether `ahead` begins with a large frame that has room in it: then it is that frame's buffer."""
+    def _begin_in_place(self, ahead: memoryview, end: int) -> bool:
+        """Use `ahead` as the buffer of the large frame that it starts with; return False if it starts with none."""
         if end < 4:
             return False
         length: int = _LENGTH.unpack_from(ahead)[0]
@@ -143,10 +143,10 @@ class FrameAssembler:
         self._filled = end - 4
         self._large = ahead[4 : 4 + length]
         if self._filled == length:
-            self._hand_out_large()
+            self._deliver_large()
         return True
 
-    def _hand_out(self, view: memoryview, end: int) -> None:
+    def _deliver(self, view: memoryview, end: int) -> None:
         position = 0
         unpack = _LENGTH.unpack_from
         on_frame = self.on_frame
@@ -180,7 +180,7 @@ class FrameAssembler:
             self._move(spare[:length])
 
     def _grow(self, size: int) -> None:
-        """To `size` bytes, or to a buffer that can be used again if that is all of the frame."""
+        """Grow the buffer to `size` bytes, or replace it with a reusable one if that holds the whole frame."""
         needed = self._needed
         self._move(receive_buffers().new(needed)[:needed] if size >= needed else memoryview(bytearray(size)))
 
@@ -192,8 +192,8 @@ class FrameAssembler:
 
 def _implausible(length: int, max_frame: int) -> MalformedMessage:
     head = length.to_bytes(4, "big", signed=True)
-    if head in _LOOKALIKES:
-        return MalformedMessage(_LOOKALIKES[head])
+    if head in _OTHER_PROTOCOLS:
+        return MalformedMessage(_OTHER_PROTOCOLS[head])
     if head[1] == 3 and head[0] == _TLS_ALERT:
         return MalformedMessage("the port speaks TLS; set security_protocol='SSL'")
     if head[1] == 3 and head[0] == _TLS_HANDSHAKE:

@@ -1,4 +1,4 @@
-"""The first of several attempts that succeeds: the next one begins when one fails or takes its time."""
+"""Hedged attempts: start the next one when one fails or is slow, and use the first result."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ T = TypeVar("T")
 
 async def first_success(
     attempts: Iterable[Callable[[], Awaitable[T]]],
-    patience: float,
+    delay: float,
     *,
     discard: Callable[[T], object] = lambda surplus: None,
 ) -> T:
-    """The result of the first attempt that succeeds; the others are cancelled.
+    """Return the result of the first attempt that succeeds, and cancel the others.
 
-    Attempts start in order, each when one before it failed or `patience` seconds have passed, so that a broker which
-    hangs costs that long and not a whole timeout. If all fail with a `KafkaError`, the last of them is raised. A result
-    that nobody gets, because another came at the same moment or the caller gave up, goes to `discard`.
+    Attempts start in order, each when an earlier one failed or after `delay` seconds, so that a hanging broker costs
+    that delay and not a whole timeout. If all fail with a `KafkaError`, raise the last one. `discard` is called with
+    every result that is not returned: a second one in the same iteration, or one after the caller was cancelled.
     """
-    waiting = list(attempts)[::-1]
+    remaining = list(attempts)[::-1]
     running: set[asyncio.Future[T]] = set()
     last: BaseException = ValueError("there is nothing to attempt")
     try:
-        while waiting or running:
-            if waiting:
-                running.add(asyncio.ensure_future(waiting.pop()()))
-            timeout = patience if waiting else None
+        while remaining or running:
+            if remaining:
+                running.add(asyncio.ensure_future(remaining.pop()()))
+            timeout = delay if remaining else None
             done, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             errors = [error for error in (attempt.exception() for attempt in done) if error is not None]
             results = [attempt.result() for attempt in done if attempt.exception() is None]
@@ -45,7 +45,7 @@ async def first_success(
                 last = error
         raise last
     finally:
-        for attempt in running:  # one may be done before it can be cancelled, and the caller cancelled once more
+        for attempt in running:  # one may finish before the cancellation, or the caller be cancelled again meanwhile
             if attempt.done():
                 _discard_result(discard, attempt)
             else:

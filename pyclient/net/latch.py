@@ -1,7 +1,7 @@
-"""What threads wait for that happens once, such that Ctrl-C in who waits breaks nothing.
+"""A one-shot event that stays consistent if KeyboardInterrupt hits the waiting thread.
 
-`threading.Event` has a lock inside that an interrupt between its taking and its `with` leaves taken: then `set` hangs.
-And one in `threading.Thread.join` or `is_alive` marks a living thread as ended (Python 3.11).
+With `threading.Event`, an interrupt between acquiring its inner lock and entering the `with` leaves the lock held, and
+`set` hangs. An interrupt in `threading.Thread.join` or `is_alive` marks a running thread as ended (Python 3.11).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ class Acquirable(Protocol):
     """A lock of any kind."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Takes it; False if it was not free within `timeout` seconds."""
+        """Acquire the lock; return False if that took longer than `timeout` seconds."""
         ...
 
 
 def acquire(lock: Acquirable, timeout: float | None) -> bool:
-    """Takes the lock; False if it was not free within `timeout` seconds (None: never gives up; below 0: as 0).
+    """Acquire the lock; return False if that took longer than `timeout` seconds (None: no limit; below 0: as 0).
 
-    In slices: a signal that comes in the moment before a thread blocks does not wake it, so one endless wait could miss
-    a Ctrl-C.
+    Waits in slices: a signal that arrives just before a thread blocks does not wake it, so an unbounded wait could
+    miss a Ctrl-C.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while not lock.acquire(timeout=_slice(deadline)):
@@ -39,7 +39,7 @@ def _slice(deadline: float | None) -> float:
 
 
 class Latch:
-    """Closed at first; opened once, by one thread, for good."""
+    """Closed at first; opened once, by one thread, permanently."""
 
     __slots__ = ("_lock", "opened")
 
@@ -49,15 +49,15 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Lets all go on who wait, now and later."""
+        """Release all current and later waiters."""
         self.opened = True
         self._lock.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits until it is open; False if it is not after `timeout` seconds (None: never).
+        """Wait until the latch is open; return False if it is not after `timeout` seconds (None: no limit).
 
-        In slices, as `acquire`, and as of several who wait one may have been interrupted between taking the lock and
-        letting the next one have it.
+        Waits in slices, for the reason given in `acquire`, and because one of several waiters may be interrupted
+        between acquiring the lock and releasing it for the next one.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.opened:

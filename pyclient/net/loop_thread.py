@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: what a synchronous client runs its asynchronous core on."""
+"""An event loop in a thread of its own, on which a synchronous client runs its coroutines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLICE_SECONDS: Final = 0.25
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where uvloop is installed, else asyncio's own."""
+    """Return a uvloop event loop if uvloop is installed, else an asyncio one."""
     try:
         import uvloop
     except ImportError:
@@ -37,10 +37,10 @@ class LoopThread:
     """A daemon thread that runs an event loop from `start` to `stop`.
 
     At interpreter exit `at_exit`, if set, is called first (a client's own bounded close); then the loop is stopped
-    within two seconds. In a child made by `fork` every use raises `ForkError`.
+    within two seconds. In a forked child every use raises `ForkError`.
     """
 
-    _thread: threading.Thread | None = None  # what `__del__` finds if Ctrl-C ends `__init__`
+    _thread: threading.Thread | None = None  # for `__del__`, if KeyboardInterrupt ends `__init__`
 
     def __init__(self, name: str, *, at_exit: Callable[[], None] | None = None) -> None:
         self.name = name
@@ -49,23 +49,23 @@ class LoopThread:
         self._pid = os.getpid()
         self._stopping = False
         self._ended = Latch()
-        self._winding_up: list[asyncio.Task[None]] = []
+        self._shutdown_tasks: list[asyncio.Task[None]] = []
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The thread's event loop; `ClosedError` before `start`."""
+        """The thread's event loop; raises `ClosedError` before `start`."""
         if self._loop is None:
             raise ClosedError(f"{self.name} was not started")
         return self._loop
 
     @property
     def running(self) -> bool:
-        """Whether the loop runs in this process and accepts work."""
+        """True if the loop runs in this process and accepts work."""
         usable = self._thread is not None and self._pid == os.getpid()
         return usable and not self._stopping and not self._ended.opened
 
     def start(self) -> None:
-        """Starts the thread and its loop."""
+        """Start the thread and its loop."""
         self._check_process()
         if self._thread is not None:
             raise RuntimeError(f"the loop thread {self.name} was started before")
@@ -76,31 +76,31 @@ class LoopThread:
         _live.add(self)
 
     def run(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts, timeout: float | None = None) -> T:
-        """Runs the coroutine function `function(*args)` on the loop and gives its result or raises its error.
+        """Run the coroutine function `function(*args)` on the loop; return its result or raise its error.
 
         Ctrl-C in the waiting thread cancels it and is raised. After `timeout` seconds it is cancelled and
-        `KafkaTimeout` raised; `ClosedError` if the loop does not run. The coroutine is made on the loop's thread, so
-        that an interrupt never leaves one behind that nobody awaits.
+        `KafkaTimeout` raised. Raise `ClosedError` if the loop does not run. The coroutine is created on the loop's
+        thread, so that an interrupt cannot leave one that is never awaited.
         """
         self._check_usable()
         if threading.current_thread() is self._thread:
-            raise RuntimeError(f"a blocking call inside {self.name}, the thread that would have to answer it")
+            raise RuntimeError(f"a blocking call inside {self.name} would wait for its own thread")
 
         async def work() -> T:
             return await function(*args)
 
         call = _Call(self.loop, work)
         try:
-            self.call_soon(call.begin)
+            self.call_soon(call.start)
             return call.wait(timeout, self.name)
         except asyncio.CancelledError:
             raise ClosedError(f"{self.name} was closed during the call") from None
-        except BaseException:  # the coroutine's own error, too late, or Ctrl-C in this thread
+        except BaseException:  # the coroutine's own error, the timeout, or Ctrl-C in this thread
             call.cancel()
             raise
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Calls `function(*args)` on the loop's thread; `ClosedError` if the loop does not run."""
+        """Call `function(*args)` on the loop's thread; raise `ClosedError` if the loop does not run."""
         self._check_usable()
         try:
             self.loop.call_soon_threadsafe(function, *args)
@@ -108,39 +108,39 @@ class LoopThread:
             raise ClosedError(f"{self.name} is closed") from error
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Cancels what runs on the loop, ends the thread, and says whether it ended within `timeout` seconds.
+        """Cancel the loop's tasks and end the thread; return True if it ended within `timeout` seconds.
 
-        In a child made by `fork` there is nothing to stop and nothing is touched.
+        A no-op in a forked child.
         """
         if self._thread is None or self._pid != os.getpid():
             return True
         _live.discard(self)
         if not self._stopping:
-            with suppress(RuntimeError):  # it has ended by itself
-                self.loop.call_soon_threadsafe(_begin_to_wind_up, self.loop, self._winding_up)
-            self._stopping = True  # last: a stop that Ctrl-C interrupts is called again
+            with suppress(RuntimeError):  # the loop has ended already
+                self.loop.call_soon_threadsafe(_start_shutdown, self.loop, self._shutdown_tasks)
+            self._stopping = True  # last, so that a stop interrupted by Ctrl-C can be repeated
         if threading.current_thread() is self._thread or not self._ended.wait(timeout):
             return False
-        if timeout != 0:  # else it may be the garbage collector that calls, wherever
+        if timeout != 0:  # with 0, the caller may be the garbage collector in any thread
             self._thread.join(_EXIT_SECONDS)
         return True
 
-    def stop_after(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Has the loop run `ending()` and then stop; waits for nothing, and the garbage collector may call it."""
+    def stop_after(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `close()` on the loop and then stop it, without waiting; safe to call from the garbage collector."""
 
-        async def end() -> None:
+        async def close_and_stop() -> None:
             try:
-                await ending()
+                await close()
             finally:
                 self.stop(0)
 
-        def begin() -> None:
-            task = self.loop.create_task(end())
-            _endings.add(task)
-            task.add_done_callback(_endings.discard)
+        def start() -> None:
+            task = self.loop.create_task(close_and_stop())
+            _closing_tasks.add(task)
+            task.add_done_callback(_closing_tasks.discard)
 
         with suppress(ClosedError, ForkError):
-            self.call_soon(begin)
+            self.call_soon(start)
 
     def __del__(self) -> None:
         self.stop(0)
@@ -152,17 +152,17 @@ class LoopThread:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            raise ForkError(f"{self.name} belongs to process {self._pid}: after fork() make a client of your own")
+            raise ForkError(f"{self.name} belongs to process {self._pid}: after fork() create a new client")
 
     def __repr__(self) -> str:
         return f"<LoopThread {self.name} {'running' if self.running else 'stopped'}>"
 
 
 class _Call(Generic[T]):
-    """Work on the loop that another thread waits for.
+    """A coroutine on the loop that another thread waits for.
 
-    Made of one lock and nothing that has one inside, as `concurrent.futures.Future` has: an interrupt between the
-    taking of that and its `with` would leave it taken, and the loop's thread would hang.
+    Uses a bare lock and nothing like `concurrent.futures.Future`, which has a lock inside: an interrupt between
+    acquiring that lock and entering its `with` would leave it held, and the loop's thread would hang.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -173,21 +173,21 @@ class _Call(Generic[T]):
         self._done = threading.Lock()
         self._done.acquire()
 
-    def begin(self) -> None:
-        """Called on the loop."""
+    def start(self) -> None:
+        """Create the task; called on the loop."""
         if not self._cancelled:
             self._task = self._loop.create_task(self._work())
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if self._cancelled and not task.cancelled() and task.exception() is not None:
-            log.debug("a call failed that nobody waited for any more", exc_info=task.exception())
+            log.debug("a call failed after its caller stopped waiting", exc_info=task.exception())
         self._done.release()
 
     def cancel(self) -> None:
-        """Ends the work, or keeps it from beginning, unless it has ended."""
+        """Cancel the work, or prevent its start, unless it has ended."""
         self._cancelled = True
-        with suppress(RuntimeError):  # a loop that is closed has ended everything
+        with suppress(RuntimeError):  # the loop is closed, and all its work ended
             self._loop.call_soon_threadsafe(self._cancel_on_loop)
 
     def _cancel_on_loop(self) -> None:
@@ -195,10 +195,10 @@ class _Call(Generic[T]):
             self._task.cancel()
 
     def wait(self, timeout: float | None, name: str) -> T:
-        """The work's result, waited for in slices.
+        """Wait for the result and return it.
 
-        A signal that comes in the moment before a thread blocks in a lock does not wake it, so one endless wait could
-        miss a Ctrl-C.
+        Waits in slices: a signal that arrives just before a thread blocks in a lock does not wake it, so an unbounded
+        wait could miss a Ctrl-C.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -208,7 +208,7 @@ class _Call(Generic[T]):
                 assert task is not None
                 return task.result()
             if deadline is not None and time.monotonic() >= deadline:
-                raise KafkaTimeout(f"{name}: nothing after {timeout:g} s")
+                raise KafkaTimeout(f"{name}: no result within {timeout:g} s")
             if self._loop.is_closed():
                 raise ClosedError(f"{name} was closed during the call")
 
@@ -223,16 +223,16 @@ def _run_loop(loop: asyncio.AbstractEventLoop, ended: Latch) -> None:
         ended.open()
 
 
-def _begin_to_wind_up(loop: asyncio.AbstractEventLoop, begun: list[asyncio.Task[None]]) -> None:
-    if not begun:
-        begun.append(loop.create_task(_wind_up()))
+def _start_shutdown(loop: asyncio.AbstractEventLoop, started: list[asyncio.Task[None]]) -> None:
+    if not started:
+        started.append(loop.create_task(_shut_down()))
 
 
-async def _wind_up() -> None:
-    """Cancels every task, lets them end, and stops the loop."""
+async def _shut_down() -> None:
+    """Cancel every other task, wait until they end, and stop the loop."""
     loop = asyncio.get_running_loop()
-    me = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not me]
+    current = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not current]
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -243,12 +243,12 @@ async def _wind_up() -> None:
 
 
 _live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
-_endings: set[asyncio.Task[None]] = set()
+_closing_tasks: set[asyncio.Task[None]] = set()
 _after_clients: list[Callable[[], None]] = []
 
 
 def call_after_clients(function: Callable[[], None]) -> None:
-    """Calls `function()` at interpreter exit, once, when every `at_exit` is done: for what clients need to close."""
+    """Call `function()` once at interpreter exit, after every `at_exit`: it may stop what clients need to close."""
     if function not in _after_clients:
         _after_clients.append(function)
 
@@ -259,7 +259,7 @@ def _stop_all() -> None:
         try:
             if thread.running and thread.at_exit is not None:
                 thread.at_exit()
-        except Exception:  # the others are still to be closed
+        except Exception:  # the remaining clients must still be closed
             log.exception("closing %s at interpreter exit failed", thread.name)
         finally:
             thread.stop(_EXIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Two streams joined in memory: the same frames, limits and closing as a socket, without one."""
+"""Two streams connected in memory: the same frames, limits and closing as with sockets."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from pyclient.protocol.fields import Part
 
 
 class MemoryStream:
-    """One end of a memory pipe; a `Stream`. Bytes arrive at the other end from the loop, in order."""
+    """One end of a memory pipe; a `Stream`. The loop delivers bytes to the other end, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, peername: str, max_frame: int) -> None:
         self.peername = peername
         self.pending = 0
         self.closed = False
-        self.on_closed: Callable[[BaseException | None], None] = _nobody
+        self.on_closed: Callable[[BaseException | None], None] = _ignore
         self._loop = loop
-        self._frames = FrameAssembler(max_frame, _nobody)
-        self._frames.paused = True  # until somebody listens
+        self._frames = FrameAssembler(max_frame, _ignore)
+        self._frames.paused = True  # until `on_frame` is set
         self._other: MemoryStream = self
         self._inbox: list[bytes] = []
         self._moved = asyncio.Event()
 
     @property
     def on_frame(self) -> Callable[[memoryview], None]:
-        """Who gets the frames; reading begins when it is set."""
+        """The callback for frames; reading begins when it is set."""
         return self._frames.on_frame
 
     @on_frame.setter
     def on_frame(self, receiver: Callable[[memoryview], None]) -> None:
-        beginning = self._frames.on_frame is _nobody
+        first = self._frames.on_frame is _ignore
         self._frames.on_frame = receiver
-        if beginning:
+        if first:
             self.resume_reading()
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Sends one message; on a closed stream it only releases the file regions."""
+        """Send one message; on a closed stream, only release its file regions."""
         data = b"".join(_bytes_of(part) for part in parts)
         if not self.closed:
             self.pending += len(data)
@@ -47,13 +47,13 @@ class MemoryStream:
             self._loop.call_soon(self._other._take)
 
     def cork(self) -> None:
-        """Does nothing: in memory a message costs no system call."""
+        """Do nothing: in memory a message costs no system call."""
 
     def uncork(self) -> None:
-        """Does nothing, like `cork`."""
+        """Do nothing, like `cork`."""
 
     async def drain(self, below: int = 0) -> None:
-        """Waits until the other end has taken all but `below` bytes."""
+        """Wait until the other end has received all but `below` bytes."""
         while self.pending > below and not self.closed:
             self._moved.clear()
             await self._moved.wait()
@@ -61,19 +61,19 @@ class MemoryStream:
             raise ConnectionFailed(f"{self.peername}: the connection was closed")
 
     def pause_reading(self) -> None:
-        """Hands out no frame until `resume_reading`."""
+        """Deliver no frame until `resume_reading`."""
         self._frames.paused = True
 
     def resume_reading(self) -> None:
-        """Hands out frames again, from the loop."""
+        """Deliver frames again, from the loop."""
         self._loop.call_soon(self._resume)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends both ends: this one with `error`, the other as if the connection had ended."""
+        """Close both ends: this one with `error`, the other as if its peer had closed the connection."""
         if self.closed:
             return
         self._end(error)
-        self._loop.call_soon(self._other._take)  # behind the bytes that are on their way
+        self._loop.call_soon(self._other._take)  # after the bytes that were sent before
 
     def _resume(self) -> None:
         if not self.closed:
@@ -88,7 +88,7 @@ class MemoryStream:
             self._guarded(self._feed, memoryview(data))
         if self._other.closed and not self._inbox and not self.closed:
             partial = self._frames.partial
-            lost = ConnectionFailed(f"{self.peername} closed the connection inside a frame ({partial} had come)")
+            lost = ConnectionFailed(f"{self.peername} closed the connection inside a frame ({partial} received)")
             self._end(lost if partial else None)
 
     def _feed(self, data: memoryview) -> None:
@@ -106,7 +106,7 @@ class MemoryStream:
     def _guarded(self, deliver: Callable[..., None], *args: memoryview) -> None:
         try:
             deliver(*args)
-        except Exception as error:  # told to on_closed
+        except Exception as error:  # reported to on_closed
             self.close(error)
 
     def _end(self, error: BaseException | None) -> None:
@@ -123,7 +123,7 @@ class MemoryStream:
 def memory_pipe(
     loop: asyncio.AbstractEventLoop, *, max_frame: int = 100_000_000, names: tuple[str, str] = ("pipe:1", "pipe:2")
 ) -> tuple[MemoryStream, MemoryStream]:
-    """Two joined streams; each reads once its `on_frame` is set. `names` are what the ends call each other."""
+    """Return two connected streams, each reading once its `on_frame` is set. `names` are their peer names."""
     first, second = MemoryStream(loop, names[1], max_frame), MemoryStream(loop, names[0], max_frame)
     first._other, second._other = second, first
     return first, second
@@ -137,5 +137,5 @@ def _bytes_of(part: Part) -> bytes:
     return data
 
 
-def _nobody(_: object) -> None:
-    """Stands for a receiver that is not there yet."""
+def _ignore(_: object) -> None:
+    """Do nothing; the default callback."""

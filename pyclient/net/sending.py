@@ -1,4 +1,4 @@
-"""The sending half of a framed socket: writes what the kernel takes, queues the rest."""
+"""The sending half of a framed socket: write what the kernel accepts, queue the rest."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pyclient.net.file_region import FileRegion, file_too_short, release_regions
 from pyclient.protocol.fields import Part
 
 _GATHER: Final = 64  # parts in one sendmsg
-_FAIR_SHARE: Final = 8 * 1024 * 1024  # bytes one stream writes before the loop turns to the others
-_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: headers travel in the packet of the file bytes behind them
-_READ_BYTES: Final = 16 * 1024  # of a file region: up to so many are read, and leave with what is around them
+_FAIR_SHARE: Final = 8 * 1024 * 1024  # bytes one stream writes before the loop serves the others
+_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: headers travel in one packet with the file bytes after them
+_READ_BYTES: Final = 16 * 1024  # a file region up to this size is read, and sent together with the parts around it
 _READ_AT_ONCE: Final = 256 * 1024
-_JOIN_BYTES: Final = 2048  # of a message; to gather its parts takes longer than to copy so few
+_JOIN_BYTES: Final = 2048  # a message up to this size is joined: copying it is cheaper than gathering its parts
 
 
 class SendingStream:
-    """What `FrameStream` sends with. It is closed, and reading paused and resumed, by the whole stream."""
+    """The base class of `FrameStream` that sends. Closing, and pausing of reading, are left to the subclass."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, pause_above: int | None) -> None:
         self.peername = _peername(sock)
         self.pending = 0
         self.closed = False
         self.gate = threading.RLock()
-        """Held by another thread than the loop's while it writes: until then the socket is not closed."""
+        """Held by a thread other than the loop's while it writes, so that the socket is not closed meanwhile."""
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
@@ -43,31 +43,31 @@ class SendingStream:
         self._drains: list[tuple[int, asyncio.Future[None]]] = []
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends the stream."""
+        """Close the stream."""
         raise NotImplementedError
 
     def _update_reading(self) -> None:
         raise NotImplementedError
 
     def fileno(self) -> int:
-        """The socket's."""
+        """Return the socket's descriptor."""
         return self._fd
 
     def cork(self) -> None:
-        """What is sent from now on waits for `uncork`, to leave in one write."""
+        """Hold what is sent from now on until `uncork`, and then write it at once."""
         self._corked = True
 
     def uncork(self) -> None:
-        """Writes what was sent since `cork`."""
+        """Write what was sent since `cork`."""
         self._corked = False
         if self._queue and not self._writing and not self.closed:
             self._flush()
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Sends one message, bytes-like parts and file regions: writes at once what the kernel takes, queues the rest.
+        """Send one message of bytes-like parts and file regions: write what the kernel accepts, queue the rest.
 
-        What is queued is queued by reference: a part may not change before it was sent.
-        On a closed stream it does nothing but release the file regions: `on_closed` has told or will tell.
+        Parts are queued by reference: they may not change before they were sent.
+        On a closed stream, only release the file regions; `on_closed` reports the failure.
         """
         if self.closed:
             release_regions(parts)
@@ -89,7 +89,7 @@ class SendingStream:
             self._update_reading()
 
     def _send_at_once(self, message: bytes) -> int:
-        """How much of a message the kernel took that nothing waits in front of; all of it if the stream ended."""
+        """Write a message while the queue is empty; return the bytes accepted, all of them if the stream ended."""
         try:
             return self._sock.send(message)
         except (BlockingIOError, InterruptedError):
@@ -100,16 +100,16 @@ class SendingStream:
 
     @property
     def free(self) -> bool:
-        """Whether nothing waits to be written, so that another thread that holds `gate` may `write_here`.
+        """True if no bytes are queued, so that another thread that holds `gate` may call `write_here`.
 
-        Whoever else sends has to hold it, too, until what he sent is queued or written.
+        Every other sender must hold `gate`, too, until its message is queued or written.
         """
         return not (self._queue or self._writing or self._corked or self.closed)
 
     def write_here(self, parts: Sequence[Part]) -> None:
-        """Writes a small message, of bytes-like parts, in the calling thread; the loop's with what the kernel leaves.
+        """Write a small message of bytes-like parts in the calling thread; the loop writes what the kernel leaves.
 
-        A stream that ends with it ends in the loop.
+        If the write fails, the loop closes the stream.
         """
         message = b"".join(parts)  # type: ignore[arg-type]  # no FileRegion
         try:
@@ -123,17 +123,17 @@ class SendingStream:
             self.left_here(memoryview(message)[sent:])
 
     def left_here(self, rest: bytes | memoryview) -> None:
-        """What the kernel did not take of a `write_here` is the loop's."""
+        """Queue what the kernel did not accept of a `write_here`, for the loop to write."""
         self._queue.append(rest)
         self.pending += len(rest)
         self._loop.call_soon_threadsafe(self.uncork)
 
     def lost_here(self, error: OSError) -> None:
-        """A `write_here` failed, and with it the stream."""
+        """Have the loop close the stream after a failed `write_here`."""
         self._loop.call_soon_threadsafe(self.close, lost(self.peername, error))
 
     async def drain(self, below: int = 0) -> None:
-        """Waits until no more than `below` bytes are queued; `ConnectionFailed` if the stream closes before."""
+        """Wait until at most `below` bytes are queued; raise `ConnectionFailed` if the stream closes before."""
         if self.closed:
             raise ConnectionFailed(f"{self.peername}: the connection is closed")
         if self.pending <= below:
@@ -162,7 +162,7 @@ class SendingStream:
             self._update_reading()
 
     def _write_out(self) -> bool:
-        """Writes from the queue; True if something is left that has to wait."""
+        """Write from the queue; return True if bytes are left for a later iteration of the loop."""
         queue = self._queue
         budget = _FAIR_SHARE
         while queue:
@@ -192,11 +192,11 @@ class SendingStream:
         if whole:
             queue.clear()
         else:
-            self._forget(sent)
+            self._drop_sent(sent)
         return sent
 
     def _gather(self) -> tuple[list[Any], int]:
-        """What leaves at once. Of a small file region it is the bytes: that costs less than a call of its own."""
+        """Return the parts for one `sendmsg`, and its flags. A small file region is read: cheaper than a `sendfile`."""
         parts: list[Any] = []
         read = 0
         for index, part in enumerate(self._queue):
@@ -210,8 +210,8 @@ class SendingStream:
                 break
         return parts, 0
 
-    def _forget(self, sent: int) -> None:
-        """Takes `sent` bytes off the head of the queue; empty parts go with them."""
+    def _drop_sent(self, sent: int) -> None:
+        """Remove `sent` bytes, and empty parts, from the head of the queue."""
         queue = self._queue
         while queue:
             head = queue[0]
@@ -253,7 +253,7 @@ def _contents(region: FileRegion) -> bytes:
 
 
 def lost(peername: str, error: OSError) -> ConnectionFailed:
-    """The error for a socket that is lost."""
+    """Return the error for a socket whose connection was lost."""
     failure = ConnectionFailed(f"{peername}: {error.strerror or error}")
     failure.__cause__ = error
     return failure
@@ -263,7 +263,7 @@ def _peername(sock: socket.socket) -> str:
     try:
         name = sock.getpeername()
     except OSError:
-        return "a peer that is gone"
+        return "a disconnected peer"
     if not isinstance(name, tuple):
         return "a local socket"
     host, port = name[:2]

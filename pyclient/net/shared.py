@@ -1,4 +1,4 @@
-"""What several tasks wait for together: the one that gives up leaves it to the others."""
+"""Share one future between several waiting tasks, each of which may be cancelled alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 async def shared(future: asyncio.Future[T]) -> T:
-    """The future's result; it is not cancelled with who waits for it.
+    """Return the future's result; the future is not cancelled with the waiting task.
 
-    Unlike with `asyncio.shield`, an error that comes when nobody waits any more is not logged (Python 3.14): it is told
-    to whoever asks next.
+    Unlike with `asyncio.shield`, an error set after the last waiter was cancelled is not logged (Python 3.14): the next
+    waiter gets it.
     """
     try:
         await asyncio.wait((future,))

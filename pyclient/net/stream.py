@@ -1,4 +1,4 @@
-"""One framed, non-blocking socket, for both sides: the client's connection and the broker's server."""
+"""A framed, non-blocking socket, used by client connections and by the broker's server."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from pyclient.net.sending import SendingStream, lost
 
 _FAIR_READS: Final = 8
 _LOW_WATER: Final[Any] = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
-_WAKE_BYTES: Final = 1024 * 1024  # of a large frame; waking up costs as much as receiving 50 KB, and the GIL besides
+_WAKE_BYTES: Final = 1024 * 1024  # of a large frame; a wakeup costs as much as receiving 50 KB, and takes the GIL
 
 
 class Reader(Protocol):
-    """Stands between the loop and a stream, for `FrameStream.read_with`."""
+    """Reads a stream's socket in place of the stream, for `FrameStream.read_with`."""
 
     def fileno(self) -> int:
-        """What the loop watches: readable when there is something to read."""
+        """Return the descriptor for the loop to watch; it is readable when there is something to read."""
         ...
 
     def __call__(self) -> object:
-        """Reads it, or has the stream read it."""
+        """Read from the socket, or call the stream's `on_readable`."""
         ...
 
     def close(self) -> None:
-        """Called when the stream is closed, and the loop watches no more."""
+        """Close the reader; called when the stream is closed and the loop no longer watches."""
         ...
 
 
 class FrameStream(SendingStream):
-    """A TCP socket that gives and takes frames; works on asyncio's own loop and on uvloop.
+    """A TCP socket that sends and receives frames; works on asyncio's own loop and on uvloop.
 
-    `on_frame(frame)` gets each whole frame without its length, as a memoryview that it may keep; frames sent while it
-    runs leave together when all frames at hand were handed out. If it raises, the stream closes with that error.
+    `on_frame(frame)` gets each whole frame without its length, as a memoryview that it may keep; messages sent while it
+    runs are written together after all received frames were delivered. If it raises, the stream closes with that error.
     `on_closed(error)` is called once, from the loop, never from inside another call: None for an end between two
-    frames, `MalformedMessage` for a length that cannot be, else `ConnectionFailed`.
-    While more than `pause_above` bytes wait to be sent, nothing is read: a peer that does not read gets no answers.
+    frames, `MalformedMessage` for an impossible length, else `ConnectionFailed`.
+    While more than `pause_above` bytes wait to be sent, nothing is read: a peer that does not read responses cannot
+    make the queue grow.
     """
 
     def __init__(
@@ -61,20 +62,20 @@ class FrameStream(SendingStream):
         super().__init__(loop, sock, pause_above)
         self.on_closed = on_closed
         self.on_end: Callable[[bool], None] | None = None
-        """Called if the other side ends while reading is paused and all that came was received; True for a reset."""
+        """Called if the peer ends the connection while reading is paused, once all was received; True for a reset."""
         self.frames = FrameAssembler(max_frame, on_frame)
         self._reader: Reader | None = None
         self._held = False  # paused by the caller
         self._frozen = False
         self._watching = False  # the loop calls on_readable, or the reader
         self._watched_fd = self._fd
-        self._resets_hide = not isinstance(loop, asyncio.BaseEventLoop)  # but uvloop's
-        self._waits_for = 1  # bytes
+        self._resets_hide = not isinstance(loop, asyncio.BaseEventLoop)  # uvloop, see `_watch_again`
+        self._low_water = 1  # bytes, SO_RCVLOWAT
         self._update_reading()
 
     @property
     def on_frame(self) -> Callable[[memoryview], None]:
-        """Who gets the frames; may be changed between two of them."""
+        """The callback for frames; it may be replaced between two frames."""
         return self.frames.on_frame
 
     @on_frame.setter
@@ -84,27 +85,27 @@ class FrameStream(SendingStream):
     # -- receiving
 
     def pause_reading(self) -> None:
-        """Hands out no frame until `resume_reading`, not even one that was received already."""
+        """Deliver no frame until `resume_reading`, not even one that was received already."""
         self._held = True
         self._update_reading()
 
     def resume_reading(self) -> None:
-        """Hands out frames again; those that were received before the pause come first, from the loop."""
+        """Deliver frames again, from the loop; those that were received before the pause come first."""
         self._held = False
         self._update_reading()
 
     def freeze(self) -> None:
-        """Neither reads nor writes until `thaw`; what is sent meanwhile waits."""
+        """Neither read nor write until `thaw`; messages sent meanwhile are queued."""
         if self.closed or self._frozen:
             return
         self._frozen = True
         if self._writing:
             self._loop.remove_writer(self._fd)
-        self._writing = True  # so that nothing tries to
+        self._writing = True  # prevents writes
         self._update_reading()
 
     def thaw(self) -> None:
-        """Goes on where `freeze` stopped it."""
+        """Resume reading and writing after `freeze`."""
         if self.closed or not self._frozen:
             return
         self._frozen = False
@@ -112,9 +113,9 @@ class FrameStream(SendingStream):
         self._update_reading()
 
     def unfinished(self) -> int | None:
-        """How many bytes of an unfinished frame have come; None between two frames and while reading is paused.
+        """Return the number of received bytes of an unfinished frame; None between two frames or while paused.
 
-        What the loop was not woken up for is received first, so a frame may be handed out.
+        Bytes for which the loop was not woken are received first, so a frame may be delivered.
         """
         if self.closed or not self._reading or self.frames.partial is None:
             return None
@@ -124,7 +125,7 @@ class FrameStream(SendingStream):
         return None if self.closed or self.frames.partial is None else self.frames.waiting
 
     def _update_reading(self) -> None:
-        """Follows the reasons to pause. A pause is cheap: the reader is taken off when bytes come during one."""
+        """Pause or resume reading as needed. A pause is cheap: the reader is only removed if bytes arrive during it."""
         if self.closed:
             return
         too_much = self._pause_above is not None and self.pending > self._pause_above
@@ -137,21 +138,21 @@ class FrameStream(SendingStream):
             self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
         if self.frames.paused:
             if self._has_backlog():
-                self._loop.call_soon(self._hand_out_backlog)
+                self._loop.call_soon(self._deliver_backlog)
             else:
                 self.frames.paused = False
 
     def _has_backlog(self) -> bool:
         return self.frames.backlog
 
-    def _hand_out_backlog(self) -> None:
+    def _deliver_backlog(self) -> None:
         if self._reading and self.frames.paused and not self.closed:
-            self._handing_out(self.frames.resume)
+            self._deliver(self.frames.resume)
 
     def read_with(self, reader: Reader) -> None:
-        """Has the loop watch and call `reader` instead of the socket and `on_readable`, and closes it with the stream.
+        """Let the loop watch and call `reader` instead of the socket and `on_readable`; close it with the stream.
 
-        Only for an open stream. The reader may leave what there is to read to `on_readable`.
+        Only for an open stream. The reader may call `on_readable` to have the stream read.
         """
         if self._watching:
             self._loop.remove_reader(self._watched_fd)
@@ -159,7 +160,7 @@ class FrameStream(SendingStream):
         self._reader, self._watched_fd = reader, reader.fileno()
 
     def on_readable(self) -> None:
-        """Receives what there is, and hands out frames."""
+        """Receive the available bytes and deliver frames."""
         if not self._reading:
             self._watching = False
             self._loop.remove_reader(self._watched_fd)
@@ -167,23 +168,23 @@ class FrameStream(SendingStream):
                 self._look_for_end(self.on_end)
             return
         if self.frames.paused:
-            self._hand_out_backlog()
+            self._deliver_backlog()
         for _ in range(_FAIR_READS):
-            if self.frames.paused or not self._receive():  # closed is paused, too
+            if self.frames.paused or not self._receive():  # a closed stream is paused, too
                 break
         if self._resets_hide and not self.closed and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._watch_again()
 
     def _watch_again(self) -> None:
-        """Now that the error was taken off it, the socket is readable until its end, like one whose other side ended.
+        """Watch the socket again after a reset: its error is cleared now, so it is readable up to its end of file.
 
-        libuv stops watching a socket at a reset, after one call of the reader, which may have got what came before it.
+        libuv stops watching a socket at a reset, after one call of the reader, which may have read earlier bytes.
         """
         self._loop.remove_reader(self._watched_fd)
         self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
 
     def _look_for_end(self, on_end: Callable[[bool], None]) -> None:
-        """Call `on_end` if the next thing to receive is the end; nothing is taken from the socket."""
+        """Call `on_end` if the next thing to receive is the end of the connection; consume no bytes."""
         try:
             ended, reset = not self._sock.recv(1, socket.MSG_PEEK), False
         except (BlockingIOError, InterruptedError):
@@ -194,7 +195,7 @@ class FrameStream(SendingStream):
             on_end(reset)
 
     def _receive(self) -> bool:
-        """Receives once; True if there may be more at once."""
+        """Receive once; return True if more bytes may be available."""
         space = self.frames.space()
         try:
             count = self._sock.recv_into(space)
@@ -210,30 +211,30 @@ class FrameStream(SendingStream):
         return count == len(space)
 
     def received_here(self, data: bytes) -> None:
-        """Takes a few bytes that a `read_with` has received."""
+        """Process a few bytes that the reader of `read_with` received."""
         self.frames.space()[: len(data)] = data
         self._take(len(data))
 
     def _take(self, count: int) -> None:
-        self._handing_out(self.frames.received, count)
+        self._deliver(self.frames.received, count)
         if _LOW_WATER is not None:
             missing = self.frames.missing
-            if missing or self._waits_for != 1:
-                self._wait_for(missing)
+            if missing or self._low_water != 1:
+                self._set_low_water(missing)
 
-    def _wait_for(self, missing: int) -> None:
-        """Has the loop wake up for a large piece of a large frame, not for every packet of it."""
+    def _set_low_water(self, missing: int) -> None:
+        """Wake the loop for a large piece of a large frame, not for every packet of it."""
         size = max(1, min(missing, _WAKE_BYTES))
-        if size != self._waits_for and not self.closed:
-            self._waits_for = size
+        if size != self._low_water and not self.closed:
+            self._low_water = size
             self._sock.setsockopt(socket.SOL_SOCKET, _LOW_WATER, size)
 
-    def _handing_out(self, deliver: Callable[..., None], *args: int) -> None:
-        """Runs the receiver; what it sends meanwhile leaves in one write afterwards."""
+    def _deliver(self, deliver: Callable[..., None], *args: int) -> None:
+        """Call `deliver`, which calls `on_frame`; write the messages sent meanwhile at once afterwards."""
         self._corked = True
         try:
             deliver(*args)
-        except Exception as error:  # told to on_closed
+        except Exception as error:  # reported to on_closed
             self.close(error)
         finally:
             self._corked = False
@@ -245,12 +246,12 @@ class FrameStream(SendingStream):
         if partial is None:
             self.close()
         else:
-            self.close(ConnectionFailed(f"{self.peername} closed the connection inside a frame ({partial} had come)"))
+            self.close(ConnectionFailed(f"{self.peername} closed the connection inside a frame ({partial} received)"))
 
     # -- closing
 
     def close(self, error: BaseException | None = None) -> None:
-        """Closes the socket and drops what was not sent; `on_closed(error)` follows from the loop, once."""
+        """Close the socket and drop what was not sent; the loop calls `on_closed(error)` afterwards, once."""
         if self.closed:
             return
         self.closed = True

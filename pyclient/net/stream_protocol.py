@@ -1,4 +1,4 @@
-"""What every kind of stream has in common."""
+"""The interface that every kind of stream implements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyclient.protocol.fields import Part
 
 
 class Stream(Protocol):
-    """What a connection stands on: a TCP socket, TLS over one, or one end of a memory pipe."""
+    """The transport of a connection: a TCP socket, TLS over one, or one end of a memory pipe."""
 
     on_frame: Callable[[memoryview], None]
     on_closed: Callable[[BaseException | None], None]
@@ -18,29 +18,29 @@ class Stream(Protocol):
     closed: bool
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Sends one message; never blocks."""
+        """Send one message; never blocks."""
         ...
 
     def cork(self) -> None:
-        """What is sent from now on may wait for `uncork`, to leave together."""
+        """Allow messages sent from now on to wait for `uncork`, to be written together."""
         ...
 
     def uncork(self) -> None:
-        """Sends what waits since `cork`."""
+        """Write the messages that wait since `cork`."""
         ...
 
     async def drain(self, below: int = 0) -> None:
-        """Waits until no more than `below` bytes wait to be sent."""
+        """Wait until at most `below` bytes are left to send."""
         ...
 
     def pause_reading(self) -> None:
-        """Hands out no frame until `resume_reading`."""
+        """Deliver no frame until `resume_reading`."""
         ...
 
     def resume_reading(self) -> None:
-        """Hands out frames again, beginning with those that were received before the pause."""
+        """Deliver frames again, beginning with those that were received before the pause."""
         ...
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends the stream; `on_closed(error)` follows, once."""
+        """Close the stream; `on_closed(error)` is called afterwards, once."""
         ...

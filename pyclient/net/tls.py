@@ -1,4 +1,4 @@
-"""TLS over the same framed stream: an `ssl.SSLObject` between the socket's bytes and the frames."""
+"""TLS for the framed stream: an `ssl.SSLObject` between the socket's bytes and the frames."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MEANINGS: Final = (
         "there is no cipher that both sides take, or it demands a client certificate (ssl_certfile and ssl_keyfile)",
     ),
 )
-"""What the reasons of OpenSSL's errors mean to a client, an alert being what the broker sent."""
+"""Words in the reasons of OpenSSL's errors, and the advice for a client; alerts are sent by the broker."""
 
 _OTHER_NAME: Final = "connect by a name in its certificate, or set ssl_check_hostname=False"
 _ADVICE_BY_VERIFY_CODE: Final = {
@@ -53,11 +53,11 @@ _ADVICE_BY_VERIFY_CODE: Final = {
     62: _OTHER_NAME,
     64: _OTHER_NAME,
 }
-_ENCRYPT: Final = 64 * 1024  # plaintext per step: what waits encrypted stays small
+_ENCRYPT: Final = 64 * 1024  # plaintext bytes per step, so that few encrypted bytes are queued
 
 
 class TlsStream(FrameStream):
-    """A framed stream inside TLS. `handshake` comes first; what is sent before it has ended waits for it."""
+    """A framed stream inside TLS. Messages sent before the handshake has ended are queued until then."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TlsStream(FrameStream):
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._raw = memoryview(b"")  # encrypted, not yet taken by the kernel
+        self._raw = memoryview(b"")  # encrypted bytes that the kernel did not accept yet
         self._head_sent = 0  # plaintext bytes of the queue's head that are encrypted already
         super().__init__(
             loop, sock, max_frame=max_frame, on_frame=on_frame, on_closed=on_closed, pause_above=pause_above
@@ -84,7 +84,7 @@ class TlsStream(FrameStream):
         self._shake_hands()
 
     async def handshake(self) -> None:
-        """Waits until both sides agree; `ConnectionFailed` says why they do not."""
+        """Wait until the TLS handshake has succeeded; raise `ConnectionFailed` with the reason if it fails."""
         await shared(self._ready)
 
     def _shake_hands(self) -> None:
@@ -95,14 +95,14 @@ class TlsStream(FrameStream):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self._refuse(error)
+            self._fail(error)
             return
         else:
             self._ready.set_result(None)
         self._flush()
 
-    def _refuse(self, error: ssl.SSLError) -> None:
-        self._push_out_last_words()
+    def _fail(self, error: ssl.SSLError) -> None:
+        self._send_pending_alert()
         text, lasting = _explain(error)
         failure = ConnectionFailed(f"TLS failed: {text}", lasting=lasting)
         failure.__cause__ = error
@@ -143,27 +143,27 @@ class TlsStream(FrameStream):
                 self.close(ConnectionFailed(f"{self.peername} closed the connection without ending TLS"))
                 return
             except ssl.SSLError as error:
-                self._refuse(error)
+                self._fail(error)
                 return
             if count == 0:
                 self._on_end()
                 return
-            self._handing_out(self.frames.received, count)
+            self._deliver(self.frames.received, count)
         if self._outgoing.pending and not self.closed:
             self._flush()
 
     def _has_backlog(self) -> bool:
         return self.frames.backlog or self._tls.pending() > 0 or self._incoming.pending > 0
 
-    def _hand_out_backlog(self) -> None:
-        super()._hand_out_backlog()
+    def _deliver_backlog(self) -> None:
+        super()._deliver_backlog()
         if self._ready.done() and not self.closed:
             self._decrypt()
 
     # -- sending
 
     def _send_at_once(self, message: bytes) -> int:
-        """Nothing: what has not been encrypted never reaches the socket."""
+        """Write nothing and return 0: only encrypted bytes may reach the socket."""
         return 0
 
     def _write_out(self) -> bool:
@@ -183,7 +183,7 @@ class TlsStream(FrameStream):
             self._raw = self._raw[sent:]
 
     def _encrypt(self) -> bool:
-        """Encrypts the next piece of the queue; False if TLS has to read first."""
+        """Encrypt the next piece of the queue; return False if TLS has to read first."""
         head = self._queue[0]
         start = self._head_sent
         if isinstance(head, FileRegion):
@@ -206,25 +206,25 @@ class TlsStream(FrameStream):
     # -- closing
 
     def close(self, error: BaseException | None = None) -> None:
-        """Says goodbye in TLS as far as the socket takes it at once, and closes."""
+        """Send TLS's close_notify if the socket accepts it at once, and close."""
         if self.closed:
             return
         if self._ready.done() and not self._raw:
-            with contextlib.suppress(ssl.SSLError):  # the other side has not said goodbye yet; ours is on its way out
+            with contextlib.suppress(ssl.SSLError):  # the peer's close_notify is missing; ours is in `_outgoing`
                 self._tls.unwrap()
-            self._push_out_last_words()
+            self._send_pending_alert()
         super().close(error)
         if not self._ready.done():
             self._ready.set_exception(error or ConnectionFailed(f"{self.peername} closed the connection during TLS"))
-            self._ready.exception()  # on_closed tells it, too
+            self._ready.exception()  # marks it as retrieved: on_closed reports it, too
 
-    def _push_out_last_words(self) -> None:
-        with contextlib.suppress(OSError):  # nobody is there to hear them
+    def _send_pending_alert(self) -> None:
+        with contextlib.suppress(OSError):  # the peer may be disconnected
             self._sock.send(self._outgoing.read())
 
 
 def _explain(error: ssl.SSLError) -> tuple[str, bool]:
-    """What an error of TLS means and what to do, and whether trying again cannot help."""
+    """Return the meaning of a TLS error with advice, and True if retrying cannot help."""
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = _ADVICE_BY_VERIFY_CODE.get(error.verify_code, "trust its authority with ssl_cafile")
         return f"its certificate is not accepted: {error.verify_message}; {advice}", True

@@ -1,4 +1,4 @@
-"""The TLS context that a client's ssl_ options describe, and what is wrong with files that cannot be used."""
+"""Build a client's TLS context from its ssl_ options, with errors that explain unusable files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PEM = "it has to be a PEM file (openssl and keytool convert others, such as DER
 
 
 def client_context(config: ClientConfig) -> ssl.SSLContext:
-    """Return the TLS context for the ssl_ options; `ConfigError` names the file that cannot be used, and why."""
+    """Return the TLS context for the ssl_ options; raise `ConfigError` with the file that cannot be used, and why."""
     if config.ssl_context is not None:
         return config.ssl_context
     try:
@@ -42,7 +42,7 @@ def _authorities_problem(config: ClientConfig, error: Exception) -> str:
 
 
 def _certificate_problem(config: ClientConfig, certfile: str, error: Exception) -> str:
-    """The first thing that is wrong with the certificate or its key: OpenSSL itself says little more than "PEM lib"."""
+    """Return the first problem with the certificate or its key: OpenSSL's own error is little more than "PEM lib"."""
     files = [("ssl_certfile", certfile)]
     if config.ssl_keyfile is not None:
         files.append(("ssl_keyfile", config.ssl_keyfile))

@@ -1,4 +1,4 @@
-"""The first thing a new connection asks: which versions of which requests the broker knows (KIP-35, KIP-511)."""
+"""Negotiate API versions on a new connection (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ MAXIMUM: Final = {
     26: 4,  # EndTxn 5 is transactions V2
     28: 4,  # TxnOffsetCommit 5 is transactions V2
 }
-"""API key -> the highest version asked for unless the caller says more: newer ones mean what nobody here does yet."""
+"""API key -> the highest version used unless the caller asks for more: newer ones need features not implemented."""
 
 _SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
 
 
 async def agree_on_versions(connection: Connection, timeout: float) -> None:
-    """Asks for the broker's versions in the newest form, and in the one it names if it does not know that."""
+    """Send ApiVersions in its newest version, and again in the version that the broker lists if it rejects that."""
     highest = ApiVersionsRequest.versions[1]
     try:
         response = await _ask(connection, highest, timeout)
         if response.error_code == UnsupportedVersion.code:
             response = await _ask(connection, _listed_version(response, highest), timeout)
     except KafkaTimeout as error:
-        text = f"accepts connections but does not answer ApiVersions: {_perhaps(connection)}"
+        text = f"accepts connections but does not answer ApiVersions: {_likely_cause(connection)}"
         raise ConnectionFailed(f"{connection.address} {text}") from error
     except KafkaError as error:
         text, lasting = _explain(connection, error)
@@ -68,9 +68,9 @@ async def agree_on_versions(connection: Connection, timeout: float) -> None:
 
 
 async def demands_sasl(connection: Connection, timeout: float) -> bool:
-    """Return True if the listener wants SASL before anything else; raise `KafkaError` if it does not say.
+    """Return True if the listener requires SASL; raise `KafkaError` if that cannot be found out.
 
-    Without it Kafka answers SaslHandshake with ILLEGAL_SASL_STATE, and an unknown API ends the connection.
+    A listener without SASL answers SaslHandshake with ILLEGAL_SASL_STATE; an unknown API ends the connection.
     """
     if SaslHandshakeRequest.api_key not in connection.api_ranges:
         return False
@@ -84,25 +84,26 @@ async def _ask(connection: Connection, version: int, timeout: float) -> ApiVersi
 
 
 def _explain(connection: Connection, error: KafkaError) -> tuple[str, bool]:
-    """Why there is no answer to ApiVersions, and whether trying again cannot help."""
+    """Return why ApiVersions failed, and True if retrying cannot help."""
     if isinstance(error, ProtocolError):
-        return f"the answer to ApiVersions makes no sense, it may not be a Kafka broker ({error})", True
+        return f"invalid ApiVersions response, it may not be a Kafka broker ({error})", True
     cause = connection.cause
     if isinstance(cause, ProtocolError):
         return str(cause), True
     if isinstance(cause, ConnectionFailed) and cause.lasting:
         return str(cause), True
-    return f"the connection ended before ApiVersions was answered ({cause or error}): {_perhaps(connection)}", False
+    advice = _likely_cause(connection)
+    return f"the connection ended before ApiVersions was answered ({cause or error}): {advice}", False
 
 
-def _perhaps(connection: Connection) -> str:
+def _likely_cause(connection: Connection) -> str:
     if connection.encrypted:
         return "it may demand a client certificate (ssl_certfile and ssl_keyfile), or not be a Kafka broker"
     return "it may not be a Kafka broker, or it speaks TLS (then set security_protocol='SSL')"
 
 
 def _listed_version(response: ApiVersionsResponse, highest: int) -> int:
-    """The ApiVersions version to fall back to: what the broker lists for it, else 0, which every broker answers."""
+    """Return the ApiVersions version to fall back to: the one the broker lists, else 0, which every broker supports."""
     for api in response.api_keys:
         if api.api_key == ApiVersionsRequest.api_key and 0 <= api.max_version < highest:
             return api.max_version

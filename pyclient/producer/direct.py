@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyclient.clock import Clock
 from pyclient.net.connection import Connection
-from pyclient.net.waiting import Told
+from pyclient.net.in_flight import ResponseCallback
 from pyclient.producer.accumulator import NEVER
 from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.config import ProducerConfig
@@ -75,7 +75,7 @@ class DirectSend:
         future: DeliveryFuture = append(timestamp_ms, key, value, headers)  # it fits: the bound did
         builder.close()
         work = ProduceWork(number, [batch], builder.size)
-        told = Told(loop.loop, partial(loop.answered_plainly, work))
+        told = ResponseCallback(loop.loop, partial(loop.answered_plainly, work))
         try:
             # Nothing is called from here to the last of these lines, so that Ctrl-C comes before all of them or after.
             sequence = queue.sequence
@@ -93,7 +93,7 @@ class DirectSend:
             node.stalled_since, topic.last_used = NEVER, now
             sender.metrics.requests += 1
             make = partial(lone.request, loop.seal(batch))
-            if not connection.tell_now(ProduceRequest, lone.version, make, lone.answer, told):
+            if not connection.send_from_thread(ProduceRequest, lone.version, make, lone.answer, told):
                 loop.loop.call_soon_threadsafe(self._hand_on, connection, work, told)
             accumulator.count_closed(batch)
         except BaseException as error:
@@ -102,7 +102,7 @@ class DirectSend:
             raise
         return future
 
-    def _hand_on(self, connection: Connection, work: ProduceWork, told: Told) -> None:
+    def _hand_on(self, connection: Connection, work: ProduceWork, told: ResponseCallback) -> None:
         """On the loop: sends what is left to it, unless Ctrl-C came first and the request was told to have failed."""
         if not told.done():
             told.forget()

@@ -273,9 +273,9 @@ class SenderLoop:
             if len(sealed) == 1:
                 lone = self._lone(work.batches[0].queue, version)
                 make, answered = partial(lone.request, sealed[0]), partial(self.answered_plainly, work)
-                connection.tell_prepared(ProduceRequest, version, make, lone.answer, answered)
+                connection.send_prepared(ProduceRequest, version, make, lone.answer, answered)
             else:
-                connection.tell(request_of(work, sealed, self._config), partial(self._answered, work))
+                connection.send(request_of(work, sealed, self._config), partial(self._answered, work))
         except KafkaError as error:  # no version in common: nothing was sent
             self._lost(work, error, written=False)
 

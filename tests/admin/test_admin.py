@@ -386,7 +386,7 @@ def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
         os.close(writing)
         with open(reading) as result:
             told = result.read()
-        assert "after fork() make a client of your own" in told
+        assert "after fork() create a new client" in told
         assert told.endswith("of another process>")
         assert repr(admin).endswith("open>")
         assert admin.list_topics() == ["t"]

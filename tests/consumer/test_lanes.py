@@ -30,12 +30,12 @@ class Node:
         self.parked: list[tuple[str, set[int], Callable]] = []
 
     async def connection(self, _node, *, purpose):
-        def tell(request, answered, **_):
+        def send(request, answered, **_):
             self.parked.append(
                 (purpose, {part.partition for topic in request.topics for part in topic.partitions}, answered)
             )
 
-        return SimpleNamespace(address="h:1", version_for=lambda *_: 12, tell=tell, closed=False)
+        return SimpleNamespace(address="h:1", version_for=lambda *_: 12, send=send, closed=False)
 
     def request_refresh(self) -> None:
         """After a failure; the leaders stay."""

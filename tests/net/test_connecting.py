@@ -127,7 +127,7 @@ def test_a_connection_that_takes_too_long_is_told_apart(run):
         (b"\x15\x03\x03\x00\x02\x02\x46", "the port speaks TLS; set security_protocol='SSL'"),
         (b"", "the connection ended before ApiVersions was answered"),
         (b"SSH-2.0-OpenSSH_9\r\n", "the port speaks SSH"),
-        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "the answer to ApiVersions makes no sense"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "invalid ApiVersions response"),
     ],
 )
 def test_a_port_that_is_no_kafka_broker_is_told_apart(run, reply, says):

@@ -56,14 +56,14 @@ def test_an_answer_can_be_told_in_the_turn_in_which_it_comes(run, caplog):
             if response is not None:
                 raise ArithmeticError("in the caller's own code")
 
-        connection.tell(ALL_TOPICS, answered)
+        connection.send(ALL_TOPICS, answered)
         await told.wait()
         assert seen[0][0].cluster_id == "c" and seen[0][1] is None
         assert not connection.closed and "in the caller's own code" in caplog.text
-        connection.tell(HEARTBEAT, answered)
+        connection.send(HEARTBEAT, answered)
         await failed.wait()
         failed.clear()
-        connection.tell(HEARTBEAT, answered)  # on the closed connection
+        connection.send(HEARTBEAT, answered)  # on the closed connection
         assert len(seen) == 2
         await failed.wait()
         assert [type(error) for _, error in seen[1:]] == [ConnectionFailed, ConnectionFailed]
@@ -82,7 +82,7 @@ def test_a_bad_answer_that_somebody_keeps_does_not_keep_who_was_told(run):
             told.set()
 
         forgotten = weakref.ref(answered)
-        connection.tell(ALL_TOPICS, answered)
+        connection.send(ALL_TOPICS, answered)
         del answered
         with pytest.raises(MalformedMessage, match="the next one is 2") as kept:
             connection._on_frame(memoryview(struct.pack(">i", 3)))
@@ -277,10 +277,10 @@ def test_who_asks_again_when_told_an_answer_keeps_the_silence_that_came_with_it(
         told = asyncio.get_running_loop().create_future()
 
         def answered(response, error):
-            connection.tell(HEARTBEAT, lambda *_: None)
+            connection.send(HEARTBEAT, lambda *_: None)
             told.set_result(connection.throttled_for)
 
-        connection.tell(ALL_TOPICS, answered)
+        connection.send(ALL_TOPICS, answered)
         assert await asyncio.wait_for(told, 20) > 10  # held back as long as an answer may take
         assert connection.in_flight == 1
         assert broker.count(HeartbeatRequest) == 0

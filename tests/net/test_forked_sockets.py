@@ -11,7 +11,7 @@ import pytest
 from pyclient.config import ClientConfig
 from pyclient.errors import ConnectionFailed
 from pyclient.net.connect import TcpConnector
-from pyclient.net.forked_sockets import keep_from_children
+from pyclient.net.forked_sockets import isolate_after_fork
 from tests.forks import fork
 
 
@@ -33,7 +33,7 @@ def in_a_child(work):
 def test_what_a_child_writes_goes_nowhere_and_it_reads_nothing_of_its_parents():
     mine, far = socket.socketpair()
     with mine, far:
-        keep_from_children(mine)
+        isolate_after_fork(mine)
         far.setblocking(False)
         far.send(b"for the parent")
 
@@ -56,8 +56,8 @@ def test_a_connector_of_the_parent_connects_to_nothing_in_a_child():
         connector = TcpConnector(ClientConfig(bootstrap_servers="unused:1"))
 
         def connect():
-            with pytest.raises(ConnectionFailed, match=r"only process .* connects for it") as raised:
+            with pytest.raises(ConnectionFailed, match=r"belongs to process .*, only that one can connect") as raised:
                 asyncio.run(connector(*server.getsockname(), lambda frame: None, lambda error: None))
             return raised.value
 
-        assert f"only process {os.getpid()}" in in_a_child(connect)
+        assert f"belongs to process {os.getpid()}" in in_a_child(connect)

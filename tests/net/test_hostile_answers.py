@@ -37,7 +37,7 @@ GOOD_BODY = b"\0" + codec.encode(METADATA, 13)
         (lambda cid: framed(struct.pack(">i", -1) + GOOD_BODY), ConnectionFailed, "correlation id -1"),
         (lambda cid: framed(struct.pack(">i", cid) + GOOD_BODY[:-3]), TruncatedMessage, "MetadataResponse v13"),
         (lambda cid: framed(struct.pack(">i", cid) + GOOD_BODY + b"!"), MalformedMessage, "MetadataResponse v13"),
-        (lambda cid: framed(struct.pack(">i", cid) + b"\xff" * 20), MalformedMessage, "Metadata v13 makes no sense"),
+        (lambda cid: framed(struct.pack(">i", cid) + b"\xff" * 20), MalformedMessage, "invalid Metadata v13 response"),
     ],
 )
 def test_an_answer_that_makes_no_sense_ends_this_connection_with_a_clear_error(run, make, kind, says):

@@ -99,7 +99,7 @@ def test_an_end_inside_a_frame_is_told(run):
         near.close()
         error = await b.ended
         assert isinstance(error, ConnectionFailed)
-        assert "inside a frame (5 of 10 bytes had come)" in str(error)
+        assert "inside a frame (5 of 10 bytes received)" in str(error)
 
     run(scenario())
 

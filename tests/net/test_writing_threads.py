@@ -1,4 +1,4 @@
-"""Requests that other threads than the loop's write themselves."""
+"""Requests that threads other than the loop's write to the socket."""
 
 import asyncio
 import socket
@@ -8,8 +8,8 @@ import pytest
 
 from pyclient.errors import ConnectionFailed, KafkaTimeout
 from pyclient.net.connection import Connection
+from pyclient.net.in_flight import ResponseCallback
 from pyclient.net.stream import FrameStream
-from pyclient.net.waiting import Told
 from pyclient.protocol.framing import encode_request
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -17,53 +17,54 @@ from tests.net.connections import ALL_TOPICS, HEARTBEAT, METADATA, connect
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 
 
-class Teller:
-    """Tells a connection of heartbeats from any thread, and keeps what it is told."""
+class HeartbeatSender:
+    """Sends heartbeats from any thread, and keeps their responses."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.version = connection.version_for(HeartbeatRequest)
-        self.told: list[tuple[object, BaseException | None]] = []
+        self.responses: list[tuple[object, BaseException | None]] = []
         self.changed = asyncio.Event()
 
-    def tell(self) -> bool:
-        return self.tell_with(Told(asyncio.get_running_loop(), self.answered))
+    def send(self) -> bool:
+        return self.send_with(ResponseCallback(asyncio.get_running_loop(), self.on_response))
 
-    def tell_with(self, told: Told) -> bool:
-        return self.connection.tell_now(HeartbeatRequest, self.version, self._make, lambda frame: None, told)
+    def send_with(self, callback: ResponseCallback) -> bool:
+        request = (HeartbeatRequest, self.version, self._make, lambda frame: None)
+        return self.connection.send_from_thread(*request, callback)
 
     def _make(self, correlation_id: int):
         return encode_request(HEARTBEAT, self.version, correlation_id, "c")
 
-    def answered(self, response: object, error: BaseException | None) -> None:
-        self.told.append((response, error))
+    def on_response(self, response: object, error: BaseException | None) -> None:
+        self.responses.append((response, error))
         self.changed.set()
 
     async def until(self, count: int) -> list[tuple[object, BaseException | None]]:
-        while len(self.told) < count:
+        while len(self.responses) < count:
             self.changed.clear()
             await self.changed.wait()
-        return self.told
+        return self.responses
 
 
 def test_threads_and_the_loop_may_write_at_once_and_every_answer_finds_its_request(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: METADATA, HeartbeatRequest: HeartbeatResponse(error_code=0)})
         connection = await connect(broker)
-        teller, loop = Teller(connection), asyncio.get_running_loop()
+        sender, loop = HeartbeatSender(connection), asyncio.get_running_loop()
         wrote = [0, 0, 0]
 
         def write(number: int) -> None:
             while wrote[number] < 300:
-                wrote[number] += teller.tell_with(Told(loop, teller.answered))
+                wrote[number] += sender.send_with(ResponseCallback(loop, sender.on_response))
 
         threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
             assert (await connection.request(ALL_TOPICS)).cluster_id == "c"
-        told = await teller.until(900)
-        assert all(type(response) is HeartbeatResponse and error is None for response, error in told)
+        responses = await sender.until(900)
+        assert all(type(response) is HeartbeatResponse and error is None for response, error in responses)
         await connection.close()
         broker.stop()
 
@@ -112,13 +113,13 @@ def test_while_the_broker_asks_for_silence_threads_do_not_write(run):
         slow = MetadataResponse(brokers=[], topics=[], throttle_time_ms=60_000)
         broker = ScriptedBroker({MetadataRequest: slow, HeartbeatRequest: HeartbeatResponse(error_code=0)})
         connection = await connect(broker)
-        teller = Teller(connection)
-        assert teller.tell()
-        await teller.until(1)
+        sender = HeartbeatSender(connection)
+        assert sender.send()
+        await sender.until(1)
         await connection.request(ALL_TOPICS)
-        assert not teller.tell() and connection.in_flight == 0
+        assert not sender.send() and connection.in_flight == 0
         await connection.close()
-        assert not teller.tell()
+        assert not sender.send()
         broker.stop()
 
     run(scenario())
@@ -128,13 +129,13 @@ def test_behind_what_waits_to_leave_together_threads_do_not_write(run):
     async def scenario():
         broker = ScriptedBroker({HeartbeatRequest: HeartbeatResponse(error_code=0)})
         connection = await connect(broker)
-        teller = Teller(connection)
+        sender = HeartbeatSender(connection)
         connection.cork()
         connection.submit(HEARTBEAT)
-        assert not teller.tell() and connection.in_flight == 1
+        assert not sender.send() and connection.in_flight == 1
         connection.uncork()
-        assert teller.tell() and connection.in_flight == 2
-        await teller.until(1)
+        assert sender.send() and connection.in_flight == 2
+        await sender.until(1)
         await connection.close()
         broker.stop()
 
@@ -145,9 +146,9 @@ def test_a_late_answer_to_a_thread_ends_the_connection(run):
     async def scenario():
         broker = ScriptedBroker({HeartbeatRequest: SILENCE})
         connection = await connect(broker, request_timeout_ms=100, socket_connection_setup_timeout_ms=100)
-        teller = Teller(connection)
-        assert teller.tell()
-        (_, error), *_ = await teller.until(1)
+        sender = HeartbeatSender(connection)
+        assert sender.send()
+        (_, error), *_ = await sender.until(1)
         assert type(error) is KafkaTimeout and "Heartbeat" in str(error)
         assert connection.closed
         broker.stop()
@@ -160,21 +161,21 @@ def test_an_interrupted_write_is_told_once_and_ends_the_connection_it_may_have_r
     async def scenario():
         broker = ScriptedBroker({HeartbeatRequest: answer})
         connection = await connect(broker)
-        teller = Teller(connection)
-        never_written = Told(asyncio.get_running_loop(), teller.answered)
+        sender = HeartbeatSender(connection)
+        never_written = ResponseCallback(asyncio.get_running_loop(), sender.on_response)
         connection.interrupted(never_written, KeyboardInterrupt())
         assert not connection.closed
-        ((_, error),) = await teller.until(1)
+        ((_, error),) = await sender.until(1)
         assert type(error) is KeyboardInterrupt
-        written = Told(asyncio.get_running_loop(), teller.answered)
-        assert teller.tell_with(written)
+        written = ResponseCallback(asyncio.get_running_loop(), sender.on_response)
+        assert sender.send_with(written)
         connection.interrupted(written, KeyboardInterrupt())
         assert connection.closed
         connection.interrupted(written, KeyboardInterrupt())
-        _, (_, error) = await teller.until(2)
+        _, (_, error) = await sender.until(2)
         assert type(error) is ConnectionFailed and "interrupted" in str(error)
         broker.stop()
         await asyncio.sleep(0)
-        assert len(teller.told) == 2
+        assert len(sender.responses) == 2
 
     run(scenario())
