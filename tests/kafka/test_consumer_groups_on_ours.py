@@ -12,8 +12,8 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 from tests.broker_embedded.groups.consumer.scenes import SETTINGS
-from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
 from tests.kafka import tools
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE
@@ -81,7 +81,7 @@ def test_java_consumers_share_a_topic_and_are_described(tmp_path: Path, topic: s
 def test_a_group_goes_on_where_it_was_when_its_data_directory_changes_hands(tmp_path: Path) -> None:
     data_dir = tmp_path / "node1" / "data"
     with EmbeddedCluster(data_dir=str(data_dir), profile="kafka", config=SETTINGS) as cluster:
-        begun = ConsumerTalk(cluster.bootstrap_servers)
+        begun = ConsumerHarness(cluster.bootstrap_servers)
         begun.prepare()
         begun.enter("a", instance_id="one")
         begun.enter("b")
@@ -109,24 +109,24 @@ def test_a_group_goes_on_where_it_was_when_its_data_directory_changes_hands(tmp_
         back.close()
 
 
-def settled(talk: ConsumerTalk) -> bool:
+def settled(harness: ConsumerHarness) -> bool:
     """A heartbeat of everybody that says what they have; whether the group is stable, and the pattern resolved."""
     for member in ("a", "b", "c"):
         instance = {"instance_id": "one"} if member == "a" else {}
-        talk.beat(member, talk.epoch(member), owns=talk.held[member], quiet=True, **instance)
-    return talk._now("a")[0].group_state == "Stable" and bool(talk.held["c"])
+        harness.beat(member, harness.epoch(member), owns=harness.held[member], quiet=True, **instance)
+    return harness._now("a")[0].group_state == "Stable" and bool(harness.held["c"])
 
 
-def continued(talk: ConsumerTalk, servers: str) -> ConsumerTalk:
+def continued(harness: ConsumerHarness, servers: str) -> ConsumerHarness:
     """The same group and topics on another broker, whose coordinator serves them."""
-    other = ConsumerTalk(servers)
-    other.topic, other.other, other.group = talk.topic, talk.other, talk.group
-    other.ids, other.held = talk.ids, talk.held
-    for name in talk._people:
+    other = ConsumerHarness(servers)
+    other.topic, other.other, other.group = harness.topic, harness.other, harness.group
+    other.ids, other.held = harness.ids, harness.held
+    for name in harness._clients:
         other.connection(name)
-    find = FindCoordinatorRequest(key=talk.group)
+    find = FindCoordinatorRequest(key=harness.group)
     other._until(lambda: other.connection("admin").ask(find, 1).error_code == 0)
-    wanted = ConsumerGroupDescribeRequest(group_ids=[talk.group], include_authorized_operations=False)
+    wanted = ConsumerGroupDescribeRequest(group_ids=[harness.group], include_authorized_operations=False)
     other._until(lambda: other.connection("admin").ask(wanted, 1).groups[0].error_code == 0)
-    other.learn({talk.topic: 4, talk.other: 2})
+    other.learn({harness.topic: 4, harness.other: 2})
     return other

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker_embedded.groups.consumer import scenes as consumer_scenes
-from tests.broker_embedded.groups.group_talk import Record
+from tests.broker_embedded.groups.group_harness import Record
 from tests.broker_embedded.groups.transcripts import ANSWERS, SCENES, play
 from tests.kafka.conftest import Cluster
 from tests.kafka.needs import skip_without_kafka

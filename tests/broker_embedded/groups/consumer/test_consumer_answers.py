@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.broker_embedded.groups.consumer.mixed_talk import MixedTalk
+from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
 from tests.broker_embedded.groups.consumer.scenes import ANSWERS, SCENES, play
 
 RECORDED = json.loads(ANSWERS.read_text())
@@ -22,7 +22,7 @@ def servers() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_our_answers_to_consumer_groups_are_kafkas(scene: Callable[[MixedTalk], None], servers: str) -> None:
+def test_our_answers_to_consumer_groups_are_kafkas(scene: Callable[[MixedHarness], None], servers: str) -> None:
     expected, found = RECORDED[scene.__name__], play(scene, servers)
     assert [label for label, _ in found] == [label for label, _ in expected]
     for (label, theirs), (_, ours) in zip(expected, found, strict=True):

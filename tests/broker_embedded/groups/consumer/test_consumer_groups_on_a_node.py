@@ -21,21 +21,21 @@ from pyclient.protocol.messages.incremental_alter_configs import (
 )
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.broker_embedded.groups.consumer.mixed_talk import MixedTalk
+from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
 
 
-def on(cluster: EmbeddedCluster, before: MixedTalk | None = None) -> MixedTalk:
+def on(cluster: EmbeddedCluster, before: MixedHarness | None = None) -> MixedHarness:
     """Members on this broker; those of `before` go on with their group and topics."""
-    talk = MixedTalk(cluster.bootstrap_servers)
+    harness = MixedHarness(cluster.bootstrap_servers)
     if before is None:
-        talk.prepare()
-        return talk
-    talk.topic, talk.other, talk.group = before.topic, before.other, before.group
-    talk.ids, talk.held = before.ids, before.held
-    for name in before._people:
-        talk.connection(name)
-    assert talk.connection("admin").ask(FindCoordinatorRequest(key=talk.group), 1).error_code == 0
-    return talk
+        harness.prepare()
+        return harness
+    harness.topic, harness.other, harness.group = before.topic, before.other, before.group
+    harness.ids, harness.held = before.ids, before.held
+    for name in before._clients:
+        harness.connection(name)
+    assert harness.connection("admin").ask(FindCoordinatorRequest(key=harness.group), 1).error_code == 0
+    return harness
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -64,19 +64,19 @@ def test_members_go_on_after_a_restart(tmp_path: Path, how: str) -> None:
 
 def test_members_lose_a_topic_that_is_deleted() -> None:
     with EmbeddedCluster() as cluster:
-        talk = on(cluster)
-        talk.enter("a", talk.topic, talk.other)
-        request = DeleteTopicsRequest(topic_names=[talk.other], timeout_ms=1000)
-        assert talk.connection("admin").ask(request, 4).responses[0].error_code == 0
-        answer = talk.beat("a", 2)
-        assert talk.parts(answer.assignment) == {"<topic>": [0, 1, 2, 3]}
-        assert talk.beat("a", 2, owns={talk.topic: [0, 1, 2, 3]}).member_epoch == 3
-        talk.close()
+        harness = on(cluster)
+        harness.enter("a", harness.topic, harness.other)
+        request = DeleteTopicsRequest(topic_names=[harness.other], timeout_ms=1000)
+        assert harness.connection("admin").ask(request, 4).responses[0].error_code == 0
+        answer = harness.beat("a", 2)
+        assert harness.parts(answer.assignment) == {"<topic>": [0, 1, 2, 3]}
+        assert harness.beat("a", 2, owns={harness.topic: [0, 1, 2, 3]}).member_epoch == 3
+        harness.close()
 
 
-def classic_member(talk: MixedTalk, **more: Any) -> str:
-    member_id = talk.classic_join("k", talk.classic_join("k", "", **more).member_id, **more).member_id
-    talk.classic_sync("k", member_id, 1)
+def classic_member(harness: MixedHarness, **more: Any) -> str:
+    member_id = harness.classic_join("k", harness.classic_join("k", "", **more).member_id, **more).member_id
+    harness.classic_sync("k", member_id, 1)
     return str(member_id)
 
 
@@ -84,100 +84,100 @@ def classic_member(talk: MixedTalk, **more: Any) -> str:
 def test_in_the_test_profile_a_silent_member_goes_after_ten_seconds(profile: str, given_up: bool) -> None:
     config = {"group.initial.rebalance.delay.ms": "0"}
     with EmbeddedCluster(profile=profile, config=config) as cluster:
-        talk = on(cluster)
-        member_id = classic_member(talk, session=45_000)
+        harness = on(cluster)
+        member_id = classic_member(harness, session=45_000)
         cluster.advance_time(9)
-        assert talk.classic_beat("k", member_id, 1).error_code == 0
+        assert harness.classic_beat("k", member_id, 1).error_code == 0
         cluster.advance_time(11)
-        code = talk.classic_beat("k", member_id, 1).error_code
+        code = harness.classic_beat("k", member_id, 1).error_code
         assert code == (errors.UnknownMemberId.code if given_up else 0)
-        talk.close()
+        harness.close()
 
 
 @pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade", "bidirectional"])
 def test_the_migration_policy_decides_who_may_enter(policy: str) -> None:
     with EmbeddedCluster(config={"group.consumer.migration.policy": policy}) as cluster:
-        talk = on(cluster)
-        classic_member(talk)
+        harness = on(cluster)
+        classic_member(harness)
         refused = policy in ("disabled", "downgrade")
-        assert talk.enter("a").error_code == (errors.GroupIdNotFound.code if refused else 0)
-        talk.close()
-        talk = on(cluster)
-        talk.enter("a")
-        joined = talk.classic_join("k", "")
+        assert harness.enter("a").error_code == (errors.GroupIdNotFound.code if refused else 0)
+        harness.close()
+        harness = on(cluster)
+        harness.enter("a")
+        joined = harness.classic_join("k", "")
         mixed = errors.InconsistentGroupProtocol if policy == "disabled" else errors.MemberIdRequired
         assert joined.error_code == mixed.code
-        talk.close()
+        harness.close()
 
 
 def test_a_group_that_may_not_be_downgraded_stays_a_consumer_group() -> None:
     with EmbeddedCluster(config={"group.consumer.migration.policy": "upgrade"}) as cluster:
-        talk = on(cluster)
-        member_id = classic_member(talk)
-        talk.enter("a")
-        talk.beat("a", -1)
-        group = talk.group_is()
+        harness = on(cluster)
+        member_id = classic_member(harness)
+        harness.enter("a")
+        harness.beat("a", -1)
+        group = harness.group_is()
         assert (group.error_code, [member.member_type for member in group.members]) == (0, [0])
-        assert talk.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
-        talk.close()
+        assert harness.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
+        harness.close()
 
 
 def test_group_is_downgraded_although_a_subscription_of_the_chosen_protocol_is_empty() -> None:
     with EmbeddedCluster(config={"group.consumer.migration.policy": "bidirectional"}) as cluster:
-        talk = on(cluster)
-        talk.enter("a")
-        subscription = codec.encode_versioned(ConsumerProtocolSubscription(topics=[talk.topic]), 1)
+        harness = on(cluster)
+        harness.enter("a")
+        subscription = codec.encode_versioned(ConsumerProtocolSubscription(topics=[harness.topic]), 1)
         protocols = [
             JoinGroupRequestProtocol(name="own", metadata=subscription),
             JoinGroupRequestProtocol(name="range", metadata=b""),
         ]
         request = JoinGroupRequest(
-            group_id=talk.group,
+            group_id=harness.group,
             session_timeout_ms=30_000,
             rebalance_timeout_ms=60_000,
             member_id="k",
             protocol_type="consumer",
             protocols=protocols,
         )
-        assert talk.connection("k").ask(request, 9).error_code == 0
-        assert talk.classic_join("j", "j").error_code == 0
-        assert talk.beat("a", -1).error_code == 0
-        assert talk.group_is().error_code == errors.GroupIdNotFound.code  # no longer one of the new protocol
-        talk.close()
+        assert harness.connection("k").ask(request, 9).error_code == 0
+        assert harness.classic_join("j", "j").error_code == 0
+        assert harness.beat("a", -1).error_code == 0
+        assert harness.group_is().error_code == errors.GroupIdNotFound.code  # no longer one of the new protocol
+        harness.close()
 
 
 def test_member_id_made_of_the_longest_instance_id_fits_into_an_answer() -> None:
     with EmbeddedCluster() as cluster:
-        talk = on(cluster)
-        answer = talk.classic_join("k", "", group_instance_id="é" * 16_383)
+        harness = on(cluster)
+        answer = harness.classic_join("k", "", group_instance_id="é" * 16_383)
         assert answer.error_code == 0
         assert len(answer.member_id.encode()) <= 32_767
-        talk.close()
+        harness.close()
 
 
 def test_the_group_is_as_large_as_it_may_be() -> None:
     with EmbeddedCluster(config={"group.consumer.max.size": 1}) as cluster:
-        talk = on(cluster)
-        talk.enter("a")
-        assert talk.enter("b").error_code == errors.GroupMaxSizeReached.code
-        assert talk.classic_join("k", "k").error_code == errors.GroupMaxSizeReached.code
-        assert talk.beat("a", 2).error_code == 0
-        talk.close()
+        harness = on(cluster)
+        harness.enter("a")
+        assert harness.enter("b").error_code == errors.GroupMaxSizeReached.code
+        assert harness.classic_join("k", "k").error_code == errors.GroupMaxSizeReached.code
+        assert harness.beat("a", 2).error_code == 0
+        harness.close()
 
 
 def test_a_groups_own_options_are_set_listed_checked_and_obeyed() -> None:
     with EmbeddedCluster(profile="kafka") as cluster:
-        talk = on(cluster)
-        assert alter(talk, "consumer.heartbeat.interval.ms", "7000") == 0
-        assert alter(talk, "consumer.heartbeat.interval.ms", "15001") == errors.InvalidConfig.code
-        assert alter(talk, "consumer.session.timeout.ms", "44999") == errors.InvalidConfig.code
-        assert alter(talk, "consumer.session.timeout.ms", "soon") == errors.InvalidConfig.code
-        assert alter(talk, "session.timeout.ms", "50000") == errors.InvalidConfig.code
-        assert alter(talk, "consumer.heartbeat.interval.ms", "7000", group="") == errors.InvalidRequest.code
-        assert talk.enter("a").heartbeat_interval_ms == 7000
-        resource = DescribeConfigsResource(resource_type=32, resource_name=talk.group, configuration_keys=None)
+        harness = on(cluster)
+        assert alter(harness, "consumer.heartbeat.interval.ms", "7000") == 0
+        assert alter(harness, "consumer.heartbeat.interval.ms", "15001") == errors.InvalidConfig.code
+        assert alter(harness, "consumer.session.timeout.ms", "44999") == errors.InvalidConfig.code
+        assert alter(harness, "consumer.session.timeout.ms", "soon") == errors.InvalidConfig.code
+        assert alter(harness, "session.timeout.ms", "50000") == errors.InvalidConfig.code
+        assert alter(harness, "consumer.heartbeat.interval.ms", "7000", group="") == errors.InvalidRequest.code
+        assert harness.enter("a").heartbeat_interval_ms == 7000
+        resource = DescribeConfigsResource(resource_type=32, resource_name=harness.group, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-        [described] = talk.connection("admin").ask(request, 4).results
+        [described] = harness.connection("admin").ask(request, 4).results
         found = {each.name: (each.value, each.config_source, len(each.synonyms)) for each in described.configs}
         assert {name: each for name, each in found.items() if name.startswith("consumer.")} == {
             "consumer.assignment.interval.ms": ("1000", 5, 1),
@@ -185,32 +185,32 @@ def test_a_groups_own_options_are_set_listed_checked_and_obeyed() -> None:
             "consumer.session.timeout.ms": ("45000", 5, 1),
         }
         assert all(each[1:] == (5, 1) for name, each in found.items() if name != "consumer.heartbeat.interval.ms")
-        listed = talk.connection("admin").ask(ListConfigResourcesRequest(resource_types=[32]), 1).config_resources
-        assert [(each.resource_type, each.resource_name) for each in listed] == [(32, talk.group)]
-        talk.close()
+        listed = harness.connection("admin").ask(ListConfigResourcesRequest(resource_types=[32]), 1).config_resources
+        assert [(each.resource_type, each.resource_name) for each in listed] == [(32, harness.group)]
+        harness.close()
 
 
-def alter(talk: MixedTalk, name: str, value: str, *, group: str | None = None) -> int:
+def alter(harness: MixedHarness, name: str, value: str, *, group: str | None = None) -> int:
     change = AlterableConfig(name=name, config_operation=0, value=value)
-    wanted = talk.group if group is None else group
+    wanted = harness.group if group is None else group
     resource = AlterConfigsResource(resource_type=32, resource_name=wanted, configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    return int(talk.connection("admin").ask(request, 1).responses[0].error_code)
+    return int(harness.connection("admin").ask(request, 1).responses[0].error_code)
 
 
 def test_who_waits_for_a_classic_rebalance_is_told_when_the_group_becomes_a_consumer_group() -> None:
     with EmbeddedCluster() as cluster:
-        talk = on(cluster)
-        member_id = classic_member(talk)
-        talk.join("late", "", 3, wait=False, metadata=talk.subscription())
-        talk.wait_for("PreparingRebalance", 2)  # the first member has to come back
-        assert talk.enter("a").error_code == 0
-        assert talk.answer("late", "told").error_code == errors.RebalanceInProgress.code
-        assert talk.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
-        rejoined = talk.classic_join("k", member_id, generation=1)
+        harness = on(cluster)
+        member_id = classic_member(harness)
+        harness.join("late", "", 3, wait=False, metadata=harness.subscription())
+        harness.wait_for("PreparingRebalance", 2)  # the first member has to come back
+        assert harness.enter("a").error_code == 0
+        assert harness.answer("late", "told").error_code == errors.RebalanceInProgress.code
+        assert harness.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
+        rejoined = harness.classic_join("k", member_id, generation=1)
         assert (rejoined.error_code, rejoined.generation_id) == (0, 2)
-        assert len(talk.group_is().members) == 3
-        talk.close()
+        assert len(harness.group_is().members) == 3
+        harness.close()
 
 
 def test_a_group_that_became_a_classic_one_is_one_after_a_restart(tmp_path: Path) -> None:
@@ -235,18 +235,18 @@ def test_a_group_that_became_a_classic_one_is_one_after_a_restart(tmp_path: Path
 
 def test_a_classic_member_that_does_not_come_back_is_given_up() -> None:
     with EmbeddedCluster(profile="kafka", config={"group.consumer.assignment.interval.ms": "0"}) as cluster:
-        talk = on(cluster)
-        talk.enter("a")
-        member_id = talk.classic_join("k", "k", rebalance=2_000).member_id
-        assert talk.classic_sync("k", member_id, 3).error_code == 0
+        harness = on(cluster)
+        harness.enter("a")
+        member_id = harness.classic_join("k", "k", rebalance=2_000).member_id
+        assert harness.classic_sync("k", member_id, 3).error_code == 0
         cluster.advance_time(3)
-        talk.enter("b")
-        assert talk.classic_beat("k", member_id, 3).error_code == errors.RebalanceInProgress.code
+        harness.enter("b")
+        assert harness.classic_beat("k", member_id, 3).error_code == errors.RebalanceInProgress.code
         cluster.advance_time(1)
-        assert talk.classic_beat("k", member_id, 3).error_code == errors.RebalanceInProgress.code
+        assert harness.classic_beat("k", member_id, 3).error_code == errors.RebalanceInProgress.code
         cluster.advance_time(1.5)
-        assert talk.classic_beat("k", member_id, 3).error_code == errors.UnknownMemberId.code
-        talk.classic_join("m", "m", rebalance=2_000)
+        assert harness.classic_beat("k", member_id, 3).error_code == errors.UnknownMemberId.code
+        harness.classic_join("m", "m", rebalance=2_000)
         cluster.advance_time(2.5)  # it never asks for its assignment
-        assert sorted(member.member_id for member in talk.group_is().members) == ["a", "b"]
-        talk.close()
+        assert sorted(member.member_id for member in harness.group_is().members) == ["a", "b"]
+        harness.close()

@@ -17,13 +17,13 @@ from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.broker_embedded.groups.consumer.talk import ConsumerTalk
+from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 
 
-class MixedTalk(ConsumerTalk):
+class MixedHarness(ConsumerHarness):
     """Of the answers to classic members only what a member is told goes into the record."""
 
-    def classic_join(self, who: str, member_id: str, *topics: str, owned: dict[str, list[int]] | None = None,
+    def classic_join(self, client: str, member_id: str, *topics: str, owned: dict[str, list[int]] | None = None,
                      generation: int = -1, **more: Any) -> Any:  # fmt: skip
         """JoinGroup of a classic consumer that has `owned`; only what a member is told goes into the record."""
         parts = [ConsumerProtocolSubscriptionTopicPartition(topic=t, partitions=p) for t, p in (owned or {}).items()]
@@ -41,7 +41,7 @@ class MixedTalk(ConsumerTalk):
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
             **more,
         )
-        answer = self._ask(who, request, 9)
+        answer = self._ask(client, request, 9)
         told = [
             answer.error_code,
             answer.generation_id,
@@ -49,12 +49,12 @@ class MixedTalk(ConsumerTalk):
             answer.protocol_name,
             answer.leader == "",
         ]
-        self.record.append([f"{who}: classic join", [*told, len(answer.members), answer.member_id == member_id]])
+        self.record.append([f"{client}: classic join", [*told, len(answer.members), answer.member_id == member_id]])
         return answer
 
     def classic_sync(
         self,
-        who: str,
+        client: str,
         member_id: str,
         generation: int,
         parts: dict[str, dict[str, list[int]]] | None = None,
@@ -85,27 +85,27 @@ class MixedTalk(ConsumerTalk):
             assignments=assignments,
             **more,
         )
-        answer = self._ask(who, request, 5)
+        answer = self._ask(client, request, 5)
         data = bytes(answer.assignment)
         read = codec.decode_versioned(ConsumerProtocolAssignment, data).assigned_partitions if data else []
         held = dict(sorted((self.say(part.topic), sorted(part.partitions)) for part in read))
         self.record.append(
-            [f"{who}: classic sync", [answer.error_code, answer.protocol_type, answer.protocol_name, held]]
+            [f"{client}: classic sync", [answer.error_code, answer.protocol_type, answer.protocol_name, held]]
         )
         return answer
 
-    def classic_beat(self, who: str, member_id: str, generation: int, **more: Any) -> Any:
+    def classic_beat(self, client: str, member_id: str, generation: int, **more: Any) -> Any:
         """Heartbeat of a classic consumer."""
         request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=member_id, **more)
-        answer = self._ask(who, request, 4)
-        self.record.append([f"{who}: classic heartbeat at {generation}", answer.error_code])
+        answer = self._ask(client, request, 4)
+        self.record.append([f"{client}: classic heartbeat at {generation}", answer.error_code])
         return answer
 
-    def classic_leave(self, who: str, *members: tuple[str, str | None]) -> None:
+    def classic_leave(self, client: str, *members: tuple[str, str | None]) -> None:
         """LeaveGroup."""
         named = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in members]
-        answer = self._ask(who, LeaveGroupRequest(group_id=self.group, members=named), 5)
-        self.record.append([f"{who}: classic leave", [answer.error_code, [m.error_code for m in answer.members]]])
+        answer = self._ask(client, LeaveGroupRequest(group_id=self.group, members=named), 5)
+        self.record.append([f"{client}: classic leave", [answer.error_code, [m.error_code for m in answer.members]]])
 
     def classic_group(self, version: int = 6) -> None:
         """DescribeGroups: the state and how many members."""

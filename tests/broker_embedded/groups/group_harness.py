@@ -1,4 +1,4 @@
-"""People who talk to a group coordinator, one connection each, and the record of what they were told."""
+"""Clients of a group coordinator, one connection each, and the record of the answers they received."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from tests.broker_embedded.groups.raw import Names, RawConnection
 
 Record = list[list[Any]]
-T = TypeVar("T", bound="Talk")
+T = TypeVar("T", bound="GroupHarness")
 
 
-class Talk:
-    """A scene on one cluster: people with a connection each, and the record of what they were told."""
+class GroupHarness:
+    """Runs a scene on one cluster: clients with a connection each, and the record of their answers."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
-        self._people: dict[str, RawConnection] = {}
+        self._clients: dict[str, RawConnection] = {}
         self.topic, self.other = f"t-{uuid.uuid4().hex}", f"u-{uuid.uuid4().hex}"
         self.group = f"g-{uuid.uuid4().hex}"
         self._names = Names(topic=self.topic, other=self.other, group=self.group)
         self.generation = 0
         self.record: Record = []
 
-    def connection(self, who: str) -> RawConnection:
-        if who not in self._people:
-            self._people[who] = RawConnection(self._servers, client_id=who)
-        return self._people[who]
+    def connection(self, client: str) -> RawConnection:
+        if client not in self._clients:
+            self._clients[client] = RawConnection(self._servers, client_id=client)
+        return self._clients[client]
 
     def close(self) -> None:
-        for connection in self._people.values():
+        for connection in self._clients.values():
             connection.close()
 
     def note(self, label: str, answer: Any) -> Any:
@@ -66,7 +66,7 @@ class Talk:
         return answer
 
     def prepare(self) -> None:
-        """Two topics, and the coordinator found."""
+        """Create two topics and find the coordinator."""
         topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
                   for name in (self.topic, self.other)]  # fmt: skip
         admin = self.connection("admin")
@@ -85,7 +85,7 @@ class Talk:
 
     def join(
         self,
-        who: str,
+        client: str,
         member_id: str = "",
         version: int = 3,
         *protocols: str,
@@ -104,14 +104,14 @@ class Talk:
             protocols=[JoinGroupRequestProtocol(name=name, metadata=chosen) for name in protocols or ("range",)],
             **more,
         )
-        self.connection(who).send(request, version)
-        return self.answer(who, f"join v{version}") if wait else None
+        self.connection(client).send(request, version)
+        return self.answer(client, f"join v{version}") if wait else None
 
-    def answer(self, who: str, label: str) -> Any:
-        return self.note(f"{who}: {label}", self.connection(who).receive())
+    def answer(self, client: str, label: str) -> Any:
+        return self.note(f"{client}: {label}", self.connection(client).receive())
 
     def sync(
-        self, who: str, member_id: str, generation: int, version: int = 3, *, wait: bool = True, **more: Any
+        self, client: str, member_id: str, generation: int, version: int = 3, *, wait: bool = True, **more: Any
     ) -> Any:
         parts = more.pop("parts", {})
         request = SyncGroupRequest(
@@ -121,25 +121,25 @@ class Talk:
             assignments=[SyncGroupRequestAssignment(member_id=name, assignment=part) for name, part in parts.items()],
             **more,
         )
-        self.connection(who).send(request, version)
-        return self.answer(who, f"sync v{version}") if wait else None
+        self.connection(client).send(request, version)
+        return self.answer(client, f"sync v{version}") if wait else None
 
-    def ask(self, who: str, label: str, request: Any, version: int) -> Any:
-        return self.note(f"{who}: {label} v{version}", self.connection(who).ask(request, version))
+    def ask(self, client: str, label: str, request: Any, version: int) -> Any:
+        return self.note(f"{client}: {label} v{version}", self.connection(client).ask(request, version))
 
-    def heartbeat(self, who: str, member_id: str, generation: int, version: int = 3, **more: Any) -> Any:
+    def heartbeat(self, client: str, member_id: str, generation: int, version: int = 3, **more: Any) -> Any:
         group_id = more.pop("group_id", self.group)
         request = HeartbeatRequest(group_id=group_id, generation_id=generation, member_id=member_id, **more)
-        return self.ask(who, "heartbeat", request, version)
+        return self.ask(client, "heartbeat", request, version)
 
-    def leave(self, who: str, *members: tuple[str, str | None], version: int = 3) -> Any:
+    def leave(self, client: str, *members: tuple[str, str | None], version: int = 3) -> Any:
         identities = [MemberIdentity(member_id=member_id, group_instance_id=name) for member_id, name in members]
-        return self.ask(who, "leave", LeaveGroupRequest(group_id=self.group, members=identities), version)
+        return self.ask(client, "leave", LeaveGroupRequest(group_id=self.group, members=identities), version)
 
-    def leave_alone(self, who: str, member_id: str, version: int = 1) -> Any:
-        return self.ask(who, "leave", LeaveGroupRequest(group_id=self.group, member_id=member_id), version)
+    def leave_alone(self, client: str, member_id: str, version: int = 1) -> Any:
+        return self.ask(client, "leave", LeaveGroupRequest(group_id=self.group, member_id=member_id), version)
 
-    def commit(self, who: str, version: int = 7, *, metadata: str | None = "note", **more: Any) -> Any:
+    def commit(self, client: str, version: int = 7, *, metadata: str | None = "note", **more: Any) -> Any:
         position = {"committed_offset": 5, "committed_metadata": metadata}
         if version >= 6:
             position["committed_leader_epoch"] = 0
@@ -148,9 +148,9 @@ class Talk:
             OffsetCommitRequestTopic(name=name, partitions=partitions) for name in (self.topic, self.other, "missing")
         ]
         request = OffsetCommitRequest(group_id=more.pop("group_id", self.group), topics=topics, **more)
-        return self.ask(who, "commit", request, version)
+        return self.ask(client, "commit", request, version)
 
-    def fetch(self, who: str, version: int = 7, *, every: bool = False, group_id: str | None = None) -> Any:
+    def fetch(self, client: str, version: int = 7, *, every: bool = False, group_id: str | None = None) -> Any:
         group_id = self.group if group_id is None else group_id
         wanted = {self.topic: [0, 1], "missing": [0]}
         if version >= 8:
@@ -161,24 +161,24 @@ class Talk:
         else:
             old = None if every else [OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in wanted.items()]
             request = OffsetFetchRequest(group_id=group_id, topics=old)
-        return self.ask(who, "fetch", request, version)
+        return self.ask(client, "fetch", request, version)
 
-    def describe(self, who: str = "admin", version: int = 4, **more: Any) -> Any:
-        return self.ask(who, "describe", DescribeGroupsRequest(groups=[self.group], **more), version)
+    def describe(self, client: str = "admin", version: int = 4, **more: Any) -> Any:
+        return self.ask(client, "describe", DescribeGroupsRequest(groups=[self.group], **more), version)
 
-    def list(self, who: str) -> Any:
+    def list(self, client: str) -> Any:
         """ListGroups in every version, this scene's group only."""
         for version in range(5):
             for states in ((), ("Stable",), ("empty", "dead")) if version == 4 else ((),):
-                answer = self.connection(who).ask(ListGroupsRequest(states_filter=[*states]), version)
+                answer = self.connection(client).ask(ListGroupsRequest(states_filter=[*states]), version)
                 answer.groups = [group for group in answer.groups if group.group_id == self.group]
-                self.note(f"{who}: list v{version} {states}", answer)
+                self.note(f"{client}: list v{version} {states}", answer)
 
-    def offset_delete(self, who: str) -> Any:
+    def offset_delete(self, client: str) -> Any:
         partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, 1, 7)]
         topics = [OffsetDeleteRequestTopic(name=name, partitions=partitions) for name in (self.topic, self.other)]
         topics.append(OffsetDeleteRequestTopic(name="missing", partitions=partitions))
-        return self.ask(who, "offset delete", OffsetDeleteRequest(group_id=self.group, topics=topics), 0)
+        return self.ask(client, "offset delete", OffsetDeleteRequest(group_id=self.group, topics=topics), 0)
 
     def wait_for(self, state: str, members: int) -> None:
         """Until the group is in that state with so many members; how often one has to ask is not noted."""
@@ -190,40 +190,40 @@ class Talk:
                 return
             assert time.monotonic() < deadline, f"the group is {group.group_state} with {len(group.members)} members"
 
-    def stable(self, *people: str, **names: str) -> dict[str, str]:
-        """Everybody in, one after the other, and a stable group; the member ids. `names` are group.instance.ids."""
+    def stable(self, *clients: str, **names: str) -> dict[str, str]:
+        """Join the clients one after the other; return the member ids of the stable group. `names` are instance ids."""
         ids: dict[str, str] = {}
-        for who in people:
-            self.join(who, "", 5 if who in names else 3, wait=False, **_static(names.get(who)))
+        for client in clients:
+            self.join(client, "", 5 if client in names else 3, wait=False, **_static(names.get(client)))
             if ids:
                 self.wait_for("PreparingRebalance", len(ids) + 1)
             for other, member_id in ids.items():
                 self.join(other, member_id, 5 if other in names else 3, wait=False, **_static(names.get(other)))
-            joined = {other: self.answer(other, "join") for other in (*ids, who)}
-            ids[who] = joined[who].member_id
-            self.generation = joined[who].generation_id
-            self.share(ids, joined[who].leader)
+            joined = {other: self.answer(other, "join") for other in (*ids, client)}
+            ids[client] = joined[client].member_id
+            self.generation = joined[client].generation_id
+            self.share(ids, joined[client].leader)
         return ids
 
     def share(self, ids: dict[str, str], leader: str) -> None:
-        """Everybody asks for their part of the assignment, the leader last."""
-        people = sorted(ids, key=lambda who: ids[who] == leader)
-        for who in people:
+        """Sync all members, the leader last."""
+        clients = sorted(ids, key=lambda client: ids[client] == leader)
+        for client in clients:
             parts = {member_id: f"part of {name}".encode() for name, member_id in ids.items()}
-            self.sync(who, ids[who], self.generation, wait=False, parts=parts if ids[who] == leader else {})
-        for who in people:
-            self.answer(who, "sync")
+            self.sync(client, ids[client], self.generation, wait=False, parts=parts if ids[client] == leader else {})
+        for client in clients:
+            self.answer(client, "sync")
 
 
 def _static(name: str | None) -> dict[str, str]:
     return {} if name is None else {"group_instance_id": name}
 
 
-def told(talk: T, scene: Callable[[T], None]) -> Record:
-    """What everybody was told in a scene, in order."""
+def told(harness: T, scene: Callable[[T], None]) -> Record:
+    """Return the answers that the clients received in a scene, in order."""
     try:
-        talk.prepare()
-        scene(talk)
+        harness.prepare()
+        scene(harness)
     finally:
-        talk.close()
-    return talk.record
+        harness.close()
+    return harness.record

@@ -26,12 +26,12 @@ from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.broker_embedded.groups.group_talk import Talk
+from tests.broker_embedded.groups.group_harness import GroupHarness
 
 PATIENCE = 60.0
 
 
-class ConsumerTalk(Talk):
+class ConsumerHarness(GroupHarness):
     """`topic` has 4 partitions, `other` 2. Members are called by the ids they choose."""
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -177,7 +177,7 @@ class ConsumerTalk(Talk):
                     part.partitions.sort()
                 assignment.topic_partitions.sort(key=lambda part: part.topic_name)
             member.subscribed_topic_names.sort()
-            if member.member_id not in self._people:
+            if member.member_id not in self._clients:
                 member.member_id = "generated"
         return self.tell(f"group v{version}", group)
 
