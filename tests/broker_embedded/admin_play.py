@@ -1,4 +1,4 @@
-"""Plays the scenes of administrators to a broker: messages of dicts, and dicts of what it answered."""
+"""Replay the administration scenarios on a broker: messages from dicts, and its answers as dicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.protocol import framing
 from pyclient.protocol.kinds import ArrayOf, Kind, Nested
 from pyclient.protocol.parts import fields_of
 from pyclient.protocol.versions import API_KEYS, request_class
-from tests.broker_embedded.admin_scenes import SCENES
+from tests.broker_embedded.admin_scenarios import SCENARIOS
 
 ANSWERS: Final = Path(__file__).with_name("kafka_admin_answers.json")
 
@@ -26,26 +26,26 @@ _LOCAL: Final = {
 
 
 def play(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
-    """Every scene's label and answer, without what is a broker's own.
+    """Yield each scenario's label and answer, without values specific to one broker.
 
-    A real broker hears of its controller's decisions a little later: with `expected` answers, a scene that only looks
-    is asked again for up to half a minute while its answer is another.
+    A real broker applies its controller's decisions with a delay: with `expected` answers, a read-only scenario is
+    repeated for up to 30 s while its answer differs.
     """
     host, _, port = bootstrap_servers.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as sock, sock.makefile("rb") as stream:
-        for number, scene in enumerate(SCENES):
-            cls = request_class(API_KEYS[scene.api])
-            request = _message(cls, scene.fields)
+        for number, scenario in enumerate(SCENARIOS):
+            cls = request_class(API_KEYS[scenario.api])
+            request = _message(cls, scenario.fields)
             deadline = time.monotonic() + 30
             while True:
-                sock.sendall(b"".join(framing.encode_request(request, scene.version, number, "scenes")))
+                sock.sendall(b"".join(framing.encode_request(request, scenario.version, number, "scenarios")))
                 (size,) = struct.unpack(">i", stream.read(4))
-                answer = _plain(framing.decode_response(cls.response, scene.version, stream.read(size))[1])
-                if expected is None or not scene.api.startswith(("Describe", "List")):
+                answer = _plain(framing.decode_response(cls.response, scenario.version, stream.read(size))[1])
+                if expected is None or not scenario.api.startswith(("Describe", "List")):
                     break
-                if answer == expected.get(scene.label) or time.monotonic() > deadline:
+                if answer == expected.get(scenario.label) or time.monotonic() > deadline:
                     break
-            yield scene.label, answer
+            yield scenario.label, answer
 
 
 def _message(cls: Any, fields: dict[str, Any]) -> Any:

@@ -9,21 +9,21 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.broker_embedded.admin_play import ANSWERS, play
-from tests.broker_embedded.admin_scenes import SCENES
+from tests.broker_embedded.admin_scenarios import SCENARIOS
 
 RECORDED: dict[str, Any] = json.loads(ANSWERS.read_text())
 DEFAULT = 5
-LABELS = [scene.label for scene in SCENES]
+LABELS = [scenario.label for scenario in SCENARIOS]
 
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    """What our broker says, scene by scene."""
+    """Return our broker's answer to each scenario."""
     with EmbeddedCluster(profile="kafka") as cluster:
         return dict(play(cluster.bootstrap_servers))
 
 
-def test_every_scene_was_recorded_and_has_a_label_of_its_own() -> None:
+def test_every_scenario_was_recorded_and_has_a_label_of_its_own() -> None:
     assert list(RECORDED) == LABELS
     assert len(set(LABELS)) == len(LABELS)
 

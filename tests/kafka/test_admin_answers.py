@@ -6,7 +6,7 @@ import json
 import os
 
 from tests.broker_embedded.admin_play import ANSWERS, play
-from tests.broker_embedded.admin_scenes import SCENES
+from tests.broker_embedded.admin_scenarios import SCENARIOS
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 
@@ -19,6 +19,6 @@ def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
         lines = (f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in found.items())
         ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     recorded = json.loads(ANSWERS.read_text())
-    assert list(recorded) == [scene.label for scene in SCENES]
+    assert list(recorded) == [scenario.label for scenario in SCENARIOS]
     for label, answer in found.items():
         assert answer == recorded[label], label

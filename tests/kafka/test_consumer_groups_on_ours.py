@@ -13,7 +13,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
-from tests.broker_embedded.groups.consumer.scenes import SETTINGS
+from tests.broker_embedded.groups.consumer.scenarios import SETTINGS
 from tests.kafka import tools
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE

@@ -41,7 +41,7 @@ T = TypeVar("T", bound="GroupHarness")
 
 
 class GroupHarness:
-    """Runs a scene on one cluster: clients with a connection each, and the record of their answers."""
+    """Runs a scenario on one cluster: clients with a connection each, and the record of their answers."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
@@ -167,7 +167,7 @@ class GroupHarness:
         return self.ask(client, "describe", DescribeGroupsRequest(groups=[self.group], **more), version)
 
     def list(self, client: str) -> Any:
-        """ListGroups in every version, this scene's group only."""
+        """ListGroups in every version, this scenario's group only."""
         for version in range(5):
             for states in ((), ("Stable",), ("empty", "dead")) if version == 4 else ((),):
                 answer = self.connection(client).ask(ListGroupsRequest(states_filter=[*states]), version)
@@ -219,11 +219,11 @@ def _static(name: str | None) -> dict[str, str]:
     return {} if name is None else {"group_instance_id": name}
 
 
-def told(harness: T, scene: Callable[[T], None]) -> Record:
-    """Return the answers that the clients received in a scene, in order."""
+def told(harness: T, scenario: Callable[[T], None]) -> Record:
+    """Return the answers that the clients received in a scenario, in order."""
     try:
         harness.prepare()
-        scene(harness)
+        scenario(harness)
     finally:
         harness.close()
     return harness.record

@@ -9,7 +9,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.broker_embedded.groups.group_harness import GroupHarness
-from tests.broker_embedded.groups.transcripts import ANSWERS, SCENES, play
+from tests.broker_embedded.groups.transcripts import ANSWERS, SCENARIOS, play
 
 RECORDED = json.loads(ANSWERS.read_text())
 
@@ -21,9 +21,9 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_our_answers_are_kafkas(scene: Callable[[GroupHarness], None], servers: str) -> None:
-    expected, found = RECORDED[scene.__name__], play(scene, servers)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_our_answers_are_kafkas(scenario: Callable[[GroupHarness], None], servers: str) -> None:
+    expected, found = RECORDED[scenario.__name__], play(scenario, servers)
     assert [label for label, _ in found] == [label for label, _ in expected]
     for (label, theirs), (_, ours) in zip(expected, found, strict=True):
         assert ours == theirs, label

@@ -1,4 +1,4 @@
-"""What clients say to a group coordinator, scene by scene: a real Kafka and ours must answer alike.
+"""Scenarios of clients of a group coordinator: a real Kafka and ours must answer alike.
 
 `kafka_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
 PYCLIENT_RECORD=1 writes the file anew.
@@ -242,7 +242,7 @@ def finding_coordinators(harness: GroupHarness) -> None:
     harness.ask("a", "find none", FindCoordinatorRequest(coordinator_keys=[]), 4)
 
 
-SCENES: tuple[Callable[[GroupHarness], None], ...] = (
+SCENARIOS: tuple[Callable[[GroupHarness], None], ...] = (
     strangers,
     bad_joins,
     one_member,
@@ -257,6 +257,6 @@ SCENES: tuple[Callable[[GroupHarness], None], ...] = (
 )
 
 
-def play(scene: Callable[[GroupHarness], None], bootstrap_servers: str) -> Record:
+def play(scenario: Callable[[GroupHarness], None], bootstrap_servers: str) -> Record:
     """What everybody was told, in order."""
-    return told(GroupHarness(bootstrap_servers), scene)
+    return told(GroupHarness(bootstrap_servers), scenario)

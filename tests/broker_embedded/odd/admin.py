@@ -1,4 +1,4 @@
-"""Odd requests of administrators, beside those of `admin_scenes`: the same twice, nothing, and what no type has."""
+"""Odd requests of administrators, beside those of `admin_scenarios`: the same twice, nothing, and what no type has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, Final
 
 from tests.broker_embedded.odd.data import ANOTHER_ID, LONG, NO_ID, TWO, T
-from tests.broker_embedded.odd.table import ABSENT, Scene, ask, derived
+from tests.broker_embedded.odd.table import ABSENT, Scenario, ask, derived
 from tests.broker_embedded.odd.wire import IdOf
 
 _TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
@@ -23,7 +23,7 @@ def _assigned(*replicas: tuple[int, int]) -> dict[str, Any]:
     return _new("n1", num_partitions=-1, replication_factor=-1, assignments=wanted)
 
 
-def _topics() -> Iterator[Scene]:
+def _topics() -> Iterator[Scenario]:
     size = {"name": "segment.bytes"}
     for label, topics in (
         ("none", []),
@@ -50,7 +50,7 @@ def _topics() -> Iterator[Scene]:
         yield from ask("CreateTopics", label, (2, 4, 5, 7), topics=topics, timeout_ms=5000, validate_only=True)
 
 
-def _deletions() -> Iterator[Scene]:
+def _deletions() -> Iterator[Scenario]:
     for label, wanted in (
         ("none", []),
         ("no name", [""]),
@@ -72,7 +72,7 @@ def _deletions() -> Iterator[Scene]:
         yield from ask("DeleteTopics", label, (6,), topics=topics, timeout_ms=5000)
 
 
-def _partitions() -> Iterator[Scene]:
+def _partitions() -> Iterator[Scenario]:
     for label, topics in (
         ("none", []),
         ("twice", [{"name": TWO, "count": 3, "assignments": None}] * 2),
@@ -92,7 +92,7 @@ def _resource(kind: int, name: str, **more: Any) -> dict[str, Any]:
     return {"resource_type": kind, "resource_name": name, **more}
 
 
-def _options() -> Iterator[Scene]:
+def _options() -> Iterator[Scenario]:
     keys = {"configuration_keys": ["retention.ms"]}
     for label, resources in (
         ("none", []),
@@ -117,7 +117,7 @@ def _options() -> Iterator[Scene]:
         yield from ask("DescribeConfigs", label, (1, 4), resources=resources)
 
 
-def _alterations() -> Iterator[Scene]:
+def _alterations() -> Iterator[Scenario]:
     level = {"config_operation": 0, "name": "retention.ms", "value": "99999"}
     for label, resources in (
         ("none", []),
@@ -155,10 +155,10 @@ def _alterations() -> Iterator[Scene]:
         yield from ask("ListConfigResources", f"types {types}", (1,), resource_types=types)
 
 
-def _loggers() -> Iterator[Scene]:
+def _loggers() -> Iterator[Scenario]:
     root = {"config_operation": 0, "name": "root", "value": "INFO"}
 
-    def change(label: str, *configs: dict[str, Any], name: str = "1", **more: Any) -> Iterator[Scene]:
+    def change(label: str, *configs: dict[str, Any], name: str = "1", **more: Any) -> Iterator[Scenario]:
         resources = [{"resource_type": _LOGGER, "resource_name": name, "configs": list(configs)}]
         yield from ask("IncrementalAlterConfigs", f"logger {label}", resources=resources, **more)
 
@@ -188,7 +188,7 @@ def _loggers() -> Iterator[Scene]:
     yield from ask("AlterConfigs", "loggers", resources=replaced)
 
 
-def _directories() -> Iterator[Scene]:
+def _directories() -> Iterator[Scenario]:
     yield from ask(
         "DescribeLogDirs", "twice", topics=[{"topic": T, "partitions": [0]}, {"topic": T, "partitions": [0, 0]}]
     )
@@ -203,7 +203,7 @@ def _directories() -> Iterator[Scene]:
     )
 
 
-def _elections() -> Iterator[Scene]:
+def _elections() -> Iterator[Scenario]:
     for label, topics in (
         ("none", []),
         ("no partitions", [{"topic": T, "partitions": []}]),
@@ -217,7 +217,7 @@ def _elections() -> Iterator[Scene]:
         )
 
 
-def _reassignments() -> Iterator[Scene]:
+def _reassignments() -> Iterator[Scenario]:
     for label, topics in (
         ("none", []),
         ("no partitions", [{"name": T, "partitions": []}]),
@@ -243,7 +243,7 @@ def _reassignments() -> Iterator[Scene]:
         yield from ask("ListPartitionReassignments", label, topics=topics, timeout_ms=5000)
 
 
-def _cluster() -> Iterator[Scene]:
+def _cluster() -> Iterator[Scenario]:
     for label, topics in (
         ("the metadata", [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 9}]}]),
         ("no partitions", [{"topic_name": "__cluster_metadata", "partitions": []}]),
@@ -265,7 +265,7 @@ def _cluster() -> Iterator[Scene]:
     yield from ask("DescribeCluster", "fenced", (2,), include_fenced_brokers=True)
 
 
-def _features() -> Iterator[Scene]:
+def _features() -> Iterator[Scenario]:
     for label, updates in (
         ("none", []),
         ("twice", [{"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}] * 2),
@@ -284,8 +284,8 @@ def _features() -> Iterator[Scene]:
         yield from ask("UpdateFeatures", label, (1, 2), feature_updates=updates, validate_only=True, timeout_ms=5000)
 
 
-def _quotas() -> Iterator[Scene]:
-    def quota(label: str, entries: list[dict[str, Any]]) -> Iterator[Scene]:
+def _quotas() -> Iterator[Scenario]:
+    def quota(label: str, entries: list[dict[str, Any]]) -> Iterator[Scenario]:
         yield from ask("AlterClientQuotas", label, entries=entries, validate_only=True)
 
     one = {
@@ -314,7 +314,7 @@ def _quotas() -> Iterator[Scene]:
         yield from ask("DescribeClientQuotas", label, components=components)
 
 
-def _credentials() -> Iterator[Scene]:
+def _credentials() -> Iterator[Scenario]:
     for label, users in (
         ("an empty list", []),
         ("an empty name", [{"name": ""}]),
@@ -335,7 +335,7 @@ def _credentials() -> Iterator[Scene]:
         yield from ask("AlterUserScramCredentials", label, deletions=deletions, upsertions=upsertions)
 
 
-def _clients() -> Iterator[Scene]:
+def _clients() -> Iterator[Scenario]:
     for label, name, version in (
         ("no software", "", ""),
         ("no version", "x", ""),
@@ -362,7 +362,7 @@ def _clients() -> Iterator[Scene]:
     yield from ask("InitProducerId", "timeout -1", transactional_id=None, transaction_timeout_ms=-1)
 
 
-SCENES: Final = tuple(
+SCENARIOS: Final = tuple(
     chain(
         derived("CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs"),
         derived("IncrementalAlterConfigs", "ListConfigResources", "DescribeLogDirs", "ElectLeaders"),

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from pyclient.records import build_batch
-from tests.broker_embedded.odd.table import ABSENT, Scene, ask, derived
+from tests.broker_embedded.odd.table import ABSENT, Scenario, ask, derived
 from tests.broker_embedded.odd.wire import IdOf
 
 NO_ID: Final = uuid.UUID(int=0)
@@ -18,7 +18,7 @@ T, TWO = "odd-one", "odd-two"
 """Topics that are there: with one partition, and with two."""
 
 
-def _metadata() -> Iterator[Scene]:
+def _metadata() -> Iterator[Scenario]:
     for label, topics in (
         ("nobody's", []),
         ("unknown", [{"name": ABSENT}]),
@@ -38,7 +38,7 @@ def _metadata() -> Iterator[Scene]:
     )
 
 
-def _metadata_by_id() -> Iterator[Scene]:
+def _metadata_by_id() -> Iterator[Scenario]:
     for label, topic in (
         ("by id", {"name": None, "topic_id": IdOf(T)}),
         ("by unknown id", {"name": None, "topic_id": ANOTHER_ID}),
@@ -75,7 +75,7 @@ def _metadata_by_id() -> Iterator[Scene]:
     )
 
 
-def _described() -> Iterator[Scene]:
+def _described() -> Iterator[Scenario]:
     for label, names, limit, cursor in (
         ("twice", [T, T], 10, None),
         ("no limit", [T, TWO], 0, None),
@@ -105,7 +105,7 @@ def _produced(name: str, *partitions: tuple[int, bytes | None], topic_id: Any = 
     return {"name": name, "topic_id": topic_id, "partition_data": data}
 
 
-def _produce_bytes() -> Iterator[Scene]:
+def _produce_bytes() -> Iterator[Scenario]:
     good = _batch()
     for label, records in (
         ("good", good),
@@ -127,7 +127,7 @@ def _produce_bytes() -> Iterator[Scene]:
         yield from ask("Produce", label, (3, 8, 12), acks=-1, timeout_ms=1000, topic_data=[_produced(T, (0, records))])
 
 
-def _produce() -> Iterator[Scene]:
+def _produce() -> Iterator[Scenario]:
     good = _batch()
     for acks in (2, -2, 7, 32767):
         yield from ask("Produce", f"acks {acks}", acks=acks, topic_data=[_produced(T, (0, good), topic_id=IdOf(T))])
@@ -162,7 +162,7 @@ def _produce() -> Iterator[Scene]:
     yield from ask("Produce", "acks 2 and no topic", acks=2)
 
 
-def _produce_in_sequence() -> Iterator[Scene]:
+def _produce_in_sequence() -> Iterator[Scenario]:
     for label, epoch, sequence in (
         ("sequenced", 0, 7),
         ("sequenced with a gap", 0, 99),
@@ -177,7 +177,7 @@ def _read(partition: int = 0, offset: int = 0, **more: Any) -> dict[str, Any]:
     return {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **more}
 
 
-def _behind() -> Iterator[Scene]:
+def _behind() -> Iterator[Scenario]:
     """What shifts the offsets of all that comes behind it where it is taken."""
     topics = [_produced(T, (0, _batch() + b"\0"))]
     yield from ask("Produce", "a byte more", (3, 8, 12), acks=-1, timeout_ms=1000, topic_data=topics)
@@ -194,12 +194,12 @@ _READER: Final[dict[str, Any]] = {
 
 def _fetching(
     label: str, *partitions: dict[str, Any], topic: str = T, versions: tuple[int, ...] = (4, 12, 18), **more: Any
-) -> Iterator[Scene]:
+) -> Iterator[Scenario]:
     wanted = {"topic": topic, "topic_id": IdOf(topic), "partitions": list(partitions)}
     yield from ask("Fetch", label, versions, **{**_READER, "topics": [wanted], **more})
 
 
-def _fetch() -> Iterator[Scene]:
+def _fetch() -> Iterator[Scenario]:
     yield from _fetching("from the start", _read())
     yield from _fetching("partition -1", _read(-1))
     yield from _fetching("unknown partition", _read(9))
@@ -223,7 +223,7 @@ def _fetch() -> Iterator[Scene]:
     yield from _fetching("impossible name", _read(), topic="a b")
 
 
-def _fetch_as_others() -> Iterator[Scene]:
+def _fetch_as_others() -> Iterator[Scenario]:
     """With epochs, as a replica, in sessions."""
     for epoch in (-2, -1, 0, 1, 99):
         yield from _fetching(f"leader epoch {epoch}", _read(current_leader_epoch=epoch), versions=(9, 12, 18))
@@ -252,10 +252,10 @@ def _fetch_as_others() -> Iterator[Scene]:
     yield from ask("Fetch", "topic twice", (4, 18), **_READER, topics=twice)
 
 
-def _offsets() -> Iterator[Scene]:
+def _offsets() -> Iterator[Scenario]:
     def find(
         label: str, *partitions: dict[str, Any], topic: str = T, versions: tuple[int, ...] = (), **more: Any
-    ) -> Iterator[Scene]:
+    ) -> Iterator[Scenario]:
         yield from ask(
             "ListOffsets",
             label,
@@ -290,14 +290,14 @@ def _offsets() -> Iterator[Scene]:
     )
 
 
-def _epochs() -> Iterator[Scene]:
+def _epochs() -> Iterator[Scenario]:
     for epoch, current in ((0, -1), (-1, -1), (-2, -1), (5, -1), (0, 0), (0, 9), (0, -2)):
         wanted = {"partition": 0, "leader_epoch": epoch, "current_leader_epoch": current}
         label = f"epoch {epoch} at {current}"
         yield from ask("OffsetForLeaderEpoch", label, topics=[{"topic": T, "partitions": [wanted]}])
 
 
-def _marks() -> Iterator[Scene]:
+def _marks() -> Iterator[Scenario]:
     """Of what looks at offsets or moves them: epochs, producers, and the beginning."""
     for label, topic, numbers in (
         ("unknown topic", ABSENT, [0]),
@@ -321,7 +321,7 @@ def _marks() -> Iterator[Scene]:
     yield from ask("DescribeProducers", "topic twice", topics=[{"name": T, "partition_indexes": [0]}] * 2)
 
 
-def _deleted_records() -> Iterator[Scene]:
+def _deleted_records() -> Iterator[Scenario]:
     for label, offset in (("-2", -2), ("far", 1 << 40), ("the end", -1), ("0 again", 0)):
         partitions = [{"partition_index": 1, "offset": offset}]
         yield from ask("DeleteRecords", label, topics=[{"name": TWO, "partitions": partitions}], timeout_ms=5000)
@@ -345,7 +345,7 @@ def _deleted_records() -> Iterator[Scene]:
     )
 
 
-SCENES: Final = tuple(
+SCENARIOS: Final = tuple(
     chain(
         _metadata(),
         _metadata_by_id(),

@@ -63,5 +63,5 @@ def _frames() -> Iterator[Frame]:
     yield Frame("another protocol", b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n")
 
 
-SCENES: Final = tuple(_frames())
+SCENARIOS: Final = tuple(_frames())
 """What a broker does with each: `closed`, or the length of an answer."""

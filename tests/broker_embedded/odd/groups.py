@@ -7,14 +7,14 @@ from itertools import chain
 from typing import Any, Final
 
 from tests.broker_embedded.odd.data import ANOTHER_ID, LONG, NO_ID, TWO, T
-from tests.broker_embedded.odd.table import ABSENT, Scene, ask, derived
+from tests.broker_embedded.odd.table import ABSENT, Scenario, ask, derived
 from tests.broker_embedded.odd.wire import IdOf
 
 _PROTOCOL: Final = {"name": "range", "metadata": b"\0\0\0\0\0\0\0\0\0\0"}
 
 
-def _joins() -> Iterator[Scene]:
-    def join(label: str, group: str, versions: tuple[int, ...] = (0, 1, 5, 9), **more: Any) -> Iterator[Scene]:
+def _joins() -> Iterator[Scenario]:
+    def join(label: str, group: str, versions: tuple[int, ...] = (0, 1, 5, 9), **more: Any) -> Iterator[Scenario]:
         fields = {
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 1000,
@@ -45,7 +45,7 @@ def _joins() -> Iterator[Scene]:
     )
 
 
-def _members() -> Iterator[Scene]:
+def _members() -> Iterator[Scenario]:
     for api, extra in (("SyncGroup", {"assignments": []}), ("Heartbeat", {})):
         for label, group, member, generation in (
             ("no group", "", "", 0),
@@ -77,7 +77,7 @@ def _members() -> Iterator[Scene]:
         yield from ask("SyncGroup", label, (5,), group_id="classic", member_id="m", generation_id=1, **named)
 
 
-def _leaving() -> Iterator[Scene]:
+def _leaving() -> Iterator[Scenario]:
     for label, group, members in (
         ("no group", "", [("m", None)]),
         ("unknown group", ABSENT, [("m", None), ("", "i")]),
@@ -92,7 +92,7 @@ def _leaving() -> Iterator[Scene]:
         yield from ask("LeaveGroup", label, (0, 2), group_id=group, member_id=members[0][0] if members else "")
 
 
-def _looks() -> Iterator[Scene]:
+def _looks() -> Iterator[Scenario]:
     for label, groups in (
         ("none", []),
         ("no name", [""]),
@@ -114,7 +114,7 @@ def _looks() -> Iterator[Scene]:
     )
 
 
-def _lists() -> Iterator[Scene]:
+def _lists() -> Iterator[Scenario]:
     for label, states in (
         ("an unknown state", ["Nope"]),
         ("an empty state", [""]),
@@ -144,7 +144,7 @@ def _lists() -> Iterator[Scene]:
     yield from ask("FindCoordinator", "none", (4, 6), coordinator_keys=[])
 
 
-def _commits() -> Iterator[Scene]:
+def _commits() -> Iterator[Scenario]:
     def commit(
         label: str,
         *partitions: dict[str, Any],
@@ -152,7 +152,7 @@ def _commits() -> Iterator[Scene]:
         topic: str = T,
         versions: tuple[int, ...] = (2, 6, 8, 9, 10),
         **more: Any,
-    ) -> Iterator[Scene]:
+    ) -> Iterator[Scenario]:
         topics = [{"name": topic, "topic_id": IdOf(topic), "partitions": list(partitions)}]
         fields = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics, **more}
         yield from ask("OffsetCommit", label, versions, **fields)
@@ -193,8 +193,10 @@ def _commits() -> Iterator[Scene]:
     )
 
 
-def _committed() -> Iterator[Scene]:
-    def fetch(label: str, topics: list[tuple[str, list[int]]] | None, group: str = "c", **more: Any) -> Iterator[Scene]:
+def _committed() -> Iterator[Scenario]:
+    def fetch(
+        label: str, topics: list[tuple[str, list[int]]] | None, group: str = "c", **more: Any
+    ) -> Iterator[Scenario]:
         asked = (
             None
             if topics is None
@@ -227,7 +229,7 @@ def _committed() -> Iterator[Scene]:
     yield from ask("OffsetFetch", "epoch -2", (9, 10), groups=[{**member, "member_id": "m", "member_epoch": -2}])
 
 
-def _forgotten() -> Iterator[Scene]:
+def _forgotten() -> Iterator[Scenario]:
     for label, group, topics in (
         ("no group", "", [(T, [0])]),
         ("unknown group", ABSENT, [(T, [0])]),
@@ -244,8 +246,8 @@ def _forgotten() -> Iterator[Scene]:
         yield from ask("OffsetDelete", label, group_id=group, topics=wanted)
 
 
-def _heartbeats() -> Iterator[Scene]:
-    def beat(label: str, versions: tuple[int, ...] = (0, 1), **more: Any) -> Iterator[Scene]:
+def _heartbeats() -> Iterator[Scenario]:
+    def beat(label: str, versions: tuple[int, ...] = (0, 1), **more: Any) -> Iterator[Scenario]:
         fields: dict[str, Any] = {
             "group_id": "new",
             "member_id": "m",
@@ -281,7 +283,7 @@ def _heartbeats() -> Iterator[Scene]:
     yield from beat("a long member id", (1,), group_id="long", member_id=LONG)
 
 
-SCENES: Final = tuple(
+SCENARIOS: Final = tuple(
     chain(
         derived("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"),
         derived("DescribeGroups", "DeleteGroups", "OffsetDelete", "ConsumerGroupDescribe", "ConsumerGroupHeartbeat"),

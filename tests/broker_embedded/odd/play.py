@@ -1,7 +1,7 @@
-"""Plays scenes on a broker and tells what it answered, without what no two brokers have alike.
+"""Replay scenarios on a broker and return its answers, without values that differ between any two brokers.
 
 `kafka_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
-PYCLIENT_RECORD=1 writes the file anew.
+PYCLIENT_RECORD=1 writes the file again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.broker_embedded.odd import admin, data, frames, groups
 from tests.broker_embedded.odd.data import TWO, T
 from tests.broker_embedded.odd.frames import Frame
-from tests.broker_embedded.odd.table import Scene
+from tests.broker_embedded.odd.table import Scenario
 from tests.broker_embedded.odd.wire import TIMEOUT, Connection, Lost, Names
 
 ANSWERS: Final = Path(__file__).with_name("kafka_answers.json")
@@ -31,40 +31,40 @@ _LOOKS: Final = ("Describe", "List", "Metadata", "ConsumerGroupDescribe", "Offse
 
 
 def play(
-    bootstrap_servers: str, scenes: Sequence[Scene | Frame], expected: Mapping[str, Any] | None = None
+    bootstrap_servers: str, scenarios: Sequence[Scenario | Frame], expected: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Every scene's label and answer.
+    """Yield each scenario's label and answer.
 
-    A real broker hears of its controller's decisions a little later: with `expected` answers, a scene that only looks
-    is asked again for some seconds while its answer is another.
+    A real broker applies its controller's decisions with a delay: with `expected` answers, a read-only scenario is
+    repeated for up to 5 s while its answer differs.
     """
     connection, names = Connection(bootstrap_servers), Names()
     try:
         _prepare(connection, names)
-        for scene in scenes:
+        for scenario in scenarios:
             deadline = time.monotonic() + 5
             while True:
-                answer = _ask(connection, names, scene)
-                if expected is None or isinstance(scene, Frame) or not scene.api.startswith(_LOOKS):
+                answer = _ask(connection, names, scenario)
+                if expected is None or isinstance(scenario, Frame) or not scenario.api.startswith(_LOOKS):
                     break
-                if answer == expected.get(scene.label) or time.monotonic() > deadline:
+                if answer == expected.get(scenario.label) or time.monotonic() > deadline:
                     break
-            yield scene.label, answer
+            yield scenario.label, answer
     finally:
         connection.close()
 
 
-def _ask(connection: Connection, names: Names, scene: Scene | Frame) -> Any:
+def _ask(connection: Connection, names: Names, scenario: Scenario | Frame) -> Any:
     try:
-        if isinstance(scene, Frame):
-            return connection.ask_in_bytes(scene.data)
-        return names.plain(connection.ask_in_plain(scene.api, scene.version, names.filled(scene.fields)))
+        if isinstance(scenario, Frame):
+            return connection.ask_in_bytes(scenario.data)
+        return names.plain(connection.ask_in_plain(scenario.api, scenario.version, names.filled(scenario.fields)))
     except Lost as lost:
         return str(lost)
 
 
 def _prepare(connection: Connection, names: Names) -> None:
-    """Two topics, and a group coordinator that serves."""
+    """Create two topics and wait for a group coordinator."""
     deadline = time.monotonic() + 2 * TIMEOUT
     made = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in ((T, 1), (TWO, 2))]
     for topic in connection.ask_in_plain("CreateTopics", 7, {"topics": made, "timeout_ms": 30_000}).topics:
@@ -104,12 +104,12 @@ def differences(kafkas: Any, ours: Any, at: str = "") -> Iterator[str]:
 
 
 def read_answers() -> dict[str, Any]:
-    """What a Kafka answered, by label."""
+    """Return the answers of an Apache Kafka, by label."""
     return {label: answer for answer, labels in json.loads(ANSWERS.read_text()) for label in labels}
 
 
 def write_answers(answers: Mapping[str, Any]) -> None:
-    """Every answer once, with the labels of all scenes that had it: most are much alike."""
+    """Write every distinct answer once, with the labels of all scenarios that received it."""
     found: dict[str, list[str]] = {}
     for label, answer in answers.items():
         found.setdefault(json.dumps(answer), []).append(label)

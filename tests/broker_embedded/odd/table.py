@@ -1,4 +1,4 @@
-"""What a scene is, and those that follow from the declarations: requests of nothing, and of null in every place."""
+"""Scenarios, and those generated from the declarations: empty requests, and null in every nullable field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABSENT: Final = "nobody"
 PATIENCE: Final = 5000  # milliseconds: Kafka does nothing in none
 
 
-class Scene(NamedTuple):
+class Scenario(NamedTuple):
     """One request: an API, its version and the fields, parts as dicts."""
 
     label: str
@@ -26,14 +26,14 @@ class Scene(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def ask(api: str, label: str, versions: tuple[int, ...] = (), **fields: Any) -> Iterator[Scene]:
-    """A scene in the oldest and the newest version that are served, or in those that are named."""
+def ask(api: str, label: str, versions: tuple[int, ...] = (), **fields: Any) -> Iterator[Scenario]:
+    """A scenario in the oldest and the newest version that are served, or in those that are named."""
     served = SERVED[api]
     for version in versions or sorted({served.first, served.last}):
-        yield Scene(f"{api} v{version}: {label}", api, version, fields)
+        yield Scenario(f"{api} v{version}: {label}", api, version, fields)
 
 
-def derived(*apis: str) -> Iterator[Scene]:
+def derived(*apis: str) -> Iterator[Scenario]:
     """Of every API: nothing in all fields, one of everything with null in each place, and tags that nobody knows."""
     for api in apis:
         cls = request_class(API_KEYS[api])
@@ -41,12 +41,12 @@ def derived(*apis: str) -> Iterator[Scene]:
         for version in sorted({served.first, served.last}):
             head = f"{api} v{version}: "
             if api != "Produce":  # with acks=0 it is not answered
-                yield Scene(head + "nothing", api, version, {})
-            yield Scene(head + "one of everything", api, version, _one(cls, version))
+                yield Scenario(head + "nothing", api, version, {})
+            yield Scenario(head + "one of everything", api, version, _one(cls, version))
             for path in _places(cls, version):
-                yield Scene(f"{head}null {'.'.join(path)}", api, version, _with_null(_one(cls, version), path))
+                yield Scenario(f"{head}null {'.'.join(path)}", api, version, _with_null(_one(cls, version), path))
             if cls.flexible is not None and version >= cls.flexible:
-                yield Scene(head + "unknown tags", api, version, _tagged(_one(cls, version)))
+                yield Scenario(head + "unknown tags", api, version, _tagged(_one(cls, version)))
 
 
 def _one(cls: Any, version: int) -> dict[str, Any]:

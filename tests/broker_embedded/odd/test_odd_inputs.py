@@ -14,7 +14,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.loggers import PACKAGE
 from tests.broker_embedded.odd.play import ROOMS, SETTINGS, differences, play, read_answers
-from tests.broker_embedded.odd.table import Scene
+from tests.broker_embedded.odd.table import Scenario
 
 RECORDED: Final[dict[str, Any]] = read_answers()
 
@@ -40,20 +40,22 @@ OURS: Final = {
 """Where ours answers otherwise, and why."""
 
 
-def test_every_scene_was_recorded_and_has_a_label_of_its_own() -> None:
-    labels = [scene.label for room in ROOMS for scene in room.SCENES]
+def test_every_scenario_was_recorded_and_has_a_label_of_its_own() -> None:
+    labels = [scenario.label for room in ROOMS for scenario in room.SCENARIOS]
     assert len(set(labels)) == len(labels)
     assert set(labels) == RECORDED.keys()
     assert set(labels) >= OURS.keys()
 
 
 def test_no_api_that_is_served_was_left_out() -> None:
-    assert {scene.api for room in ROOMS for scene in room.SCENES if isinstance(scene, Scene)} == SERVED.keys()
+    assert {
+        scenario.api for room in ROOMS for scenario in room.SCENARIOS if isinstance(scenario, Scenario)
+    } == SERVED.keys()
 
 
 @contextmanager
 def levels_kept() -> Iterator[None]:
-    """The scenes change levels of loggers, which are the whole process's."""
+    """The scenarios change levels of loggers, which are the whole process's."""
     logger = logging.getLogger(PACKAGE)
     before = logger.level
     try:
@@ -66,7 +68,7 @@ def levels_kept() -> Iterator[None]:
 def test_our_answers_are_kafkas(room: ModuleType) -> None:
     config = {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
     with levels_kept(), EmbeddedCluster(profile="kafka", config=config) as cluster:
-        told = dict(play(cluster.bootstrap_servers, room.SCENES))
+        told = dict(play(cluster.bootstrap_servers, room.SCENARIOS))
     found = {label: list(differences(RECORDED[label], answer)) for label, answer in told.items()}
     assert {label: texts for label, texts in found.items() if texts and label not in OURS} == {}
     assert {label for label, texts in found.items() if texts} == OURS.keys() & told.keys()

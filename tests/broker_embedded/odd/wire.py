@@ -191,7 +191,7 @@ class Names:
 
 
 class IdOf:
-    """Stands for the id of a topic that a scene before it made."""
+    """Stands for the id of a topic that a scenario before it made."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

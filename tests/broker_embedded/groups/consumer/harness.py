@@ -1,4 +1,4 @@
-"""A scene with members of a consumer group (KIP-848): what they say, and what they were told, as plain values."""
+"""Harness for scenarios with members of a consumer group (KIP-848): requests and answers as plain values."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class ConsumerHarness(GroupHarness):
         return self.connection(member or "nobody").ask(request, version)
 
     def delete(self) -> Any:
-        """DeleteGroups of this scene's group."""
+        """DeleteGroups of this scenario's group."""
         answer = self.connection("admin").ask(DeleteGroupsRequest(groups_names=[self.group]), 2)
         return self.tell("delete", answer)
 

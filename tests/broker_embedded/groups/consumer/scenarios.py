@@ -1,4 +1,4 @@
-"""What members of consumer groups (KIP-848) say, scene by scene: a real Kafka and ours must answer alike.
+"""Scenarios of members of consumer groups (KIP-848): a real Kafka and ours must answer alike.
 
 `consumer_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
 PYCLIENT_RECORD=1 writes the file anew.
@@ -13,12 +13,12 @@ from uuid import UUID
 from pyclient import errors
 from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
-from tests.broker_embedded.groups.consumer.mixed_scenes import MIXED
+from tests.broker_embedded.groups.consumer.mixed_scenarios import MIXED
 from tests.broker_embedded.groups.group_harness import Record, told
 
 ANSWERS = Path(__file__).with_name("consumer_answers.json")
 SETTINGS = {"group.consumer.assignment.interval.ms": "0"}
-"""The scenes do not wait between two target assignments."""
+"""The scenarios do not wait between two target assignments."""
 
 FORWARD = UUID(int=77)
 
@@ -291,7 +291,7 @@ def committing_while_moving(harness: ConsumerHarness) -> None:
     harness.commit_as("b", 3, topic=harness.other, partition=1 - kept[0])
 
 
-SCENES: tuple[Callable[[MixedHarness], None], ...] = (
+SCENARIOS: tuple[Callable[[MixedHarness], None], ...] = (
     requests_that_make_no_sense,
     nothing_to_read,
     strangers,
@@ -311,6 +311,6 @@ SCENES: tuple[Callable[[MixedHarness], None], ...] = (
 )
 
 
-def play(scene: Callable[[MixedHarness], None], bootstrap_servers: str) -> Record:
+def play(scenario: Callable[[MixedHarness], None], bootstrap_servers: str) -> Record:
     """What everybody was told, in order."""
-    return told(MixedHarness(bootstrap_servers), scene)
+    return told(MixedHarness(bootstrap_servers), scenario)

@@ -1,4 +1,4 @@
-"""Groups that change their kind (KIP-848), and members of both protocols in one group: scenes as those beside it."""
+"""Scenarios of groups that change their type (KIP-848), and of groups with members of both protocols."""
 
 from __future__ import annotations
 

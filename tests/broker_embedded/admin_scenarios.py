@@ -1,7 +1,7 @@
 """What administrators ask of a broker, request by request: a real Kafka and ours must answer alike.
 
 `kafka_admin_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and
-with PYCLIENT_RECORD=1 writes the file anew. The scenes build on each other; topic `cfg` is there from the first on.
+with PYCLIENT_RECORD=1 writes the file anew. The scenarios build on each other; topic `cfg` is there from the first on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-class Scene(NamedTuple):
+class Scenario(NamedTuple):
     """One request: an API, its version and the fields, parts as dicts."""
 
     label: str
@@ -21,78 +21,80 @@ class Scene(NamedTuple):
     fields: dict[str, Any]
 
 
-def _describe(label: str, kind: int, name: str, keys: list[str] | None = None) -> Scene:
+def _describe(label: str, kind: int, name: str, keys: list[str] | None = None) -> Scenario:
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
-    return Scene(f"describe {label}", "DescribeConfigs", 4, {"resources": [resource], "include_synonyms": True})
+    return Scenario(f"describe {label}", "DescribeConfigs", 4, {"resources": [resource], "include_synonyms": True})
 
 
 def _alter(
     label: str, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
-) -> Scene:
+) -> Scenario:
     configs = [{"name": option, "config_operation": operation, "value": value} for option, operation, value in changes]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
     fields = {"resources": [resource], "validate_only": validate_only}
-    return Scene(f"alter {label}", "IncrementalAlterConfigs", 1, fields)
+    return Scenario(f"alter {label}", "IncrementalAlterConfigs", 1, fields)
 
 
-def _replace(label: str, kind: int, name: str, *options: tuple[str, str | None]) -> Scene:
+def _replace(label: str, kind: int, name: str, *options: tuple[str, str | None]) -> Scenario:
     configs = [{"name": option, "value": value} for option, value in options]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    return Scene(f"replace {label}", "AlterConfigs", 2, {"resources": [resource], "validate_only": False})
+    return Scenario(f"replace {label}", "AlterConfigs", 2, {"resources": [resource], "validate_only": False})
 
 
-def _create(label: str, *, validate_only: bool = True, **topic: Any) -> Scene:
+def _create(label: str, *, validate_only: bool = True, **topic: Any) -> Scenario:
     made = {"name": "n1", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": [], **topic}
-    return Scene(f"create {label}", "CreateTopics", 7, {"topics": [made], "validate_only": validate_only})
+    return Scenario(f"create {label}", "CreateTopics", 7, {"topics": [made], "validate_only": validate_only})
 
 
-def _assigned(label: str, index: int, *brokers: int, partitions: int = -1) -> Scene:
+def _assigned(label: str, index: int, *brokers: int, partitions: int = -1) -> Scenario:
     chosen = [{"partition_index": index, "broker_ids": list(brokers)}]
     return _create(label, num_partitions=partitions, replication_factor=-1, assignments=chosen)
 
 
-def _grow(label: str, name: str, count: int, assignments: list[list[int]] | None = None) -> Scene:
+def _grow(label: str, name: str, count: int, assignments: list[list[int]] | None = None) -> Scenario:
     chosen = None if assignments is None else [{"broker_ids": brokers} for brokers in assignments]
     topics = [{"name": name, "count": count, "assignments": chosen}]
     fields = {"topics": topics, "timeout_ms": 1000, "validate_only": True}
-    return Scene(f"grow {label}", "CreatePartitions", 3, fields)
+    return Scenario(f"grow {label}", "CreatePartitions", 3, fields)
 
 
-def _delete(label: str, name: str, *offsets: tuple[int, int]) -> Scene:
+def _delete(label: str, name: str, *offsets: tuple[int, int]) -> Scenario:
     partitions = [{"partition_index": index, "offset": offset} for index, offset in offsets]
     fields = {"topics": [{"name": name, "partitions": partitions}], "timeout_ms": 5000}
-    return Scene(f"delete records {label}", "DeleteRecords", 2, fields)
+    return Scenario(f"delete records {label}", "DeleteRecords", 2, fields)
 
 
-def _feature(label: str, name: str, level: int, kind: int = 1, version: int = 2) -> Scene:
+def _feature(label: str, name: str, level: int, kind: int = 1, version: int = 2) -> Scenario:
     update = {"feature": name, "max_version_level": level, "upgrade_type": kind}
     fields = {"feature_updates": [update], "validate_only": True}
-    return Scene(f"feature {label}", "UpdateFeatures", version, fields)
+    return Scenario(f"feature {label}", "UpdateFeatures", version, fields)
 
 
-def _elect(label: str, kind: int, *topics: tuple[str, list[int]]) -> Scene:
+def _elect(label: str, kind: int, *topics: tuple[str, list[int]]) -> Scenario:
     wanted = [{"topic": name, "partitions": partitions} for name, partitions in topics] or None
     fields = {"election_type": kind, "topic_partitions": wanted, "timeout_ms": 5000}
-    return Scene(f"elect {label}", "ElectLeaders", 2, fields)
+    return Scenario(f"elect {label}", "ElectLeaders", 2, fields)
 
 
-def _reassign(label: str, name: str, index: int, replicas: list[int] | None) -> Scene:
+def _reassign(label: str, name: str, index: int, replicas: list[int] | None) -> Scenario:
     topics = [{"name": name, "partitions": [{"partition_index": index, "replicas": replicas}]}]
-    return Scene(f"reassign {label}", "AlterPartitionReassignments", 1, {"topics": topics, "timeout_ms": 5000})
+    return Scenario(f"reassign {label}", "AlterPartitionReassignments", 1, {"topics": topics, "timeout_ms": 5000})
 
 
-def _quota(label: str, entity: list[tuple[str, str | None]], key: str, value: float, *, remove: bool = False) -> Scene:
+def _quota(
+    label: str, entity: list[tuple[str, str | None]], key: str, value: float, *, remove: bool = False
+) -> Scenario:
     named = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
     entry = {"entity": named, "ops": [{"key": key, "value": value, "remove": remove}]}
-    return Scene(f"quota {label}", "AlterClientQuotas", 1, {"entries": [entry], "validate_only": False})
+    return Scenario(f"quota {label}", "AlterClientQuotas", 1, {"entries": [entry], "validate_only": False})
 
 
-def _quotas(label: str, *components: tuple[str, int, str | None], strict: bool = False) -> Scene:
+def _quotas(label: str, *components: tuple[str, int, str | None], strict: bool = False) -> Scenario:
     asked = [{"entity_type": kind, "match_type": match_type, "match": name} for kind, match_type, name in components]
-    return Scene(f"quotas {label}", "DescribeClientQuotas", 1, {"components": asked, "strict": strict})
+    return Scenario(f"quotas {label}", "DescribeClientQuotas", 1, {"components": asked, "strict": strict})
 
 
-def _scram(label: str, name: str, mechanism: int = 1, iterations: int = 4096) -> Scene:
+def _scram(label: str, name: str, mechanism: int = 1, iterations: int = 4096) -> Scenario:
     upsertion = {
         "name": name,
         "mechanism": mechanism,
@@ -100,33 +102,33 @@ def _scram(label: str, name: str, mechanism: int = 1, iterations: int = 4096) ->
         "salt": b"salt",
         "salted_password": b"x" * 32,
     }
-    return Scene(f"scram {label}", "AlterUserScramCredentials", 0, {"deletions": [], "upsertions": [upsertion]})
+    return Scenario(f"scram {label}", "AlterUserScramCredentials", 0, {"deletions": [], "upsertions": [upsertion]})
 
 
-def _no_scram(label: str, *names: str) -> Scene:
+def _no_scram(label: str, *names: str) -> Scenario:
     deletions = [{"name": name, "mechanism": 1} for name in names]
-    return Scene(f"scram {label}", "AlterUserScramCredentials", 0, {"deletions": deletions, "upsertions": []})
+    return Scenario(f"scram {label}", "AlterUserScramCredentials", 0, {"deletions": deletions, "upsertions": []})
 
 
-def _users(label: str, *names: str) -> Scene:
+def _users(label: str, *names: str) -> Scenario:
     users = [{"name": name} for name in names] or None
-    return Scene(f"users {label}", "DescribeUserScramCredentials", 0, {"users": users})
+    return Scenario(f"users {label}", "DescribeUserScramCredentials", 0, {"users": users})
 
 
-def _page(label: str, names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None) -> Scene:
+def _page(label: str, names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None) -> Scenario:
     begin = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
     fields = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": begin}
-    return Scene(f"page {label}", "DescribeTopicPartitions", 0, fields)
+    return Scenario(f"page {label}", "DescribeTopicPartitions", 0, fields)
 
 
-def _offsets(label: str, timestamp: int, version: int) -> Scene:
+def _offsets(label: str, timestamp: int, version: int) -> Scenario:
     topics = [{"name": "cfg", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}]
-    return Scene(f"offsets {label}", "ListOffsets", version, {"replica_id": -1, "topics": topics})
+    return Scenario(f"offsets {label}", "ListOffsets", version, {"replica_id": -1, "topics": topics})
 
 
 _QUORUM: Final = {"topics": [{"topic_name": "cfg", "partitions": [{"partition_index": 0}]}]}
 
-SCENES: Final[tuple[Scene, ...]] = (
+SCENARIOS: Final[tuple[Scenario, ...]] = (
     _create("cfg", name="cfg", num_partitions=2, validate_only=False),
     _describe("no topic", TOPIC, "nope"),
     _describe("impossible topic", TOPIC, "a b"),
@@ -203,25 +205,25 @@ SCENES: Final[tuple[Scene, ...]] = (
     _alter("client metrics' list", METRICS, "met", ("metrics", APPEND, "a.b,c")),
     _describe("client metrics", METRICS, "met"),
     _describe("client metrics without a name", METRICS, ""),
-    Scene("list client metrics", "ListConfigResources", 0, {}),
-    Scene("list groups and client metrics", "ListConfigResources", 1, {"resource_types": [METRICS, GROUP]}),
+    Scenario("list client metrics", "ListConfigResources", 0, {}),
+    Scenario("list groups and client metrics", "ListConfigResources", 1, {"resource_types": [METRICS, GROUP]}),
     _replace("options", TOPIC, "cfg", ("retention.ms", "99999")),
     _describe("replaced", TOPIC, "cfg", ["retention.ms", "cleanup.policy"]),
     _replace("by nothing", TOPIC, "cfg", ("retention.ms", None)),
     _replace("by an unknown one", TOPIC, "cfg", ("nope", "1")),
     _replace("twice", TOPIC, "cfg", ("retention.ms", "1"), ("retention.ms", "2")),
-    Scene("list topics with options", "ListConfigResources", 1, {"resource_types": [TOPIC, TOPIC]}),
-    Scene("list a type that is none", "ListConfigResources", 1, {"resource_types": [99]}),
-    Scene("directories", "DescribeLogDirs", 4, {"topics": None}),
-    Scene("one directory", "DescribeLogDirs", 4, {"topics": [{"topic": "cfg", "partitions": [0, 9]}]}),
-    Scene("no directory", "DescribeLogDirs", 4, {"topics": []}),
-    Scene("no quorum", "DescribeQuorum", 2, _QUORUM),
-    Scene("nobody's quorum", "DescribeQuorum", 2, {"topics": []}),
-    Scene("cluster", "DescribeCluster", 2, {"include_cluster_authorized_operations": True}),
-    Scene(
+    Scenario("list topics with options", "ListConfigResources", 1, {"resource_types": [TOPIC, TOPIC]}),
+    Scenario("list a type that is none", "ListConfigResources", 1, {"resource_types": [99]}),
+    Scenario("directories", "DescribeLogDirs", 4, {"topics": None}),
+    Scenario("one directory", "DescribeLogDirs", 4, {"topics": [{"topic": "cfg", "partitions": [0, 9]}]}),
+    Scenario("no directory", "DescribeLogDirs", 4, {"topics": []}),
+    Scenario("no quorum", "DescribeQuorum", 2, _QUORUM),
+    Scenario("nobody's quorum", "DescribeQuorum", 2, {"topics": []}),
+    Scenario("cluster", "DescribeCluster", 2, {"include_cluster_authorized_operations": True}),
+    Scenario(
         "controllers", "DescribeCluster", 2, {"include_cluster_authorized_operations": False, "endpoint_type": 2}
     ),
-    Scene("nobodies", "DescribeCluster", 2, {"include_cluster_authorized_operations": False, "endpoint_type": 3}),
+    Scenario("nobodies", "DescribeCluster", 2, {"include_cluster_authorized_operations": False, "endpoint_type": 3}),
     _feature("as it is", "group.version", 1),
     _feature("unknown", "foo", 1),
     _feature("unknown to v1", "foo", 1, version=1),
@@ -239,7 +241,7 @@ SCENES: Final[tuple[Scene, ...]] = (
     _reassign("to nobody", "cfg", 0, []),
     _reassign("no partition", "cfg", 9, [1]),
     _reassign("no topic", "nope", 0, [1]),
-    Scene("reassignments", "ListPartitionReassignments", 0, {"topics": None, "timeout_ms": 5000}),
+    Scenario("reassignments", "ListPartitionReassignments", 0, {"topics": None, "timeout_ms": 5000}),
     _quota("of a client", [("client-id", "c1")], "producer_byte_rate", 1000.0),
     _quota("of a user's clients", [("client-id", None), ("user", "u1")], "request_percentage", 50.5),
     _quota("of an address", [("ip", "127.0.0.9")], "connection_creation_rate", 10.0),
@@ -296,9 +298,9 @@ SCENES: Final[tuple[Scene, ...]] = (
     _delete("of no topic", "nope", (0, 0)),
     _delete("of no partition", "cfg", (9, 0)),
     _delete("twice", "cfg", (0, 0), (0, -1)),
-    Scene("producers", "DescribeProducers", 0, {"topics": [{"name": "cfg", "partition_indexes": [0, 9]}]}),
-    Scene("producers nowhere", "DescribeProducers", 0, {"topics": [{"name": "nope", "partition_indexes": [0]}]}),
-    Scene("producers in vain", "DescribeProducers", 0, {"topics": [{"name": "a b", "partition_indexes": [0]}]}),
+    Scenario("producers", "DescribeProducers", 0, {"topics": [{"name": "cfg", "partition_indexes": [0, 9]}]}),
+    Scenario("producers nowhere", "DescribeProducers", 0, {"topics": [{"name": "nope", "partition_indexes": [0]}]}),
+    Scenario("producers in vain", "DescribeProducers", 0, {"topics": [{"name": "a b", "partition_indexes": [0]}]}),
     _create("again", name="cfg"),
     _create("impossible", name="a b"),
     _create("nothing", name=""),
@@ -329,7 +331,7 @@ SCENES: Final[tuple[Scene, ...]] = (
     _grow("assigned twice", "cfg", 3, [[1, 1]]),
     _grow("assigned to nobody", "cfg", 3, [[]]),
     _grow("to nothing", "cfg", 0),
-    Scene(
+    Scenario(
         "no access lists",
         "DescribeAcls",
         3,
