@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.broker_embedded.admin_play import ANSWERS, play
+from tests.broker_embedded.admin_replay import ANSWERS, replay
 from tests.broker_embedded.admin_scenarios import SCENARIOS
 
 RECORDED: dict[str, Any] = json.loads(ANSWERS.read_text())
@@ -20,7 +20,7 @@ LABELS = [scenario.label for scenario in SCENARIOS]
 def told() -> dict[str, Any]:
     """Return our broker's answer to each scenario."""
     with EmbeddedCluster(profile="kafka") as cluster:
-        return dict(play(cluster.bootstrap_servers))
+        return dict(replay(cluster.bootstrap_servers))
 
 
 def test_every_scenario_was_recorded_and_has_a_label_of_its_own() -> None:

@@ -9,14 +9,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.broker_embedded.append.cases import CASES, TOPICS
-from tests.broker_embedded.append.play import play
+from tests.broker_embedded.append.replay import replay
 
 PATIENCE = 60.0
 
 
 def test_librdkafka_reads_all_accepted_batches() -> None:
     with EmbeddedCluster(profile="kafka") as cluster:
-        taken = {name for name, answer in play(cluster.bootstrap_servers, CASES) if answer.code == 0}
+        taken = {name for name, answer in replay(cluster.bootstrap_servers, CASES) if answer.code == 0}
         assert taken
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "fetch.queue.backoff.ms": 0}
         consumer = Consumer(settings)

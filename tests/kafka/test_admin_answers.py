@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from tests.broker_embedded.admin_play import ANSWERS, play
+from tests.broker_embedded.admin_replay import ANSWERS, replay
 from tests.broker_embedded.admin_scenarios import SCENARIOS
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
@@ -14,7 +14,7 @@ from tests.kafka.runner import RealKafka
 def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
     is_new = os.environ.get("PYCLIENT_RECORD") == "1"
     with RealKafka(VERSIONS[0], heap="512M") as kafka:
-        found = dict(play(kafka.bootstrap_servers, None if is_new else json.loads(ANSWERS.read_text())))
+        found = dict(replay(kafka.bootstrap_servers, None if is_new else json.loads(ANSWERS.read_text())))
     if is_new:
         lines = (f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in found.items())
         ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")

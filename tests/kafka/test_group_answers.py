@@ -11,14 +11,14 @@ import pytest
 
 from tests.broker_embedded.groups.consumer import scenarios as consumer_scenarios
 from tests.broker_embedded.groups.group_harness import Record
-from tests.broker_embedded.groups.transcripts import ANSWERS, SCENARIOS, play
+from tests.broker_embedded.groups.transcripts import ANSWERS, SCENARIOS, replay
 from tests.kafka.conftest import Cluster
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 
 
 def test_the_recorded_answers_are_what_kafka_says(newest: Cluster) -> None:
-    found = {scenario.__name__: play(scenario, newest.bootstrap_servers) for scenario in SCENARIOS}
+    found = {scenario.__name__: replay(scenario, newest.bootstrap_servers) for scenario in SCENARIOS}
     if os.environ.get("PYCLIENT_RECORD") == "1":
         _write(found, ANSWERS)
     _compare(found, ANSWERS)
@@ -33,7 +33,9 @@ def at_once() -> Iterator[str]:
 
 
 def test_the_recorded_answers_to_consumer_groups_are_what_kafka_says(at_once: str) -> None:
-    found = {scenario.__name__: consumer_scenarios.play(scenario, at_once) for scenario in consumer_scenarios.SCENARIOS}
+    found = {
+        scenario.__name__: consumer_scenarios.replay(scenario, at_once) for scenario in consumer_scenarios.SCENARIOS
+    }
     if os.environ.get("PYCLIENT_RECORD") == "1":
         _write(found, consumer_scenarios.ANSWERS)
     _compare(found, consumer_scenarios.ANSWERS)

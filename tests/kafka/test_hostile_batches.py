@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 
 from tests.broker_embedded.append.cases import CASES
-from tests.broker_embedded.append.play import play, read_answers, write_answers
+from tests.broker_embedded.append.replay import read_answers, replay, write_answers
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 
 
 def test_recorded_answers_are_kafkas(kafka_tools: None) -> None:
     with RealKafka(VERSIONS[0], heap="512M") as kafka:
-        found = dict(play(kafka.bootstrap_servers, CASES))
+        found = dict(replay(kafka.bootstrap_servers, CASES))
     if os.environ.get("PYCLIENT_RECORD") == "1":
         write_answers(found)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tests.broker_embedded.odd.play import ROOMS, SETTINGS, play, read_answers, write_answers
+from tests.broker_embedded.odd.replay import ROOMS, SETTINGS, read_answers, replay, write_answers
 from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 
@@ -16,7 +16,7 @@ def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
     found: dict[str, Any] = {}
     for room in ROOMS:  # each counts on a broker that nobody has used
         with RealKafka(VERSIONS[0], heap="512M", settings=SETTINGS) as kafka:
-            found |= dict(play(kafka.bootstrap_servers, room.SCENARIOS, None if is_new else recorded))
+            found |= dict(replay(kafka.bootstrap_servers, room.SCENARIOS, None if is_new else recorded))
     if is_new:
         write_answers(found)
         return

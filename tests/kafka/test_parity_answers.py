@@ -18,7 +18,7 @@ def test_the_recorded_answers_are_what_kafka_says(scenario: Scenario, kafka_tool
     if scenario.log_dirs > 1:
         settings["log.dirs"] = ",".join(f"{{default}}/{number}" for number in range(scenario.log_dirs))
     with RealKafka(VERSIONS[0], heap="512M", settings=settings, metadata_of=scenario.release) as kafka:
-        found = scenario.play(kafka.bootstrap_servers)
+        found = scenario.replay(kafka.bootstrap_servers)
     recorded = recorded_answers()
     if os.environ.get("PYCLIENT_RECORD") == "1":
         answers = {**recorded, scenario.name: found}

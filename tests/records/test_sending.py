@@ -47,7 +47,7 @@ def lanes_of(twin: Any, *open_partitions: int, sticky: int = 0) -> Any:
     return lanes
 
 
-def play(twin: Any, changes: list[Any]) -> list[Any]:
+def replay(twin: Any, changes: list[Any]) -> list[Any]:
     """Where each record of a run went, as (batch, index), or None."""
     lanes = lanes_of(twin)
     seen = []
@@ -65,7 +65,7 @@ def play(twin: Any, changes: list[Any]) -> list[Any]:
 
 @given(changes=st.lists(CHANGES, max_size=40))
 def test_both_twins_append_record_to_same_batch(twins: tuple[Any, Any], changes: list[Any]) -> None:
-    compiled, pure = (play(twin, changes) for twin in twins)
+    compiled, pure = (replay(twin, changes) for twin in twins)
     assert compiled == pure
 
 

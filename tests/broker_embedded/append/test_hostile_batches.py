@@ -11,7 +11,7 @@ from pyclient import Consumer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import InvalidRecord, UnknownServerError, UnsupportedCompressionType
 from tests.broker_embedded.append.cases import CASES, TOPICS
-from tests.broker_embedded.append.play import Answer, play, read_answers
+from tests.broker_embedded.append.replay import Answer, read_answers, replay
 
 RECORDED: Final = read_answers()
 
@@ -55,7 +55,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture(scope="module")
 def answers(cluster: EmbeddedCluster) -> dict[str, Answer]:
     """What ours answered."""
-    return dict(play(cluster.bootstrap_servers, CASES))
+    return dict(replay(cluster.bootstrap_servers, CASES))
 
 
 def test_every_case_was_recorded_and_has_a_name_of_its_own() -> None:

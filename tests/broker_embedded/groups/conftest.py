@@ -39,7 +39,7 @@ def protocols(*names: str) -> tuple[Protocol, ...]:
 
 
 class Script:
-    """Plays a transcript against one group: requests get a name, and `answers[name]` is what they were told.
+    """Replays a transcript against one group: requests get a name, and `answers[name]` is what they were told.
 
     Ids that the group gives out are `id-1`, `id-2`, ... in order. Stores succeed at once unless `hold` is set.
     """

@@ -45,7 +45,7 @@ class Group(RuleBasedStateMachine):
         self.generation = 0
         self.assigned: dict[tuple[int, str], bytes] = {}
 
-    def play(self, event) -> None:
+    def apply(self, event) -> None:
         for action in step(self.group, event, self.now):
             self.act(action)
 
@@ -91,7 +91,7 @@ class Group(RuleBasedStateMachine):
         rebalance=st.sampled_from([0, 1000, 5000, 60_000]),
     )
     def join(self, which, names, instance, known, skip, rebalance):
-        self.play(
+        self.apply(
             Join(
                 reply=self.ask(JoinResult),
                 member_id=self.some_id(which),
@@ -108,7 +108,7 @@ class Group(RuleBasedStateMachine):
 
     @rule(which=small, old=st.booleans(), instance=st.sampled_from([None, None, "one", "two"]))
     def sync(self, which, old, instance):
-        self.play(
+        self.apply(
             Sync(
                 reply=self.ask(SyncResult),
                 member_id=self.some_id(which),
@@ -120,17 +120,17 @@ class Group(RuleBasedStateMachine):
 
     @rule(which=small)
     def heartbeat(self, which):
-        self.play(Heartbeat(reply=self.ask(object), member_id=self.some_id(which), generation=self.group.generation))
+        self.apply(Heartbeat(reply=self.ask(object), member_id=self.some_id(which), generation=self.group.generation))
 
     @rule(which=small, instance=st.sampled_from([None, "one"]))
     def leave(self, which, instance):
         identity = MemberIdentity(self.some_id(which), instance)
-        self.play(Leave(reply=self.ask(object), members=(identity,)))
+        self.apply(Leave(reply=self.ask(object), members=(identity,)))
 
     @rule(fails=st.sampled_from([False, False, False, True]))
     def store(self, fails):
         if self.unstored:
-            self.play(Stored(self.unstored.pop(0), errors.NotCoordinator.code if fails else 0))
+            self.apply(Stored(self.unstored.pop(0), errors.NotCoordinator.code if fails else 0))
 
     @rule(seconds=st.sampled_from([0.5, 1, 3, 30, 400]))
     def wait(self, seconds):
@@ -140,7 +140,7 @@ class Group(RuleBasedStateMachine):
             if due is None or due > end:
                 break
             self.now = max(self.now, due)
-            self.play(Tick())
+            self.apply(Tick())
         else:
             raise AssertionError("the deadlines never end")
         self.now = end

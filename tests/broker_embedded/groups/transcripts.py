@@ -257,6 +257,6 @@ SCENARIOS: tuple[Callable[[GroupHarness], None], ...] = (
 )
 
 
-def play(scenario: Callable[[GroupHarness], None], bootstrap_servers: str) -> Record:
+def replay(scenario: Callable[[GroupHarness], None], bootstrap_servers: str) -> Record:
     """What everybody was told, in order."""
     return told(GroupHarness(bootstrap_servers), scenario)

@@ -13,7 +13,7 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.loggers import PACKAGE
-from tests.broker_embedded.odd.play import ROOMS, SETTINGS, differences, play, read_answers
+from tests.broker_embedded.odd.replay import ROOMS, SETTINGS, differences, read_answers, replay
 from tests.broker_embedded.odd.table import Scenario
 
 RECORDED: Final[dict[str, Any]] = read_answers()
@@ -68,7 +68,7 @@ def levels_kept() -> Iterator[None]:
 def test_our_answers_are_kafkas(room: ModuleType) -> None:
     config = {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
     with levels_kept(), EmbeddedCluster(profile="kafka", config=config) as cluster:
-        told = dict(play(cluster.bootstrap_servers, room.SCENARIOS))
+        told = dict(replay(cluster.bootstrap_servers, room.SCENARIOS))
     found = {label: list(differences(RECORDED[label], answer)) for label, answer in told.items()}
     assert {label: texts for label, texts in found.items() if texts and label not in OURS} == {}
     assert {label for label, texts in found.items() if texts} == OURS.keys() & told.keys()

@@ -146,7 +146,7 @@ class Scenario:
         """The scenario's name in the file of answers."""
         return self.run.__name__
 
-    def play(self, bootstrap_servers: str) -> Answers:
+    def replay(self, bootstrap_servers: str) -> Answers:
         """Run the scenario. Return the broker's answers."""
         dialogue = Dialogue(bootstrap_servers)
         try:

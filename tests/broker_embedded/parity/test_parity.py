@@ -25,7 +25,7 @@ def test_our_answers_are_kafkas(scenario: Scenario, tmp_path: Path) -> None:
     if scenario.log_dirs > 1:
         config["log.dirs"] = ",".join(str(tmp_path / str(number)) for number in range(scenario.log_dirs))
     with EmbeddedCluster(profile="kafka", as_version=scenario.release, config=config) as cluster:
-        found = scenario.play(cluster.bootstrap_servers)
+        found = scenario.replay(cluster.bootstrap_servers)
     recorded = RECORDED[scenario.name]
     assert [label for label, _ in found] == [label for label, _ in recorded]
     different = {

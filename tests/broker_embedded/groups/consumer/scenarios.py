@@ -311,6 +311,6 @@ SCENARIOS: tuple[Callable[[MixedHarness], None], ...] = (
 )
 
 
-def play(scenario: Callable[[MixedHarness], None], bootstrap_servers: str) -> Record:
+def replay(scenario: Callable[[MixedHarness], None], bootstrap_servers: str) -> Record:
     """What everybody was told, in order."""
     return told(MixedHarness(bootstrap_servers), scenario)

@@ -9,7 +9,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
-from tests.broker_embedded.groups.consumer.scenarios import ANSWERS, SCENARIOS, play
+from tests.broker_embedded.groups.consumer.scenarios import ANSWERS, SCENARIOS, replay
 
 RECORDED = json.loads(ANSWERS.read_text())
 
@@ -23,7 +23,7 @@ def servers() -> Iterator[str]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_our_answers_to_consumer_groups_are_kafkas(scenario: Callable[[MixedHarness], None], servers: str) -> None:
-    expected, found = RECORDED[scenario.__name__], play(scenario, servers)
+    expected, found = RECORDED[scenario.__name__], replay(scenario, servers)
     assert [label for label, _ in found] == [label for label, _ in expected]
     for (label, theirs), (_, ours) in zip(expected, found, strict=True):
         assert ours == theirs, label

@@ -30,7 +30,7 @@ _UNTOLD_OF_FAILURES: Final = ("log_start_offset",)
 _LOOKS: Final = ("Describe", "List", "Metadata", "ConsumerGroupDescribe", "OffsetFetch")
 
 
-def play(
+def replay(
     bootstrap_servers: str, scenarios: Sequence[Scenario | Frame], expected: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, Any]]:
     """Yield each scenario's label and answer.

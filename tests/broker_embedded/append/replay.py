@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     """Attributes, last offset delta, count, and the maximum timestamp less the test's time."""
 
 
-def play(bootstrap_servers: str, cases: Sequence[Case]) -> Iterator[tuple[str, Answer]]:
+def replay(bootstrap_servers: str, cases: Sequence[Case]) -> Iterator[tuple[str, Answer]]:
     """The name of each case, and the answer to it."""
     connection = Connection(bootstrap_servers)
     try:

@@ -25,7 +25,7 @@ _LOCAL: Final = {
 """Fields that are no two brokers' alike; texts are everybody's own, too."""
 
 
-def play(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
+def replay(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
     """Yield each scenario's label and answer, without values specific to one broker.
 
     A real broker applies its controller's decisions with a delay: with `expected` answers, a read-only scenario is
