@@ -116,8 +116,8 @@ class Faces:
         self.close()
 
 
-class Diary(RebalanceListener):
-    """Writes down what it is told: `+0 1` assigned, `-0` revoked, `!0` lost."""
+class EventLog(RebalanceListener):
+    """Record rebalance callbacks: `+0 1` assigned, `-0` revoked, `!0` lost."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -23,7 +23,7 @@ from pyclient.cluster.client import ClusterClient
 from pyclient.config import ClientConfig
 from pyclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyclient.types import TopicPartition
-from tests.consumer.consumer_faces import PATIENCE, Diary, Faces, partitions, poll_until, read, shares, values
+from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces, partitions, poll_until, read, shares, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -77,19 +77,19 @@ class ConsumerProtocol:
         self, consumers: Faces, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic(4)
-        diary = Diary()
+        event_log = EventLog()
         first, second = consumers(group_id=group), consumers(group_id=group)
-        first.subscribe(topic, listener=diary)
+        first.subscribe(topic, listener=event_log)
         poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
         second.subscribe(topic)
         poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [2, 2])
-        given_up = [line for line in diary.lines if line.startswith("-")]
+        given_up = [line for line in event_log.lines if line.startswith("-")]
         assert len(given_up) == 1
         assert len(given_up[0].split()) == 2
         second.close()
         poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
-        assert [line for line in diary.lines if line.startswith("-")] == given_up
-        assert not any(line.startswith("!") for line in diary.lines)
+        assert [line for line in event_log.lines if line.startswith("-")] == given_up
+        assert not any(line.startswith("!") for line in event_log.lines)
 
     def test_no_record_is_read_twice_while_members_come_and_go(
         self, consumers: Faces, new_topic: NewTopic, producer: Producer, group: str
@@ -129,7 +129,7 @@ class ConsumerProtocol:
     def test_what_is_committed_when_a_partition_is_revoked_is_where_its_next_owner_begins(
         self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
-        class Committing(Diary):
+        class Committing(EventLog):
             consumer: Any
 
             def on_revoked(self, revoked: Any) -> Any:
@@ -242,12 +242,12 @@ class ConsumerProtocol:
         self, consumers: Faces, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic(2)
-        diary = Diary()
+        event_log = EventLog()
         first, second = consumers(group_id=group), consumers(topic, group_id=group)
-        first.subscribe(topic, listener=diary)
+        first.subscribe(topic, listener=event_log)
         poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
         first.unsubscribe()
-        assert diary.lines[-1].startswith("-")
+        assert event_log.lines[-1].startswith("-")
         poll_until([second], lambda: shares([second]) == [[0, 1]])
         first.subscribe(topic)
         poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
@@ -257,16 +257,16 @@ class ConsumerProtocol:
     ) -> None:
         topic = new_topic(1)
         produce(topic, b"0", b"1")
-        diary = Diary()
+        event_log = EventLog()
         consumer = consumers(group_id=group, enable_auto_commit=False)
-        consumer.subscribe(topic, listener=diary)
+        consumer.subscribe(topic, listener=event_log)
         read(consumer, 1)
         member_id = consumer.health()["member_id"]
         say_goodbye_for(member_id, group, consumers.bootstrap_servers)
         with pytest.raises(errors.CommitFailed, match=member_id):
             for _ in range(100):
                 consumer.commit()
-        again = poll_until([consumer], lambda: "!0" in diary.lines)
+        again = poll_until([consumer], lambda: "!0" in event_log.lines)
         while values(again)[-2:] != [b"0", b"1"]:  # nothing was committed
             again += read(consumer, 1)
         assert consumer.health()["member_id"] == member_id
@@ -278,9 +278,9 @@ class ConsumerProtocol:
     ) -> None:
         topic = new_topic()
         produce(topic, b"x")
-        diary = Diary()
+        event_log = EventLog()
         slow = consumers(group_id=group, max_poll_interval_ms=2000)
-        slow.subscribe(topic, listener=diary)
+        slow.subscribe(topic, listener=event_log)
         read(slow, 1)
         other = consumers(topic, group_id=group)
         poll_until([other], lambda: shares([other]) == [[0]])  # it gets the partition although nobody closed the first
@@ -288,7 +288,7 @@ class ConsumerProtocol:
             slow.commit()
         with pytest.raises(errors.PollIntervalExceeded, match="max_poll_interval_ms=2000"):
             slow.poll(0.1)
-        assert diary.lines[-1] == "!0"
+        assert event_log.lines[-1] == "!0"
         assert slow.assignment() == set()
         other.close()
         poll_until([slow], lambda: shares([slow]) == [[0]])
@@ -297,16 +297,16 @@ class ConsumerProtocol:
         self, consumers: Faces, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic(2)
-        diary = Diary()
+        event_log = EventLog()
         static = consumers(topic, group_id=group, group_instance_id="one")
         other = consumers(group_id=group, group_instance_id="two")
-        other.subscribe(topic, listener=diary)
+        other.subscribe(topic, listener=event_log)
         poll_until([static, other], lambda: sorted(map(len, shares([static, other]))) == [1, 1])
-        held, lines = static.assignment(), len(diary.lines)
+        held, lines = static.assignment(), len(event_log.lines)
         static.close()
         again = consumers(topic, group_id=group, group_instance_id="one")
         poll_until([again, other], lambda: again.assignment() == held)
-        assert len(diary.lines) == lines
+        assert len(event_log.lines) == lines
 
     def test_a_second_consumer_of_one_instance_id_is_refused_until_the_first_has_gone(
         self, consumers: Faces, new_topic: NewTopic, group: str

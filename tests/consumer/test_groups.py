@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import Diary, Faces, partitions, poll_until, read, shares, values
+from consumer_faces import EventLog, Faces, partitions, poll_until, read, shares, values
 
 from pyclient import Admin, Consumer, RebalanceListener, errors
 from pyclient.assignment import Assignor, assign_range
@@ -40,36 +40,36 @@ def test_two_members_share_the_partitions_and_the_last_one_gets_all_back(
     consumers: Faces, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(4)
-    diaries = Diary(), Diary()
+    event_logs = EventLog(), EventLog()
     first, second = consumers(group_id=group), consumers(group_id=group)
-    first.subscribe(topic, listener=diaries[0])
+    first.subscribe(topic, listener=event_logs[0])
     poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
-    second.subscribe([topic], listener=diaries[1])
+    second.subscribe([topic], listener=event_logs[1])
     poll_until([first, second], lambda: sorted(shares([first, second])) == [[0, 1], [2, 3]])
     second.close()
     poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
-    got, given = shares([first])[0], diaries[0].lines
+    got, given = shares([first])[0], event_logs[0].lines
     assert given[:2] == ["+0 1 2 3", "-0 1 2 3"]
     assert given[-1] == "+0 1 2 3"
-    assert sorted(diaries[1].lines) in (["+0 1", "-0 1"], ["+2 3", "-2 3"])
+    assert sorted(event_logs[1].lines) in (["+0 1", "-0 1"], ["+2 3", "-2 3"])
     assert got == [0, 1, 2, 3]
 
 
 def test_a_cooperative_rebalance_moves_only_what_has_to(consumers: Faces, new_topic: NewTopic, group: str) -> None:
     topic = new_topic(4)
-    diary = Diary()
+    event_log = EventLog()
     options = {"group_id": group, "partition_assignment_strategy": "cooperative-sticky"}
     first, second = consumers(**options), consumers(**options)
-    first.subscribe(topic, listener=diary)
+    first.subscribe(topic, listener=event_log)
     poll_until([first], lambda: shares([first]) == [[0, 1, 2, 3]])
     second.subscribe(topic)
     poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [2, 2])
-    revoked = [line for line in diary.lines if line.startswith("-")]
+    revoked = [line for line in event_log.lines if line.startswith("-")]
     assert len(revoked) == 1
     assert len(revoked[0].split()) == 2  # two of four partitions moved
     second.close()
     poll_until([first], lambda: len(shares([first])[0]) == 4)
-    assert [line for line in diary.lines if line.startswith("-")] == revoked
+    assert [line for line in event_log.lines if line.startswith("-")] == revoked
 
 
 def test_partitions_that_appear_are_shared_out(
@@ -102,13 +102,13 @@ def test_without_a_group_a_subscription_means_all_partitions(
 ) -> None:
     topic = new_topic(2)
     produce(topic, b"x", partition=1)
-    diary = Diary()
+    event_log = EventLog()
     consumer = consumers(metadata_max_age_ms=50)
-    consumer.subscribe(topic, listener=diary)
+    consumer.subscribe(topic, listener=event_log)
     assert values(read(consumer, 1)) == [b"x"]
     admin.create_partitions({topic: 3})
     poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
-    assert diary.lines == ["+0 1", "+2"]
+    assert event_log.lines == ["+0 1", "+2"]
 
 
 def test_subscribing_to_something_else_gives_the_old_up(
@@ -128,13 +128,13 @@ def test_unsubscribing_leaves_the_group_and_another_subscription_joins_again(
     consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     topic = new_topic(2)
-    diary = Diary()
+    event_log = EventLog()
     first, second = consumers(group_id=group), consumers(topic, group_id=group)
-    first.subscribe(topic, listener=diary)
+    first.subscribe(topic, listener=event_log)
     poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
     first.unsubscribe()
     assert (first.assignment(), first.subscription()) == (set(), set())
-    assert diary.lines[-1].startswith("-")
+    assert event_log.lines[-1].startswith("-")
     with pytest.raises(errors.NotAssigned, match="subscribe"):
         first.poll(0.01)
     poll_until([second], lambda: shares([second]) == [[0, 1]])
@@ -147,7 +147,7 @@ def test_unsubscribing_leaves_the_group_and_another_subscription_joins_again(
 def test_what_a_callback_raises_comes_out_of_poll_and_the_rebalance_is_done_all_the_same(
     consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
-    class Failing(Diary):
+    class Failing(EventLog):
         def on_assigned(self, assigned: Any) -> None:
             super().on_assigned(assigned)
             raise RuntimeError("my own mistake")
@@ -170,7 +170,7 @@ def test_a_callback_may_seek_and_ask_but_not_poll(
     produce(topic, b"0", b"1", b"2")
     consumer = consumers(group_id=group)
 
-    class Seeking(Diary):
+    class Seeking(EventLog):
         def on_assigned(self, assigned: Any) -> None:
             for partition in assigned:
                 consumer.raw.seek(partition, 2)
@@ -192,16 +192,16 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     consumers: Faces, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
-    diary = Diary()
+    event_log = EventLog()
     static = consumers(topic, group_id=group, group_instance_id="one")
     other = consumers(group_id=group, group_instance_id="two")
-    other.subscribe(topic, listener=diary)
+    other.subscribe(topic, listener=event_log)
     poll_until([static, other], lambda: sorted(map(len, shares([static, other]))) == [1, 1])
-    held, lines = static.assignment(), len(diary.lines)
+    held, lines = static.assignment(), len(event_log.lines)
     static.close()
     again = consumers(topic, group_id=group, group_instance_id="one")
     poll_until([again, other], lambda: again.assignment() == held)
-    assert len(diary.lines) == lines
+    assert len(event_log.lines) == lines
 
 
 def test_a_second_consumer_of_one_instance_id_ends_the_first(consumers: Faces, new_topic: NewTopic, group: str) -> None:

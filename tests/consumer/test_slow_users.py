@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import PATIENCE, Diary, Faces, partitions, poll_until, read, shares
+from consumer_faces import PATIENCE, EventLog, Faces, partitions, poll_until, read, shares
 
 from pyclient import Admin, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -83,18 +83,18 @@ def test_a_listener_runs_in_the_thread_that_polls(protocol: str, consumers: Face
     topic, group = new_topic(2), f"g-{uuid.uuid4().hex[:8]}"
     polling: set[str] = set()
 
-    class Where(Diary):
+    class Where(EventLog):
         def _note(self, sign: str, partitions: Any) -> None:
             super()._note(sign, partitions)
             polling.add(threading.current_thread().name)
 
-    diary = Where()
+    event_log = Where()
     first = consumers(group_id=group, group_protocol=protocol)
-    first.subscribe(topic, listener=diary)
+    first.subscribe(topic, listener=event_log)
     poll_until([first], lambda: shares([first]) == [[0, 1]])
     second = consumers(topic, group_id=group, group_protocol=protocol)
     poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
-    assert {line[0] for line in diary.lines} == {"+", "-"}
+    assert {line[0] for line in event_log.lines} == {"+", "-"}
     expected = threading.current_thread().name if consumers.name == "sync" else "test-async-consumers"
     assert polling == {expected}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
-from tests.consumer.consumer_faces import Diary, Faces, poll_until, shares
+from tests.consumer.consumer_faces import EventLog, Faces, poll_until, shares
 from tests.kafka import topics
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import REPLICATED, RealKafka
@@ -211,7 +211,7 @@ class Groups:
     def __init__(self, faces: dict[str, Faces], topic: str, group: str) -> None:
         self.groups = {protocol: f"{group}-{protocol}" for protocol in ("classic", "consumer")}
         self.seen: dict[str, Counter[bytes]] = {protocol: Counter() for protocol in self.groups}
-        self.diaries: list[Diary] = []
+        self.event_logs: list[EventLog] = []
         self.members: dict[str, list[Any]] = {}
         for protocol, name in self.groups.items():
             made = [make(group_id=name, group_protocol=protocol, session_timeout_ms=45_000)
@@ -219,12 +219,12 @@ class Groups:
                     for make in faces.values()]  # fmt: skip
             self.members[protocol] = made
             for member in made:
-                self.diaries.append(Diary())
-                member.subscribe(topic, listener=self.diaries[-1])
+                self.event_logs.append(EventLog())
+                member.subscribe(topic, listener=self.event_logs[-1])
         for made in self.members.values():
             poll_until(made, lambda made=made: sorted(map(len, shares(made))) == [3, 3], seconds=PATIENCE)  # type: ignore[misc]
-        for diary in self.diaries:
-            diary.lines.clear()
+        for event_log in self.event_logs:
+            event_log.lines.clear()
 
     def read(self, enough: Callable[[], int], seconds: float = PATIENCE) -> None:
         """Until each group has read so many records, and committed what it has read."""
@@ -242,7 +242,7 @@ class Groups:
         """Every record came to each group once, all are committed, and nobody was rebalanced."""
         wanted = Counter(b"%d" % number for number in range(sent))
         assert self.seen == dict.fromkeys(self.groups, wanted)
-        assert [diary.lines for diary in self.diaries] == [[] for _ in self.diaries]
+        assert [event_log.lines for event_log in self.event_logs] == [[] for _ in self.event_logs]
         for made in self.members.values():
             offsets = [offset.offset for member in made for offset in member.committed().values() if offset]
             assert sum(offsets) == sent

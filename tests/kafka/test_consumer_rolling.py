@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pyclient import Consumer, NewTopic, Producer
-from tests.consumer.consumer_faces import Diary, poll_until, shares
+from tests.consumer.consumer_faces import EventLog, poll_until, shares
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE, create
 
@@ -58,8 +58,8 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
     servers = three_nodes.bootstrap_servers
     create(servers, NewTopic(topic, PARTITIONS, 3))
     options = {"group_id": group, "group_protocol": protocol, "auto_offset_reset": "earliest"}
-    diaries = Diary(), Diary()
-    members = [Consumer(bootstrap_servers=servers, config=options) for _ in diaries]
+    event_logs = EventLog(), EventLog()
+    members = [Consumer(bootstrap_servers=servers, config=options) for _ in event_logs]
     seen: Counter[bytes] = Counter()
 
     def read_until(condition: Callable[[], bool], seconds: float) -> None:
@@ -71,11 +71,11 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
             assert time.monotonic() < deadline, [member.health() for member in members]
 
     try:
-        for member, diary in zip(members, diaries, strict=True):
-            member.subscribe(topic, listener=diary)
+        for member, event_log in zip(members, event_logs, strict=True):
+            member.subscribe(topic, listener=event_log)
         poll_until(members, lambda: sorted(map(len, shares(members))) == [3, 3], seconds=PATIENCE)
-        for diary in diaries:
-            diary.lines.clear()
+        for event_log in event_logs:
+            event_log.lines.clear()
         with Load(servers, topic) as load:
             for node in (1, 2, 3):
                 for step in (three_nodes.stop, three_nodes.restart):
@@ -90,7 +90,7 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
         assert load.failures == []
         read_until(lambda: seen.total() >= sent, PATIENCE)
         assert seen == Counter(b"%d" % n for n in range(sent))
-        assert [diary.lines for diary in diaries] == [[], []]
+        assert [event_log.lines for event_log in event_logs] == [[], []]
     finally:
         for member in members:
             member.close(timeout=5)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.consumer.consumer_faces import PATIENCE, Diary, Faces
+from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces
 
 NewTopic = Callable[..., str]
 
 
-class Failing(Diary):
+class Failing(EventLog):
     """Writes down what it is told, and fails at the first revocation."""
 
     failures = 0
@@ -25,7 +25,7 @@ class Failing(Diary):
 
 def test_on_assigned_is_called_although_on_revoked_raised(consumers: Faces, new_topic: NewTopic, group: str) -> None:
     topic = new_topic(2)
-    failing, joining = Failing(), Diary()
+    failing, joining = Failing(), EventLog()
     first, second = consumers(group_id=group), consumers(group_id=group)
     raised: list[str] = []
     deadline = time.monotonic() + PATIENCE

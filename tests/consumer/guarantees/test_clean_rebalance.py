@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyclient import Producer
-from tests.consumer.consumer_faces import PATIENCE, Diary, Faces, poll_until, read, shares, values
+from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces, poll_until, read, shares, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -37,7 +37,7 @@ def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
 ) -> None:
     topic = new_topic(12)
     processed: Counter[bytes] = Counter()
-    diaries: list[Diary] = []
+    event_logs: list[EventLog] = []
     members: list[Any] = []
     sent = 0
 
@@ -49,9 +49,9 @@ def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
         producer.flush()
 
     def join() -> None:
-        diaries.append(Diary())
+        event_logs.append(EventLog())
         members.append(consumers(group_id=group))
-        members[-1].subscribe(topic, listener=diaries[-1])
+        members[-1].subscribe(topic, listener=event_logs[-1])
 
     send()
     join()
@@ -67,14 +67,14 @@ def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
         send()
         settle(members, 12, processed, sent)
     assert Counter({b"%d" % n: 1 for n in range(sent)}) == processed
-    assert not any(line.startswith("!") for diary in diaries for line in diary.lines)
+    assert not any(line.startswith("!") for event_log in event_logs for line in event_log.lines)
 
 
 @pytest.mark.parametrize("consumers", INCREMENTAL, indirect=True)
 def test_partitions_that_do_not_move_are_read_while_another_member_takes_its_time(
     consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
-    class Slow(Diary):
+    class Slow(EventLog):
         def __init__(self) -> None:
             super().__init__()
             self.entered, self.go_on = threading.Event(), threading.Event()
@@ -87,12 +87,12 @@ def test_partitions_that_do_not_move_are_read_while_another_member_takes_its_tim
             return self.go_on.wait(30) and None
 
     topic = new_topic(6)
-    steady, diary, slow = consumers(group_id=group), Diary(), Slow()
-    steady.subscribe(topic, listener=diary)
+    steady, event_log, slow = consumers(group_id=group), EventLog(), Slow()
+    steady.subscribe(topic, listener=event_log)
     sluggish = consumers(group_id=group)
     sluggish.subscribe(topic, listener=slow)
     poll_until([steady, sluggish], lambda: sorted(map(len, shares([steady, sluggish]))) == [3, 3])
-    diary.lines.clear()
+    event_log.lines.clear()
     third = consumers(topic, group_id=group)
     thread = threading.Thread(target=lambda: poll_until([sluggish], slow.go_on.is_set))
     thread.start()
@@ -107,5 +107,5 @@ def test_partitions_that_do_not_move_are_read_while_another_member_takes_its_tim
         slow.go_on.set()
         thread.join()
     poll_until([steady, sluggish, third], lambda: sorted(map(len, shares([steady, sluggish, third]))) == [2, 2, 2])
-    moved = {number for line in diary.lines if line.startswith("-") for number in line[1:].split()}
+    moved = {number for line in event_log.lines if line.startswith("-") for number in line[1:].split()}
     assert len(moved) == 1  # of its three partitions

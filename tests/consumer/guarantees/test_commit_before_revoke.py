@@ -10,13 +10,13 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Diary, Faces, partitions, poll_until, read, shares
+from tests.consumer.consumer_faces import EventLog, Faces, partitions, poll_until, read, shares
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
-class Committing(Diary):
+class Committing(EventLog):
     """Commits what polls have returned when partitions go, and notes where that is."""
 
     def __init__(self, consumer: Any) -> None:

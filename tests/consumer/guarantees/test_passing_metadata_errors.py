@@ -12,7 +12,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import PATIENCE, Diary, Faces, poll_until, read, values
+from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces, poll_until, read, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -63,7 +63,7 @@ def test_records_around_a_passing_topic_error_come_once(
 ) -> None:
     topic = new_topic(2)
     consumer = consumers(auto_offset_reset=reset, metadata_max_age_ms=50)
-    changes = Diary()
+    changes = EventLog()
     consumer.subscribe(re.compile(topic) if pattern else topic, listener=changes)
     poll_until([consumer], lambda: len(consumer.assignment()) == 2)
     for partition in range(2):

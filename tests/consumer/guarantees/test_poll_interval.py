@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyclient import errors
-from tests.consumer.consumer_faces import Diary, Faces, partitions, poll_until, read, shares, values
+from tests.consumer.consumer_faces import EventLog, Faces, partitions, poll_until, read, shares, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -19,12 +19,12 @@ def test_a_slow_handler_loses_its_partitions_and_cannot_commit_over_its_successo
     topic = new_topic()
     (partition,) = partitions(topic, 0)
     produce(topic, *[b"%d" % n for n in range(10)])
-    diary = Diary()
+    event_log = EventLog()
     auto_commit = consumers.name == "sync"
     slow = consumers(
         group_id=group, max_poll_interval_ms=2000, enable_auto_commit=auto_commit, auto_commit_interval_ms=0
     )
-    slow.subscribe(topic, listener=diary)
+    slow.subscribe(topic, listener=event_log)
     assert values(read(slow, 3)) == [b"0", b"1", b"2"]
     successor = consumers(topic, group_id=group, enable_auto_commit=False)
     done = poll_until([successor], lambda: shares([successor]) == [[0]])
@@ -37,7 +37,7 @@ def test_a_slow_handler_loses_its_partitions_and_cannot_commit_over_its_successo
         slow.commit_async(offsets, lambda _, error: refusals.append(error))
     with pytest.raises(errors.PollIntervalExceeded, match="max_poll_interval_ms=2000"):
         poll_until([slow], lambda: False)
-    assert diary.lines[-1] == "!0"
+    assert event_log.lines[-1] == "!0"
     poll_until([slow, successor], lambda: len(refusals) == 2)
     assert {type(refusal) for refusal in refusals} == {errors.CommitFailed}
     slow.close()
@@ -49,9 +49,9 @@ def test_heartbeats_go_on_while_the_handler_works_within_its_time(
 ) -> None:
     topic = new_topic(2)
     produce(topic, b"x")
-    diary = Diary()
+    event_log = EventLog()
     busy = consumers(group_id=group)
-    busy.subscribe(topic, listener=diary)
+    busy.subscribe(topic, listener=event_log)
     read(busy, 1)
     other = consumers(topic, group_id=group)
     # the busy one never polls while the other one waits: nothing is taken from it
@@ -60,7 +60,7 @@ def test_heartbeats_go_on_while_the_handler_works_within_its_time(
         assert shares([other]) == [[]]
     assert shares([busy]) == [[0, 1]]
     poll_until([busy, other], lambda: sorted(map(len, shares([busy, other]))) == [1, 1])
-    assert not any(line.startswith("!") for line in diary.lines)
+    assert not any(line.startswith("!") for line in event_log.lines)
 
 
 def test_a_poll_that_waits_longer_than_the_interval_is_a_poll_all_the_time(

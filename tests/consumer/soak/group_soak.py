@@ -23,21 +23,21 @@ Place = tuple[int, int]  # partition, offset
 
 @dataclass
 class Member:
-    """A process, its diary, and whether it was ever killed or paused: then others may process its records again."""
+    """A process, its event log, and whether it was ever killed or paused (its records may then be processed twice)."""
 
     process: subprocess.Popen[bytes]
-    diary: Path
+    event_log: Path
     clean: bool = True
     paused_until: float = 0.0
 
     @property
     def log(self) -> Path:
         """What it has printed."""
-        return self.diary.with_suffix(".log")
+        return self.event_log.with_suffix(".log")
 
     def processed(self) -> list[Place]:
         """The records it has written down; a last line that a kill cut off was not committed either."""
-        text = self.diary.read_text() if self.diary.exists() else ""
+        text = self.event_log.read_text() if self.event_log.exists() else ""
         lines = text[: text.rfind("\n") + 1].split("\n")
         return [(int(line.split()[0]), int(line.split()[1])) for line in lines if line and line != "left"]
 
@@ -71,16 +71,16 @@ class GroupSoak:
     def join(self) -> None:
         """One more member; every second one commits by hand."""
         number = len(self.members)
-        diary = self._directory / f"member-{number}.diary"
+        event_log = self._directory / f"member-{number}.events"
         options = {**self._options, "client_id": f"soak-{number}", "enable_auto_commit": number % 2 == 0}
-        arguments = [sys.executable, str(SCRIPT), str(diary), json.dumps(options), self._topic]
-        with diary.with_suffix(".log").open("wb") as log:
+        arguments = [sys.executable, str(SCRIPT), str(event_log), json.dumps(options), self._topic]
+        with event_log.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self.members.append(Member(process, diary))
+        self.members.append(Member(process, event_log))
 
     def leave(self, member: Member) -> None:
         """It leaves the group properly, once it listens to that signal."""
-        while not member.diary.exists():
+        while not member.event_log.exists():
             assert member.process.poll() is None, member.log.read_text()
             time.sleep(0.02)  # between two looks
         member.process.send_signal(signal.SIGTERM)
@@ -135,7 +135,7 @@ class GroupSoak:
     # -- what must hold
 
     def check_committed(self) -> None:
-        """Nothing is committed that was not processed before. The commits are looked at first, the diaries then."""
+        """Nothing is committed before it is processed. Commits are read first, event logs second."""
         committed = self.committed()
         processed = {place for member in self.members for place in member.processed()}
         for partition, end in committed.items():

@@ -1,6 +1,6 @@
 """One member of the soak, a process of its own: writes down what it has processed, and only then commits it.
 
-`soak_member.py DIARY OPTIONS TOPIC`: OPTIONS are the consumer's, as JSON. It leaves the group on SIGTERM.
+`soak_member.py EVENT_LOG OPTIONS TOPIC`: OPTIONS are the consumer's, as JSON. It leaves the group on SIGTERM.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def commit(consumer: Consumer[Any, Any]) -> None:
         logger.warning("not committed: %s", error)
 
 
-def main(diary: str, options: dict[str, Any], topic: str) -> None:
+def main(event_log: str, options: dict[str, Any], topic: str) -> None:
     """Reads and processes until it is told to leave."""
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
     leaving: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: leaving.append(1))
     by_hand = options.get("enable_auto_commit") is False
-    file = os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = os.open(event_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with Consumer(**options) as consumer:
         consumer.subscribe(topic, listener=CommitsOnRevoke(consumer) if by_hand else None)
         while not leaving:
