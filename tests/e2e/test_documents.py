@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-SOURCES = [path for kind in ("py", "pyx", "pxi") for path in sorted((ROOT / "pyclient").rglob(f"*.{kind}"))]
+PACKAGE = ROOT / "pyclient"
+SOURCES = [path for kind in ("py", "pyx", "pxi") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
+
+
+def test_rooms_of_the_architecture_are_those_of_the_import_contract() -> None:
+    diagram = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]
+    lines = [re.split(r"  +", line)[0] for line in diagram.splitlines() if line.strip(" |")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert lines == layers
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md"])
+def test_files_and_classes_that_a_document_names_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert [path for path in named if not any((base / path).exists() for base in (PACKAGE, *PACKAGE.rglob("*/")))] == []
+    classes = set(re.findall(r"`([A-Z]\w*[a-z]\w*)(?:\.\w+)?`", text))
+    declared = set(re.findall(r"^\s*(?:cdef )?class (\w+)", "\n".join(path.read_text() for path in SOURCES), re.M))
+    assert classes
+    assert classes - declared == set()
 
 
 def test_measurements_named_in_the_code_exist() -> None:
