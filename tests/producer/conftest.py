@@ -14,7 +14,7 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import links
 from tests.producer.faces import FACES
-from tests.producer.lane_bench import Bench
+from tests.producer.lane_fixture import LaneFixture
 from tests.producer.log import read_log
 from tests.producer.network import FaultyNetwork
 
@@ -68,13 +68,13 @@ def log(cluster: EmbeddedCluster, topic: str) -> Callable[[], dict[int, list[Any
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def fixture() -> Iterator[LaneFixture]:
     """A compiled lane over a pair of sockets."""
     if sys.platform != "linux":
         pytest.skip("only Linux has what keeps the loop from a socket")
-    with Bench() as bench:
-        assert bench.reader.fileno() != bench.near.fileno(), "the loop is not kept from the socket"
-        yield bench
+    with LaneFixture() as fixture:
+        assert fixture.reader.fileno() != fixture.near.fileno(), "the loop is not kept from the socket"
+        yield fixture
 
 
 @pytest.fixture

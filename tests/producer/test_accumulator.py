@@ -16,7 +16,7 @@ from pyclient.producer.partition_queue import NO_LEADER
 TOPIC_ID = uuid.UUID(int=1)
 
 
-class Bench:
+class AccumulatorFixture:
     """An accumulator, a topic with three partitions, and a clock that is a number."""
 
     def __init__(self, **options):
@@ -47,89 +47,89 @@ class Bench:
 
 
 def test_a_batch_is_ready_when_its_linger_is_over():
-    bench = Bench()
-    bench.send(partition=0)
-    assert bench.ready() == {} and bench.accumulator.next_change() == 101.0
-    bench.now = 100.9
-    bench.send(partition=0)
-    assert bench.ready() == {}
-    bench.now = 101.0
-    assert bench.ready() == {1: [0]}
+    fixture = AccumulatorFixture()
+    fixture.send(partition=0)
+    assert fixture.ready() == {} and fixture.accumulator.next_change() == 101.0
+    fixture.now = 100.9
+    fixture.send(partition=0)
+    assert fixture.ready() == {}
+    fixture.now = 101.0
+    assert fixture.ready() == {1: [0]}
 
 
 def test_a_batch_that_its_broker_does_not_take_is_closed_at_a_twentieth_of_its_time_and_looked_at_then():
-    bench = Bench()
-    bench.send(partition=0)
-    bench.now = 101.0
-    assert bench.ready() == {1: [0]} and bench.accumulator.next_change() == 100 + 1 + 60 / 20
-    bench.now = 103.9
-    assert bench.ready() == {1: [0]} and not bench.topic.queues[0].waiting[0].closed
-    bench.now = 104.0
-    assert bench.ready() == {1: [0]} and bench.topic.queues[0].waiting[0].closed
-    assert bench.accumulator.next_change() == 160.0
+    fixture = AccumulatorFixture()
+    fixture.send(partition=0)
+    fixture.now = 101.0
+    assert fixture.ready() == {1: [0]} and fixture.accumulator.next_change() == 100 + 1 + 60 / 20
+    fixture.now = 103.9
+    assert fixture.ready() == {1: [0]} and not fixture.topic.queues[0].waiting[0].closed
+    fixture.now = 104.0
+    assert fixture.ready() == {1: [0]} and fixture.topic.queues[0].waiting[0].closed
+    assert fixture.accumulator.next_change() == 160.0
 
 
 def test_without_linger_a_batch_is_ready_at_once_and_still_takes_records():
-    bench = Bench(linger=0.0)
-    first = bench.send(partition=0)
-    assert bench.ready() == {1: [0]}
-    assert bench.send(partition=0).batch is first.batch
+    fixture = AccumulatorFixture(linger=0.0)
+    first = fixture.send(partition=0)
+    assert fixture.ready() == {1: [0]}
+    assert fixture.send(partition=0).batch is first.batch
 
 
 def test_a_full_batch_is_ready_at_once():
-    bench = Bench()
+    fixture = AccumulatorFixture()
     for _ in range(3):
-        bench.send(partition=2)
-    assert bench.ready() == {2: [2]} and len(bench.topic.queues[2].waiting) == 2
+        fixture.send(partition=2)
+    assert fixture.ready() == {2: [2]} and len(fixture.topic.queues[2].waiting) == 2
 
 
 def test_partitions_are_served_in_the_order_they_became_ready():
-    bench = Bench()
-    bench.send(partition=1)
-    bench.now += 0.5
-    bench.send(partition=0)
-    bench.now += 2
-    assert bench.ready() == {1: [1, 0]}
+    fixture = AccumulatorFixture()
+    fixture.send(partition=1)
+    fixture.now += 0.5
+    fixture.send(partition=0)
+    fixture.now += 2
+    assert fixture.ready() == {1: [1, 0]}
 
 
 def test_flush_and_short_memory_end_every_linger():
-    bench = Bench()
+    fixture = AccumulatorFixture()
     for partition in range(3):
-        bench.send(partition=partition)
-    bench.accumulator.make_all_ready()
-    assert bench.ready() == {1: [0, 1], 2: [2]}
-    bench = Bench(buffer_memory=1024)
-    bench.accumulator.pool.wait(Waiter(print), 5000)
-    bench.accumulator.open_batch(bench.topic.queues[0], bytearray(1024), bench.now)
-    assert bench.ready() == {1: [0]}
+        fixture.send(partition=partition)
+    fixture.accumulator.make_all_ready()
+    assert fixture.ready() == {1: [0, 1], 2: [2]}
+    fixture = AccumulatorFixture(buffer_memory=1024)
+    fixture.accumulator.pool.wait(Waiter(print), 5000)
+    fixture.accumulator.open_batch(fixture.topic.queues[0], bytearray(1024), fixture.now)
+    assert fixture.ready() == {1: [0]}
 
 
 def test_a_partition_without_a_leader_waits_for_one_and_follows_it():
-    bench = Bench(linger=0.0)
-    bench.lead([NO_LEADER, 1, 2])
-    bench.send(partition=0)
-    assert bench.ready() == {NO_LEADER: [0]}
-    bench.lead([2, 1, 2])
-    assert bench.ready() == {2: [0]}
+    fixture = AccumulatorFixture(linger=0.0)
+    fixture.lead([NO_LEADER, 1, 2])
+    fixture.send(partition=0)
+    assert fixture.ready() == {NO_LEADER: [0]}
+    fixture.lead([2, 1, 2])
+    assert fixture.ready() == {2: [0]}
 
 
 def test_an_open_batch_whose_broker_takes_nothing_is_closed_in_time():
     """Its deadline is its first record's, so it may not take records until then."""
-    bench = Bench(linger=0.0)
-    first = bench.send(b"1", partition=0)
-    bench.now += 2.9
-    bench.ready()
-    assert bench.send(b"2", partition=0).batch is first.batch
-    bench.now += 0.1
-    bench.ready()
-    assert bench.send(b"3", partition=0).batch is not first.batch
+    fixture = AccumulatorFixture(linger=0.0)
+    first = fixture.send(b"1", partition=0)
+    fixture.now += 2.9
+    fixture.ready()
+    assert fixture.send(b"2", partition=0).batch is first.batch
+    fixture.now += 0.1
+    fixture.ready()
+    assert fixture.send(b"3", partition=0).batch is not first.batch
 
 
 def test_keyless_records_change_the_partition_with_the_batch():
-    bench = Bench(batch_size=400)
+    fixture = AccumulatorFixture(batch_size=400)
     seen = []
     for _ in range(60):
-        partition = bench.send().batch.partition
+        partition = fixture.send().batch.partition
         if not seen or seen[-1] != partition:
             seen.append(partition)
     assert set(seen) == {0, 1, 2}
@@ -138,84 +138,84 @@ def test_keyless_records_change_the_partition_with_the_batch():
 
 
 def test_small_batches_count_together_before_the_partition_changes():
-    bench = Bench(linger=0.0)
-    sticky = bench.topic.sticky
+    fixture = AccumulatorFixture(linger=0.0)
+    sticky = fixture.topic.sticky
     for _ in range(2):
-        bench.send(b"x" * 10)
-        bench.accumulator.taken(sticky.waiting[0])
+        fixture.send(b"x" * 10)
+        fixture.accumulator.taken(sticky.waiting[0])
         sticky.waiting.clear()
-    changed = [bench.topic.sticky]
+    changed = [fixture.topic.sticky]
     for _ in range(4):
-        bench.send(b"x" * 10)
-        bench.accumulator.close_open(bench.topic.sticky)
-        changed.append(bench.topic.sticky)
+        fixture.send(b"x" * 10)
+        fixture.accumulator.close_open(fixture.topic.sticky)
+        changed.append(fixture.topic.sticky)
     assert changed[0] is sticky and len({id(queue) for queue in changed}) > 1
 
 
 def test_the_sticky_partition_is_one_with_a_leader():
-    bench = Bench()
+    fixture = AccumulatorFixture()
     for alone in (0, 1, 2):
-        bench.lead([7 if partition == alone else NO_LEADER for partition in range(3)])
-        bench.accumulator._switch(bench.topic)
-        assert bench.topic.sticky.partition == alone
-    bench.lead([NO_LEADER] * 3)
-    assert bench.topic.sticky.partition in (0, 1, 2)
+        fixture.lead([7 if partition == alone else NO_LEADER for partition in range(3)])
+        fixture.accumulator._switch(fixture.topic)
+        assert fixture.topic.sticky.partition == alone
+    fixture.lead([NO_LEADER] * 3)
+    assert fixture.topic.sticky.partition in (0, 1, 2)
 
 
 def test_stalled_brokers_are_left_out_while_there_are_others():
-    bench = Bench()
-    bench.accumulator.stalled_nodes = lambda: {1}
+    fixture = AccumulatorFixture()
+    fixture.accumulator.stalled_nodes = lambda: {1}
     for _ in range(20):
-        bench.accumulator._switch(bench.topic)
-        assert bench.topic.sticky.partition == 2
-    bench.accumulator.stalled_nodes = lambda: {1, 2}
-    bench.accumulator._switch(bench.topic)
-    assert bench.topic.sticky.partition in (0, 1, 2)
+        fixture.accumulator._switch(fixture.topic)
+        assert fixture.topic.sticky.partition == 2
+    fixture.accumulator.stalled_nodes = lambda: {1, 2}
+    fixture.accumulator._switch(fixture.topic)
+    assert fixture.topic.sticky.partition in (0, 1, 2)
 
 
 def test_more_partitions_are_used_and_a_topic_made_anew_begins_new_sequences():
-    bench = Bench()
-    bench.lead([1, 1, 2, 2])
-    assert [queue.partition for queue in bench.topic.queues] == [0, 1, 2, 3]
-    queue = bench.topic.queues[0]
+    fixture = AccumulatorFixture()
+    fixture.lead([1, 1, 2, 2])
+    assert [queue.partition for queue in fixture.topic.queues] == [0, 1, 2, 3]
+    queue = fixture.topic.queues[0]
     queue.sequence.phase = queue.sequence.phase.STEADY
-    bench.lead([1, 1, 2, 2])
+    fixture.lead([1, 1, 2, 2])
     assert queue.sequence.phase.name == "STEADY"
-    bench.lead([1], uuid.UUID(int=2))
-    assert queue.sequence.phase.name == "BROKEN" and bench.topic.count == 1
-    assert bench.topic.queues[3].leader == NO_LEADER
+    fixture.lead([1], uuid.UUID(int=2))
+    assert queue.sequence.phase.name == "BROKEN" and fixture.topic.count == 1
+    assert fixture.topic.queues[3].leader == NO_LEADER
 
 
 def test_idle_topics_are_forgotten_and_busy_ones_are_not():
-    bench = Bench()
-    assert bench.accumulator.forget_idle(100.0) == []
-    bench.send(partition=0)
-    assert bench.accumulator.forget_idle(1000.0) == []
-    batch = bench.topic.queues[0].waiting[0]
-    bench.accumulator.remove(batch)
-    bench.accumulator.release(batch)
+    fixture = AccumulatorFixture()
+    assert fixture.accumulator.forget_idle(100.0) == []
+    fixture.send(partition=0)
+    assert fixture.accumulator.forget_idle(1000.0) == []
+    batch = fixture.topic.queues[0].waiting[0]
+    fixture.accumulator.remove(batch)
+    fixture.accumulator.release(batch)
     waiter = Waiter(lambda: None)
-    bench.accumulator.pool.wait(waiter, 100)
-    assert bench.accumulator.forget_idle(1000.0) == []  # a column may be half appended
-    bench.accumulator.pool.abandon(waiter)
-    assert bench.accumulator.forget_idle(1000.0) == [bench.topic] and bench.accumulator.topics == {}
+    fixture.accumulator.pool.wait(waiter, 100)
+    assert fixture.accumulator.forget_idle(1000.0) == []  # a column may be half appended
+    fixture.accumulator.pool.abandon(waiter)
+    assert fixture.accumulator.forget_idle(1000.0) == [fixture.topic] and fixture.accumulator.topics == {}
 
 
 def test_a_removed_batch_takes_nothing_more_and_gives_its_memory_back():
-    bench = Bench()
-    queue = bench.topic.queues[0]
-    bench.send(partition=0)
+    fixture = AccumulatorFixture()
+    queue = fixture.topic.queues[0]
+    fixture.send(partition=0)
     append, batch = queue.append, queue.open
-    bench.accumulator.remove(batch)
-    bench.accumulator.release(batch)
+    fixture.accumulator.remove(batch)
+    fixture.accumulator.release(batch)
     assert append(0, None, b"late", None) is None and batch.count == 1
-    assert bench.accumulator.pool.available == 10_000
-    assert bench.accumulator.next_change() == NEVER or bench.accumulator.next_change() == 101.0
+    assert fixture.accumulator.pool.available == 10_000
+    assert fixture.accumulator.next_change() == NEVER or fixture.accumulator.next_change() == 101.0
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 61, 300])
 def test_a_record_larger_than_a_batch_gets_one_of_its_own(batch_size):
-    bench = Bench(batch_size=batch_size)
-    futures = [bench.send(b"x" * 1000, partition=0) for _ in range(3)]
+    fixture = AccumulatorFixture(batch_size=batch_size)
+    futures = [fixture.send(b"x" * 1000, partition=0) for _ in range(3)]
     assert len({id(future.batch) for future in futures}) == 3
-    assert bench.accumulator.pool.available == 10_000 - 3 * (61 + 1000 + 22)
+    assert fixture.accumulator.pool.available == 10_000 - 3 * (61 + 1000 + 22)

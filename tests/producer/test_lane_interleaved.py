@@ -18,7 +18,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.forks import fork
-from tests.producer.lane_bench import Bench, at_the_socket
+from tests.producer.lane_fixture import LaneFixture, at_the_socket
 from tests.producer.test_lane_in_a_producer import open_lane
 from tests.waiting import PATIENCE, until
 
@@ -37,27 +37,27 @@ def collected_all_the_time() -> Iterator[None]:
 
 
 @contextmanager
-def watching(bench: Bench, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
+def watching(fixture: LaneFixture, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
     """A thread waits at the socket as the one does that runs callbacks, whose queue `calls` is."""
-    bench.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
-    with at_the_socket(bench, lambda: bench.lane.watch.for_calls(calls)) as thread:
+    fixture.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
+    with at_the_socket(fixture, lambda: fixture.lane.watch.for_calls(calls)) as thread:
         yield thread
 
 
-def test_no_garbage_is_collected_between_the_look_whether_it_is_free_and_the_record(bench: Bench) -> None:
+def test_no_garbage_is_collected_between_the_look_whether_it_is_free_and_the_record(fixture: LaneFixture) -> None:
     """A finalizer may send as well, or let another thread run: both would take the same sequence number."""
     collected: list[bool] = []
 
     def note(phase: str, _: object) -> None:
-        collected.append(bench.stream.gate._is_owned())
+        collected.append(fixture.stream.gate._is_owned())
 
     with collected_all_the_time():
         gc.callbacks.append(note)
         try:
             for _ in range(50):
-                assert bench.sender.send("topic", b"v", on_delivery=print) is not None
-                bench.lane.records = []
-                bench.connection._waiting.clear()
+                assert fixture.sender.send("topic", b"v", on_delivery=print) is not None
+                fixture.lane.records = []
+                fixture.connection._waiting.clear()
         finally:
             gc.callbacks.remove(note)
     assert collected and not any(collected)
@@ -94,90 +94,92 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
     assert any(value.startswith(b"farewell") for value in where)
 
 
-def test_what_is_for_the_loop_is_never_done_by_the_thread_that_waits_at_the_socket(bench: Bench) -> None:
+def test_what_is_for_the_loop_is_never_done_by_the_thread_that_waits_at_the_socket(fixture: LaneFixture) -> None:
     """The loop is in the midst of an answer of the usual way, behind which the lane is aimed again."""
     took: list[tuple[str, bool]] = []
 
     def hand_over(reader: Any, data: bytes, on_loop: bool) -> None:
         took.append((threading.current_thread().name, on_loop))
 
-    bench.reader = compiled_only("LaneReader")(bench.lane, lambda: bench.usual(), hand_over, bench.near.fileno())
-    bench.aim()
-    with watching(bench, queue.SimpleQueue()) as thread:
-        bench.lane.stop()
-        bench.usual = bench.aim
-        bench.reader()
-        assert bench.lane.armed and bench.lane.watch.active
-        bench.sender.send("topic", b"v")
-        bench.far.sendall(bench.answer(error_code=6))
+    fixture.reader = compiled_only("LaneReader")(
+        fixture.lane, lambda: fixture.usual(), hand_over, fixture.near.fileno()
+    )
+    fixture.aim()
+    with watching(fixture, queue.SimpleQueue()) as thread:
+        fixture.lane.stop()
+        fixture.usual = fixture.aim
+        fixture.reader()
+        assert fixture.lane.armed and fixture.lane.watch.active
+        fixture.sender.send("topic", b"v")
+        fixture.far.sendall(fixture.answer(error_code=6))
         thread.join(PATIENCE)
     assert took == [("watcher", False)]
 
 
-def test_an_answer_waits_until_those_before_it_are_where_they_belong(bench: Bench) -> None:
+def test_an_answer_waits_until_those_before_it_are_where_they_belong(fixture: LaneFixture) -> None:
     """Two come together; who is told of the first has the lane stopped, and the third comes."""
     answers = []
-    futures = [bench.sender.send("topic", b"v") for _ in range(3)]
+    futures = [fixture.sender.send("topic", b"v") for _ in range(3)]
     for offset in range(3):
-        answers.append(bench.answer(base_offset=offset))
-        bench.connection._waiting.rotate(-1)
+        answers.append(fixture.answer(base_offset=offset))
+        fixture.connection._waiting.rotate(-1)
 
     def told_of_the_first() -> None:
-        bench.lane.stop()
-        bench.far.sendall(answers[2])
-        assert not select.select([bench.reader.fileno()], [], [], 0.05)[0]
-        bench.reader()  # and if the loop was told before
+        fixture.lane.stop()
+        fixture.far.sendall(answers[2])
+        assert not select.select([fixture.reader.fileno()], [], [], 0.05)[0]
+        fixture.reader()  # and if the loop was told before
 
-    bench.usual = lambda: bench.told.append(bench.near.recv(1000))
+    fixture.usual = lambda: fixture.told.append(fixture.near.recv(1000))
     futures[0].batch._waiters = [(0, told_of_the_first)]
-    with watching(bench, queue.SimpleQueue()) as thread:
-        bench.far.sendall(answers[0] + answers[1])
+    with watching(fixture, queue.SimpleQueue()) as thread:
+        fixture.far.sendall(answers[0] + answers[1])
         thread.join(PATIENCE)
-    assert [each for each in bench.told if isinstance(each, bytes)] == [answers[1]]
-    bench.reader.taken()
-    assert select.select([bench.reader.fileno()], [], [], PATIENCE)[0]
-    bench.reader()
-    assert [each for each in bench.told if isinstance(each, bytes)] == [answers[1], answers[2]]
+    assert [each for each in fixture.told if isinstance(each, bytes)] == [answers[1]]
+    fixture.reader.taken()
+    assert select.select([fixture.reader.fileno()], [], [], PATIENCE)[0]
+    fixture.reader()
+    assert [each for each in fixture.told if isinstance(each, bytes)] == [answers[1], answers[2]]
 
 
-def test_callbacks_are_in_line_before_anyone_learns_that_their_record_was_delivered(bench: Bench) -> None:
+def test_callbacks_are_in_line_before_anyone_learns_that_their_record_was_delivered(fixture: LaneFixture) -> None:
     """Who waits in `flush` then waits for those callbacks, too: he puts himself behind them."""
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with watching(bench, calls) as thread:
-        future = bench.sender.send("topic", b"v", on_delivery=print)
+    with watching(fixture, calls) as thread:
+        future = fixture.sender.send("topic", b"v", on_delivery=print)
         future.batch._waiters = [(0, lambda: calls.put("behind them"))]
-        bench.far.sendall(bench.answer())
+        fixture.far.sendall(fixture.answer())
         thread.join(PATIENCE)
     assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "behind them"]
 
 
-def test_a_connection_that_looks_for_late_answers_finds_none_gone_meanwhile(bench: Bench) -> None:
-    future = bench.sender.send("topic", b"v")
-    answer = bench.answer()
-    with watching(bench, queue.SimpleQueue()) as thread:
-        bench.connection._timer = None
-        bench.far.sendall(answer)
+def test_a_connection_that_looks_for_late_answers_finds_none_gone_meanwhile(fixture: LaneFixture) -> None:
+    future = fixture.sender.send("topic", b"v")
+    answer = fixture.answer()
+    with watching(fixture, queue.SimpleQueue()) as thread:
+        fixture.connection._timer = None
+        fixture.far.sendall(answer)
         thread.join(PATIENCE)
-    assert not future.done() and bench.lane.records
-    bench.usual = lambda: bench.told.append(bench.near.recv(1000))
-    bench.reader()
-    assert bench.told == [answer] and not future.done()
+    assert not future.done() and fixture.lane.records
+    fixture.usual = lambda: fixture.told.append(fixture.near.recv(1000))
+    fixture.reader()
+    assert fixture.told == [answer] and not future.done()
 
 
-def test_a_bell_that_a_forked_child_rang_is_heard_once(bench: Bench) -> None:
+def test_a_bell_that_a_forked_child_rang_is_heard_once(fixture: LaneFixture) -> None:
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with watching(bench, calls) as thread:
+    with watching(fixture, calls) as thread:
         child = fork()
         if not child:
-            bench.lane.watch.wake()
+            fixture.lane.watch.wake()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         thread.join(PATIENCE)
         assert not thread.is_alive()
     for _ in range(3):
-        with watching(bench, calls):
-            future = bench.sender.send("topic", b"v", on_delivery=print)
-            bench.far.sendall(bench.answer())
+        with watching(fixture, calls):
+            future = fixture.sender.send("topic", b"v", on_delivery=print)
+            fixture.far.sendall(fixture.answer())
             assert calls.get(timeout=PATIENCE) == [(print, future)]
 
 

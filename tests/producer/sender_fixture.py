@@ -17,7 +17,7 @@ NOT_LEADER = errors.NotLeaderOrFollower.code
 OUT_OF_ORDER = errors.OutOfOrderSequenceNumber.code
 
 
-class Bench:
+class SenderFixture:
     """A sender with one topic; `b0` is a batch of partition 0 and so on. Requests go out as lists of batch names."""
 
     def __init__(self, leaders=(1,), **options):

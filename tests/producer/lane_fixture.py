@@ -38,7 +38,7 @@ class Sender(RecordSender[DeliveryFuture]):
         return None
 
 
-class Bench:
+class LaneFixture:
     """The lane is aimed at a partition of `topic`; `far` is the broker's end, `told` what others were told."""
 
     def __init__(self, version: int = 9, *, idempotent: bool = True, partition: int = 2, largest: int = 4096) -> None:
@@ -82,7 +82,7 @@ class Bench:
         self.near.close()
         self.far.close()
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> LaneFixture:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,14 +111,14 @@ class Bench:
 
 
 @contextmanager
-def at_the_socket(bench: Bench, work: Callable[[], object]) -> Iterator[threading.Thread]:
+def at_the_socket(fixture: LaneFixture, work: Callable[[], object]) -> Iterator[threading.Thread]:
     """A thread that does `work` waits at the socket in the block; it is woken and over behind it."""
     thread = threading.Thread(target=work, name="watcher")
     thread.start()
     try:
-        until(lambda: bench.lane.watch.active)
+        until(lambda: fixture.lane.watch.active)
         yield thread
     finally:
-        bench.lane.watch.wake()
+        fixture.lane.watch.wake()
         thread.join(PATIENCE)
     assert not thread.is_alive()
