@@ -138,7 +138,7 @@ def test_a_member_that_is_given_up_cannot_forge_a_log_line(
     assert client.call(joining, 1).error_code == 0
     with caplog.at_level(logging.INFO):
         broker.advance_time(3600)
-        until(lambda: "is given up" in caplog.text)
+        until(lambda: "removing member" in caplog.text)
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 

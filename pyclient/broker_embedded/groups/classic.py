@@ -1,22 +1,24 @@
-"""The state machine of a classic consumer group: `step(group, event, now)` changes the group and says what to do.
+"""The state machine of a classic consumer group: `step(group, event, now)` changes the group and returns actions.
 
-It knows no clock, socket or log: `now` (seconds) comes in, requests are held as opaque replies, and what has to be
-written comes out as a `Store` that is answered by a `Stored` event. The moves (KIP-134, KIP-345, KIP-394):
+It has no clock, socket or log: `now` (seconds) is passed in, parked requests are opaque replies, and a write is a
+`Store` action that is answered by a `Stored` event. The transitions (KIP-134, KIP-345, KIP-394):
 
-| from                | event                                           | to                  | what happens          |
+| from                | event                                           | to                  | effect                |
 |---------------------|-------------------------------------------------|---------------------|-----------------------|
 | Empty               | Join                                            | PreparingRebalance  | parked for the        |
 |                     |                                                 |                     | initial delay         |
-| PreparingRebalance  | all joined, or the time is up                   | CompletingRebalance | generation + 1, Joins |
-|                     |                                                 |                     | answered, absent gone |
-| PreparingRebalance  | nobody is left                                  | Empty               | generation + 1        |
+| PreparingRebalance  | all joined, or the deadline                     | CompletingRebalance | generation + 1, Joins |
+|                     |                                                 |                     | answered, absent      |
+|                     |                                                 |                     | members removed       |
+| PreparingRebalance  | no members are left                             | Empty               | generation + 1        |
 | CompletingRebalance | the leader's Sync is stored                     | Stable              | Syncs answered        |
-| CompletingRebalance | new or changed member, loss, store failed       | PreparingRebalance  | parked Syncs get      |
+| CompletingRebalance | new or changed member, removal, store failed    | PreparingRebalance  | parked Syncs get      |
 |                     |                                                 |                     | REBALANCE_IN_PROGRESS |
-| Stable              | new or changed member, the leader's Join, loss  | PreparingRebalance  | heartbeats say so     |
-| any                 | deleted, or moved to another broker             | Dead                | who waits is told     |
+| Stable              | new or changed member, leader's Join, removal   | PreparingRebalance  | Heartbeats get        |
+|                     |                                                 |                     | REBALANCE_IN_PROGRESS |
+| any                 | deleted, or moved to another broker             | Dead                | parked requests fail  |
 
-A loss is a Leave, a session that ended, or a member that did not ask for its assignment in time.
+A removal is a Leave, an expired session, or a member that did not send SyncGroup in time.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def step(group: ClassicGroup, event: Event, now: float) -> list[Action]:
-    """Take one event in; the actions are to be done in their order."""
+    """Apply one event and return the actions to perform, in order."""
     match event:
         case Heartbeat():
             return [Answer(event.reply, HeartbeatResult(_heartbeat(group, event, now)))]
@@ -76,14 +78,14 @@ def _heartbeat(group: ClassicGroup, event: Heartbeat, now: float) -> int:
 
 
 def next_deadline(group: ClassicGroup) -> float | None:
-    """When the next `Tick` is due, in seconds of the same clock; None while nothing can happen by itself."""
+    """Return the time of the next `Tick` in seconds of the same clock; None if there is no deadline."""
     sessions = (member.deadline for member in group.members.values())
     deadlines = chain(sessions, group.pending.values(), (group.join_deadline, group.sync_deadline))
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def next_deadline_of(group: ClassicGroup, event: Join | Sync) -> float | None:
-    """The first of the deadlines that an event of one member may have set while the group's state stayed the same."""
+    """Return the earliest deadline that a member's event may have set without a state change of the group."""
     ids = {event.member_id, event.fresh_id} if isinstance(event, Join) else {event.member_id}
     ids.add(group.static_ids.get(event.instance_id or "", ""))
     sessions = (group.members[each].deadline for each in ids if each in group.members)

@@ -29,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class ClassicInConsumer:
-    """The members of the classic protocol in consumer groups. Nothing is parked: every request is answered at once."""
+    """Serves members of the classic protocol in consumer groups. No request is parked."""
 
     def __init__(self, consumers: ConsumerGroups, runtime: CoordinatorRuntime) -> None:
         self._consumers = consumers
         self._runtime = runtime
 
     def join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
-        """JoinGroup: the member's next step is taken at once; it learns of it by SyncGroup."""
+        """Serve JoinGroup: advance the member's assignment, which it receives with SyncGroup."""
         try:
             return self._join(entry, group, event)
         except BrokerError as error:
@@ -44,7 +44,7 @@ class ClassicInConsumer:
 
     def _join(self, entry: GroupEntry, group: ConsumerGroup, event: Join) -> JoinResult:
         if self._runtime.group_config.group_consumer_migration_policy == "disabled":
-            raise InconsistentGroupProtocol(f"group {group.group_id} takes no members of the classic protocol")
+            raise InconsistentGroupProtocol(f"group {group.group_id} accepts no members of the classic protocol")
         limits = self._consumers.limits(group.group_id)
         classic_members.check_protocols(group, event)
         if event.needs_known_id and not event.member_id and event.instance_id is None:
@@ -55,75 +55,75 @@ class ClassicInConsumer:
         replaced = group.static_member(event.instance_id or "")
         self._consumers.write(entry, group, records)
         group.topics_seen = topics.version
-        if replaced is not None and replaced.metadata.classic is None and self._downgraded(entry, group):
-            return _joined(member, current, event)
+        if replaced is not None and replaced.metadata.classic is None and self._downgrade(entry, group):
+            return _join_result(member, current, event)
         self._consumers.start_session(group, member.member_id, event.session_timeout_ms)
-        group.calls[member.member_id] = self._deadline(member)
-        return _joined(member, current, event)
+        group.rejoin_deadlines[member.member_id] = self._rejoin_deadline(member)
+        return _join_result(member, current, event)
 
-    def _downgraded(self, entry: GroupEntry, group: ConsumerGroup) -> bool:
-        """Make a classic group of one whose last consumer member was just replaced. Its members need not rebalance."""
+    def _downgrade(self, entry: GroupEntry, group: ConsumerGroup) -> bool:
+        """Convert to a classic group, without a rebalance, after its last consumer member was replaced."""
         try:
-            return self._consumers.downgrade(entry, group, gone=()) is not None
+            return self._consumers.downgrade(entry, group, removed=()) is not None
         except BrokerError as error:
-            _log.warning("group %.200r: it stays a consumer group of classic members: %s", group.group_id, error)
+            _log.warning("group %.200r: could not convert to a classic group: %s", group.group_id, error)
             return False
 
-    def _deadline(self, member: Member) -> float:
+    def _rejoin_deadline(self, member: Member) -> float:
         return self._runtime.clock.monotonic() + member.metadata.rebalance_timeout_ms / 1000
 
     def sync(self, group: ConsumerGroup, event: Sync) -> SyncResult:
-        """SyncGroup: what the member has now."""
+        """Serve SyncGroup with the member's current assignment."""
         try:
-            member = classic_members.speaker(group, event.member_id, event.instance_id, event.generation)
+            member = classic_members.require_member(group, event.member_id, event.instance_id, event.generation)
             assignment = classic_members.synced(group, member, event, self._runtime.topics)
         except RebalanceInProgress as error:
-            group.calls.setdefault(event.member_id, self._deadline(group.members[event.member_id]))
+            group.rejoin_deadlines.setdefault(event.member_id, self._rejoin_deadline(group.members[event.member_id]))
             return SyncResult(error=error.code)
         except BrokerError as error:
             return SyncResult(error=error.code)
-        group.calls.pop(event.member_id, None)
-        self._heard_of(group, member)
+        group.rejoin_deadlines.pop(event.member_id, None)
+        self._restart_session(group, member)
         return SyncResult(protocol_type=event.protocol_type, protocol_name=event.protocol_name, assignment=assignment)
 
     def heartbeat(self, group: ConsumerGroup, event: Heartbeat) -> int:
-        """Heartbeat: an error code; REBALANCE_IN_PROGRESS when the member's next step waits for it."""
+        """Serve Heartbeat; return an error code: REBALANCE_IN_PROGRESS asks the member to rejoin."""
         try:
-            member = classic_members.speaker(group, event.member_id, event.instance_id, event.generation)
+            member = classic_members.require_member(group, event.member_id, event.instance_id, event.generation)
         except BrokerError as error:
             return error.code
-        self._heard_of(group, member)
-        if not classic_members.must_join_again(group, member):
+        self._restart_session(group, member)
+        if not classic_members.must_rejoin(group, member):
             return 0
-        group.calls.setdefault(event.member_id, self._deadline(member))
+        group.rejoin_deadlines.setdefault(event.member_id, self._rejoin_deadline(member))
         return RebalanceInProgress.code
 
-    def _heard_of(self, group: ConsumerGroup, member: Member) -> None:
+    def _restart_session(self, group: ConsumerGroup, member: Member) -> None:
         classic = member.metadata.classic
         assert classic is not None
         self._consumers.start_session(group, member.member_id, classic.session_timeout_ms)
 
     def leave(self, entry: GroupEntry, group: ConsumerGroup, event: Leave) -> LeaveResult:
-        """LeaveGroup, for each of the members named."""
+        """Serve LeaveGroup for the named members of either protocol."""
         results: list[tuple[MemberIdentity, int]] = []
-        gone: dict[str, Member] = {}
+        removed: dict[str, Member] = {}
         for identity in event.members:
             try:
-                member = _leaving(group, identity)
+                member = _leaving_member(group, identity)
             except BrokerError as error:
                 results.append((identity, error.code))
             else:
-                gone[member.member_id] = member
+                removed[member.member_id] = member
                 results.append((identity, 0))
-        if gone:
+        if removed:
             try:
-                self._consumers.remove(entry, group, list(gone.values()))
+                self._consumers.remove(entry, group, list(removed.values()))
             except BrokerError as error:
                 return LeaveResult(error.code)
         return LeaveResult(members=tuple(results))
 
 
-def _joined(member: Member, current: CurrentAssignment, event: Join) -> JoinResult:
+def _join_result(member: Member, current: CurrentAssignment, event: Join) -> JoinResult:
     return JoinResult(
         member_id=member.member_id,
         generation=current.epoch,
@@ -132,8 +132,8 @@ def _joined(member: Member, current: CurrentAssignment, event: Join) -> JoinResu
     )
 
 
-def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:
-    """The member that leaves, of either protocol, or (without a member id) whom an administrator removes."""
+def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> Member:
+    """Return the member that leaves; with an instance id only, the static member that an administrator removes."""
     member: Member | None
     if identity.instance_id is None:
         member = group.members.get(identity.member_id)
@@ -142,5 +142,5 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:
     else:
         member = group.static_member(identity.instance_id)
     if member is None:
-        raise UnknownMemberId(f"group {group.group_id} has no such member: {identity}")
+        raise UnknownMemberId(f"group {group.group_id} has no member {identity}")
     return member

@@ -1,4 +1,4 @@
-"""The broker options that the group coordinator obeys, under Kafka's names and defaults."""
+"""The group coordinator's broker options, under Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Limits and times of the coordinator; a field is Kafka's broker option with `_` for `.`, checked by the node.
+    """Limits and times of the coordinator; a field is Kafka's broker option with `_` for `.`, validated by the broker.
 
-    `internal_group_session_cap_ms` is our own: members may ask for longer sessions, and are given up after that time.
+    `internal_group_session_cap_ms` is not Kafka's: it caps the session timeout that members request.
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -33,9 +33,9 @@ class GroupConfig:
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str | int]) -> GroupConfig:
-        """Take the coordinator's options (Kafka's dotted names) out of a broker's; the others are left."""
+        """Return the coordinator's options out of all broker options (Kafka's dotted names)."""
         dotted = {field.name.replace("_", "."): field.name for field in fields(cls)}
         texts = {field.name for field in fields(cls) if field.type == "str"}
         given = {dotted[name]: value for name, value in options.items() if name in dotted}
-        taken: dict[str, Any] = {name: str(value) if name in texts else int(value) for name, value in given.items()}
-        return cls(**taken)
+        values: dict[str, Any] = {name: str(value) if name in texts else int(value) for name, value in given.items()}
+        return cls(**values)

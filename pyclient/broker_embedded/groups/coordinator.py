@@ -1,4 +1,4 @@
-"""The group coordinator of a node: runs every group's state machine against the clock, the timers and the log."""
+"""The group coordinator of a broker: runs the state machine of every group with the clock, the timers and the log."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-_LONGEST_PREFIX: Final = 32_767 - len(f"-{uuid.UUID(int=0)}")
+_MAX_PREFIX: Final = 32_767 - len(f"-{uuid.UUID(int=0)}")
 
 
 class GroupCoordinator:
-    """Classic consumer groups and committed offsets; the handlers' only door to them. Not thread-safe: one loop."""
+    """Groups and committed offsets, as the request handlers use them. Not thread-safe: one event loop."""
 
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime
@@ -64,45 +64,45 @@ class GroupCoordinator:
         self.offsets = OffsetMetadataManager(self.groups)
         self.consumers = ConsumerGroups(self.groups, self._perform)
         self._classic_in_consumer = ClassicInConsumer(self.consumers, runtime)
-        self._cleaner: TimerHandle | None = None
+        self._expiration_timer: TimerHandle | None = None
         self._closed = False
 
     def __repr__(self) -> str:
         return f"<GroupCoordinator groups={len(self.groups)} partitions={sorted(self.groups.loaded_partitions())}>"
 
     def load(self, partition: int) -> None:
-        """Take over a partition of `__consumer_offsets` that this node leads now: replay it, start its sessions."""
+        """Replay a partition of `__consumer_offsets` that this broker now leads, and start its members' sessions."""
         self.unload(partition)
         for entry in self.groups.load(partition):
-            self._arm(entry)
-        if self._cleaner is None and not self._closed:
-            self._schedule_cleaning()
+            self._set_timer(entry)
+        if self._expiration_timer is None and not self._closed:
+            self._schedule_expiration()
 
     def unload(self, partition: int) -> None:
-        """Give a partition up; requests that wait for its groups are answered with NOT_COORDINATOR."""
+        """Stop coordinating a partition; parked requests to its groups are answered with NOT_COORDINATOR."""
         for entry in self.groups.unload(partition):
             if entry.classic is not None:
                 self._perform(entry, disband(entry.classic, NotCoordinator.code))
 
     def close(self) -> None:
-        """End all timers and answer whoever still waits; what the groups were is in the log."""
+        """Cancel all timers and answer parked requests with NOT_COORDINATOR."""
         self._closed = True
-        if self._cleaner is not None:
-            self._cleaner.cancel()
-            self._cleaner = None
+        if self._expiration_timer is not None:
+            self._expiration_timer.cancel()
+            self._expiration_timer = None
         for partition in self.groups.loaded_partitions():
             self.unload(partition)
 
     def fresh_member_id(self, prefix: str) -> str:
-        """A member id as Kafka makes them: the client id or the group.instance.id, then a random UUID.
+        """Return a new member id as in Kafka: the client id or group.instance.id, then a random UUID.
 
-        A long prefix is cut: the id has to fit into 32,767 bytes, or no answer could carry it.
+        A long prefix is truncated: the id has to fit into the 32,767 bytes of a string in a response.
         """
-        prefix = prefix.encode()[:_LONGEST_PREFIX].decode(errors="ignore")
+        prefix = prefix.encode()[:_MAX_PREFIX].decode(errors="ignore")
         return f"{prefix}-{uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4)}"
 
     async def join(self, group_id: str, event: Join) -> JoinResult:
-        """JoinGroup; waits for the rebalance. (The `reply` in an event is the coordinator's to fill in.)"""
+        """Serve JoinGroup; wait for the rebalance. The coordinator sets the `reply` of the event."""
         config = self._runtime.group_config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if group_id and not shortest <= event.session_timeout_ms <= longest:
@@ -114,37 +114,37 @@ class GroupCoordinator:
         except BrokerError as error:
             return JoinResult(error=error.code, member_id=event.member_id if not group_id else "")
         if entry.consumer is not None:
-            return self._armed(entry, self._classic_in_consumer.join(entry, entry.consumer, event))
+            return self._with_timer(entry, self._classic_in_consumer.join(entry, entry.consumer, event))
         reply: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return await reply
 
     async def sync(self, group_id: str, event: Sync) -> SyncResult:
-        """SyncGroup; waits for the leader's assignment."""
+        """Serve SyncGroup; wait for the leader's assignment."""
         try:
             entry = self._member_group(group_id)
         except BrokerError as error:
             return SyncResult(error=error.code)
         if entry.consumer is not None:
-            return self._armed(entry, self._classic_in_consumer.sync(entry.consumer, event))
+            return self._with_timer(entry, self._classic_in_consumer.sync(entry.consumer, event))
         reply: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return await reply
 
     def heartbeat(self, group_id: str, event: Heartbeat) -> int:
-        """Heartbeat: an error code."""
+        """Serve Heartbeat; return an error code."""
         try:
             entry = self._member_group(group_id)
         except BrokerError as error:
             return error.code
         if entry.consumer is not None:
-            return self._armed(entry, self._classic_in_consumer.heartbeat(entry.consumer, event))
+            return self._with_timer(entry, self._classic_in_consumer.heartbeat(entry.consumer, event))
         reply: asyncio.Future[HeartbeatResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
-        return reply.result().error  # a group never parks it
+        return reply.result().error  # a Heartbeat is never parked
 
     def leave(self, group_id: str, event: Leave) -> LeaveResult:
-        """LeaveGroup, for each of the members named."""
+        """Serve LeaveGroup for the named members."""
         try:
             entry = self._member_group(group_id)
         except UnknownMemberId as error:  # the group does not exist
@@ -152,13 +152,13 @@ class GroupCoordinator:
         except BrokerError as error:
             return LeaveResult(error=error.code)
         if entry.consumer is not None:
-            return self._armed(entry, self._classic_in_consumer.leave(entry, entry.consumer, event))
+            return self._with_timer(entry, self._classic_in_consumer.leave(entry, entry.consumer, event))
         reply: asyncio.Future[LeaveResult] = asyncio.get_running_loop().create_future()
         self._step(entry, replace(event, reply=reply))
         return reply.result()
 
     def delete(self, group_id: str) -> int:
-        """DeleteGroups for one group: an error code."""
+        """Delete a group that has no members; return an error code."""
         try:
             entry = self.groups.find(group_id)
             if entry is None:
@@ -174,22 +174,22 @@ class GroupCoordinator:
 
     def _member_group(self, group_id: str, *, create: bool = False) -> GroupEntry:
         if not group_id:
-            raise InvalidGroupId("a group has a name")
+            raise InvalidGroupId("the group id must not be empty")
         entry = self.groups.find_or_create(group_id) if create else self.groups.find(group_id)
         if entry is None:
-            raise UnknownMemberId(f"there is no group {group_id!r}")
+            raise UnknownMemberId(f"group {group_id!r} does not exist")
         if create and entry.consumer is not None and is_empty(entry):
             self._to_classic(entry)
         if create and entry.classic is not None and not entry.in_log:
-            self._write_new(entry)
+            self._write_empty(entry)
         return entry
 
-    def _write_new(self, entry: GroupEntry) -> None:
-        """Write a classic group that a member is about to create, as Kafka does, also if the member is refused."""
+    def _write_empty(self, entry: GroupEntry) -> None:
+        """Write the empty classic group that a JoinGroup creates; as in Kafka even if the member is refused."""
         entry.state_ms = self._runtime.clock.time_ms()
-        new = GroupSnapshot(protocol_type="", generation=0, protocol_name=None, leader=None, members=())
+        empty = GroupSnapshot(protocol_type="", generation=0, protocol_name=None, leader=None, members=())
         try:
-            self.groups.write(entry.partition, [encode_group(GroupRecord(entry.group_id, new, entry.state_ms))])
+            self.groups.write(entry.partition, [encode_group(GroupRecord(entry.group_id, empty, entry.state_ms))])
         except BrokerError:
             if not entry.offsets:
                 self.groups.forget(entry)
@@ -197,21 +197,22 @@ class GroupCoordinator:
         entry.in_log = True
 
     def _to_classic(self, entry: GroupEntry) -> None:
-        """A consumer group without members becomes a classic one when a classic member comes."""
+        """Replace a consumer group without members by a classic group, because a classic member joins."""
         self.groups.write(entry.partition, group_tombstones(entry.group))
         entry.stop_timer()
         entry.group = self.groups.new_classic(entry.group_id)
         entry.in_log = False
 
-    def _armed(self, entry: GroupEntry, result: R) -> R:
-        """A consumer group's answer, with the timers set that it needs."""
-        self._arm(entry)
+    def _with_timer(self, entry: GroupEntry, result: R) -> R:
+        """Set the group's timer, then return its answer."""
+        self._set_timer(entry)
         return result
 
     def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat, *, makes_own_id: bool) -> ConsumerAnswer:
-        """ConsumerGroupHeartbeat; raises the `BrokerError` that the member is told."""
+        """Serve ConsumerGroupHeartbeat; raise the `BrokerError` for the response."""
         entry, answer, changed = self.consumers.heartbeat(group_id, event, makes_own_id=makes_own_id)
-        return self._armed(entry, answer) if changed or entry.timer is None else answer  # else deadlines were put off
+        # an unchanged group only has later deadlines than before
+        return self._with_timer(entry, answer) if changed or entry.timer is None else answer
 
     def _step(self, entry: GroupEntry, event: Event) -> None:
         group = entry.classic
@@ -221,12 +222,12 @@ class GroupCoordinator:
         if group.state is not before:
             entry.state_ms = self._runtime.clock.time_ms()
         self._perform(entry, actions)
-        if isinstance(event, Heartbeat):  # which only puts deadlines off
+        if isinstance(event, Heartbeat):  # a Heartbeat only extends deadlines
             return
-        if group.state is before and isinstance(event, Join | Sync):  # the deadlines of others are where they were
-            self._arm_at(entry, self._runtime.clock.monotonic(), next_deadline_of(group, event))
+        if group.state is before and isinstance(event, Join | Sync):  # other members' deadlines are unchanged
+            self._set_timer_at(entry, self._runtime.clock.monotonic(), next_deadline_of(group, event))
         else:
-            self._arm(entry)
+            self._set_timer(entry)
 
     def _perform(self, entry: GroupEntry, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -234,7 +235,7 @@ class GroupCoordinator:
                 self._step(entry, Stored(action.serial, self._write(entry, action)))
                 continue
             assert isinstance(action.reply, asyncio.Future)
-            if not action.reply.done():  # done: the connection is gone, and with it whoever waited
+            if not action.reply.done():  # a closed connection cancels the future
                 action.reply.set_result(action.result)
 
     def _write(self, entry: GroupEntry, action: Store) -> int:
@@ -243,21 +244,21 @@ class GroupCoordinator:
             self.groups.write(entry.partition, [record])
         except BrokerError as error:
             generation = action.snapshot.generation
-            _log.warning("group %.200r: generation %d was not written: %s", entry.group_id, generation, error)
+            _log.warning("group %.200r: could not write generation %d: %s", entry.group_id, generation, error)
             return error.code
         entry.in_log = True
         return 0
 
-    def _arm(self, entry: GroupEntry) -> None:
-        """See that a tick comes no later than the group's next deadline; one that comes too early does no harm."""
+    def _set_timer(self, entry: GroupEntry) -> None:
+        """Schedule a tick no later than the group's next deadline; an early tick is harmless."""
         group = entry.group
         deadline = next_deadline(group) if isinstance(group, ClassicGroup) else group.next_deadline()
         if deadline is None:
             entry.stop_timer()
         else:
-            self._arm_at(entry, self._runtime.clock.monotonic(), deadline)
+            self._set_timer_at(entry, self._runtime.clock.monotonic(), deadline)
 
-    def _arm_at(self, entry: GroupEntry, now: float, deadline: float | None) -> None:
+    def _set_timer_at(self, entry: GroupEntry, now: float, deadline: float | None) -> None:
         if deadline is None:
             return
         if entry.timer is not None:
@@ -274,12 +275,12 @@ class GroupCoordinator:
             self._step(entry, Tick())
         else:
             self.consumers.tick(entry, entry.consumer)
-            self._arm(entry)
+            self._set_timer(entry)
 
-    def _schedule_cleaning(self) -> None:
+    def _schedule_expiration(self) -> None:
         interval = self._runtime.group_config.offsets_retention_check_interval_ms / 1000
-        self._cleaner = self._runtime.schedule(interval, self._clean)
+        self._expiration_timer = self._runtime.schedule(interval, self._expire_offsets)
 
-    def _clean(self) -> None:
-        self._schedule_cleaning()
+    def _expire_offsets(self) -> None:
+        self._schedule_expiration()
         self.offsets.expire()

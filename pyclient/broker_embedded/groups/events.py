@@ -1,4 +1,4 @@
-"""What happens to a classic group, and what it wants done: the values that go into `step` and come out of it."""
+"""Events and actions of a classic group: the input and output of `classic.step`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NONE = 0
 """Kafka's code for no error."""
 
 Reply = object
-"""Whoever asked and now waits; the state machine only hands it back in an `Answer`."""
+"""Identifies a waiting request; the state machine only returns it in an `Answer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """An assignment protocol that a member supports, with what the member has to say about itself."""
+    """An assignment protocol that a member supports, with the member's metadata (its subscription)."""
 
     name: str
     metadata: bytes
@@ -25,7 +25,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A JoinGroup request. `fresh_id` is the member id to give to a member that comes without one."""
+    """A JoinGroup request. `fresh_id` is the member id for a member that has none yet."""
 
     reply: Reply = None
     member_id: str
@@ -82,7 +82,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The `Store` of that serial is in the log (`error` 0) or could not be written (a Kafka error code)."""
+    """The `Store` with that serial is in the log (`error` 0) or was not written (a Kafka error code)."""
 
     serial: int
     error: int = NONE
@@ -90,7 +90,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """A deadline may have passed."""
 
 
 Event = Join | Sync | Heartbeat | Leave | Stored | Tick
@@ -98,7 +98,7 @@ Event = Join | Sync | Heartbeat | Leave | Stored | Tick
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the group's leader sees it."""
+    """A member as sent to the group's leader."""
 
     member_id: str
     instance_id: str | None
@@ -107,7 +107,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResult:
-    """The answer to a `Join`; only the leader is told the members."""
+    """The answer to a `Join`; `members` is set for the leader only."""
 
     error: int = NONE
     member_id: str
@@ -138,7 +138,7 @@ class HeartbeatResult:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """The answer to a `Leave`: an error code for the group and one for each member, in the order asked."""
+    """The answer to a `Leave`: an error code for the group and one for each member, in request order."""
 
     error: int = NONE
     members: tuple[tuple[MemberIdentity, int], ...] = ()
@@ -149,7 +149,7 @@ Result = JoinResult | SyncResult | HeartbeatResult | LeaveResult
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give `result` to whoever waits behind `reply`."""
+    """Complete the waiting request `reply` with `result`."""
 
     reply: Reply
     result: Result
@@ -157,7 +157,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSnapshot:
-    """What the log keeps of a member."""
+    """A member as written to the log."""
 
     member_id: str
     instance_id: str | None
@@ -171,7 +171,7 @@ class MemberSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """What the log keeps of a group."""
+    """A group as written to the log."""
 
     protocol_type: str
     generation: int
@@ -182,7 +182,7 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write the group into the log, then tell the group with a `Stored` of the same serial."""
+    """Write the group to the log, then pass a `Stored` with the same serial to the group."""
 
     serial: int
     snapshot: GroupSnapshot

@@ -1,4 +1,4 @@
-"""JoinGroup: new members, members that come back, and static members that take their old place (KIP-345, KIP-394)."""
+"""JoinGroup: new members, members that rejoin, and static members that return (KIP-345, KIP-394)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.groups.events import Answer, JoinResult, SyncResult
-from pyclient.broker_embedded.groups.rebalancing import joined, rebalance, store
+from pyclient.broker_embedded.groups.rebalancing import join_result, rebalance, store
 from pyclient.broker_embedded.groups.state import (
     COMPLETING,
     DEAD,
@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 
 
 def join(group: ClassicGroup, event: Join, now: float) -> list[Action]:
-    """Take a member in, or back; the answer comes when the rebalance is complete, or at once if there is none."""
+    """Add or rejoin a member; answer when the rebalance is complete, or immediately if there is none."""
     if group.state is DEAD:
         return _refuse(event, CoordinatorNotAvailable.code)
-    if not _has_room(group, event):
+    if not _has_capacity(group, event):
         return _refuse(event, GroupMaxSizeReached.code)
     if not group.supports(event.protocol_type, event.protocols):
         return _refuse(event, InconsistentGroupProtocol.code)
     if event.member_id:
-        return _join_known(group, event, now)
+        return _rejoin(group, event, now)
     if event.instance_id is not None:
         known = group.static_ids.get(event.instance_id)
-        return _add(group, event, now) if known is None else _take_place(group, event, group.members[known], now)
+        if known is None:
+            return _add(group, event, now)
+        return _replace_static_member(group, event, group.members[known], now)
     if event.needs_known_id:
         group.pending[event.fresh_id] = now + group.session_seconds(event.session_timeout_ms)
         return _refuse(event, MemberIdRequired.code, event.fresh_id)
@@ -53,8 +55,8 @@ def _refuse(event: Join, error: int, member_id: str | None = None) -> list[Actio
     return [Answer(event.reply, JoinResult(error=error, member_id=event.member_id if member_id is None else member_id))]
 
 
-def _has_room(group: ClassicGroup, event: Join) -> bool:
-    """group.max.size; while members gather, the first to join again have the places."""
+def _has_capacity(group: ClassicGroup, event: Join) -> bool:
+    """Return True if group.max.size admits the member; during a rebalance the first members to rejoin are admitted."""
     if event.instance_id in group.static_ids and not event.member_id:
         return True
     member = group.members.get(event.member_id)
@@ -63,7 +65,7 @@ def _has_room(group: ClassicGroup, event: Join) -> bool:
     return member is not None or len(group.members) < group.max_size
 
 
-def _join_known(group: ClassicGroup, event: Join, now: float) -> list[Action]:
+def _rejoin(group: ClassicGroup, event: Join, now: float) -> list[Action]:
     if event.member_id in group.pending and event.instance_id is None:
         del group.pending[event.member_id]
         return _add(group, event, now)
@@ -72,11 +74,11 @@ def _join_known(group: ClassicGroup, event: Join, now: float) -> list[Action]:
         return _refuse(event, error)
     member = group.members[event.member_id]
     unchanged = member.protocols == event.protocols
-    # A member of this generation that asks again lost our answer. In a stable group the leader's JoinGroup always
-    # starts a rebalance: it joins again because what it bases the assignment on has changed.
+    # A member of this generation that repeats its request did not receive the answer. In a stable group the leader's
+    # JoinGroup always starts a rebalance: it rejoins because its input to the assignment has changed.
     if unchanged and (group.state is COMPLETING or (group.state is STABLE and member.member_id != group.leader)):
         group.refresh(member, now)
-        return [Answer(event.reply, joined(group, member))]
+        return [Answer(event.reply, join_result(group, member))]
     return _park(group, member, event) + rebalance(group, now)
 
 
@@ -98,20 +100,21 @@ def _add(group: ClassicGroup, event: Join, now: float) -> list[Action]:
 
 
 def _park(group: ClassicGroup, member: Member, event: Join) -> list[Action]:
-    """Take note of what the member says now, and hold its request; one that it sent before is told to try again."""
-    lost: list[Action] = []
+    """Update the member and park its request; a request parked before is answered with REBALANCE_IN_PROGRESS."""
+    actions: list[Action] = []
     if member.join_reply is not None:
-        lost.append(Answer(member.join_reply, JoinResult(error=RebalanceInProgress.code, member_id=member.member_id)))
+        result = JoinResult(error=RebalanceInProgress.code, member_id=member.member_id)
+        actions.append(Answer(member.join_reply, result))
     group.set_protocols(member, event.protocols)
     member.session_timeout_ms = event.session_timeout_ms
     member.rebalance_timeout_ms = event.rebalance_timeout_ms
     group.hold_join(member, event.reply)
     member.deadline = None
-    return lost
+    return actions
 
 
-def _take_place(group: ClassicGroup, event: Join, member: Member, now: float) -> list[Action]:
-    """A static member came back without its member id: the place is its own, whoever held it until now is fenced."""
+def _replace_static_member(group: ClassicGroup, event: Join, member: Member, now: float) -> list[Action]:
+    """Replace a static member that returns without its member id by a new id; requests of the old id are fenced."""
     old_leader = group.leader
     actions = _fence(group, member)
     group.rename(member, event.fresh_id)
@@ -123,10 +126,10 @@ def _take_place(group: ClassicGroup, event: Join, member: Member, now: float) ->
     member.session_timeout_ms = event.session_timeout_ms
     member.rebalance_timeout_ms = event.rebalance_timeout_ms
     group.refresh(member, now)
-    result = joined(group, member)
+    result = join_result(group, member)
     if event.can_skip_assignment:
         result = replace(result, skip_assignment=member.member_id == group.leader)
-    else:  # an older client takes itself for a follower, and so asks for its assignment instead of making one
+    else:  # an older client must take itself for a follower, so that it fetches its assignment with SyncGroup
         result = replace(result, leader=old_leader or "", members=())
     return [*actions, store(group, StoringRejoin(event.reply, result))]
 

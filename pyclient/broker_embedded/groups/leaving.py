@@ -1,11 +1,11 @@
-"""How members go: LeaveGroup, a session that ends, and a member that never asks for its assignment."""
+"""Removal of members: LeaveGroup, expired sessions, and members that never send SyncGroup."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.groups.events import NONE, Answer, JoinResult, LeaveResult, SyncResult
-from pyclient.broker_embedded.groups.rebalancing import complete_if_all_joined, join_time_is_up, prepare
+from pyclient.broker_embedded.groups.rebalancing import complete_if_all_joined, expire_join, prepare
 from pyclient.broker_embedded.groups.state import COMPLETING, DEAD, STABLE, StoringRejoin
 from pyclient.errors import CoordinatorNotAvailable, UnknownMemberId
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def leave(group: ClassicGroup, event: Leave, now: float) -> list[Action]:
-    """Let each named member go, then rebalance once."""
+    """Remove each named member, then rebalance once."""
     if group.state is DEAD:
         return [Answer(event.reply, LeaveResult(CoordinatorNotAvailable.code))]
     actions: list[Action] = []
@@ -25,13 +25,13 @@ def leave(group: ClassicGroup, event: Leave, now: float) -> list[Action]:
         results.append((identity, error))
         actions += parked
     if any(error == NONE for _, error in results):
-        actions += _after_loss(group, now)
+        actions += _after_removal(group, now)
     return [Answer(event.reply, LeaveResult(members=tuple(results))), *actions]
 
 
 def _leave_one(group: ClassicGroup, identity: MemberIdentity) -> tuple[int, list[Action]]:
     member_id = identity.member_id
-    if not member_id and identity.instance_id is not None:  # an administrator removes a static member by its name
+    if not member_id and identity.instance_id is not None:  # an administrator removes a static member by instance id
         member_id = group.static_ids.get(identity.instance_id, "")
     elif group.pending.pop(member_id, None) is not None:
         return NONE, []
@@ -40,7 +40,7 @@ def _leave_one(group: ClassicGroup, identity: MemberIdentity) -> tuple[int, list
 
 
 def _remove(group: ClassicGroup, member_id: str) -> list[Action]:
-    """Take a member out; whatever it waits for is answered: it is no member any more."""
+    """Remove a member and answer its parked requests with UNKNOWN_MEMBER_ID."""
     member = group.remove(member_id)
     actions: list[Action] = []
     if member.join_reply is not None:
@@ -50,37 +50,37 @@ def _remove(group: ClassicGroup, member_id: str) -> list[Action]:
     return actions
 
 
-def _after_loss(group: ClassicGroup, now: float) -> list[Action]:
+def _after_removal(group: ClassicGroup, now: float) -> list[Action]:
     if group.state in (STABLE, COMPLETING):
         return prepare(group, now)
     return complete_if_all_joined(group, now)
 
 
 def tick(group: ClassicGroup, now: float) -> list[Action]:
-    """Do what is due: sessions that ended, assignments nobody asked for, a rebalance whose time is up."""
-    actions = _end_sessions(group, now)
+    """Handle the deadlines that have passed: sessions, missing SyncGroup requests, the end of the join phase."""
+    actions = _expire_sessions(group, now)
     if group.sync_deadline is not None and group.sync_deadline <= now:
-        actions += _drop_unsynced(group, now)
+        actions += _remove_unsynced(group, now)
     if group.join_deadline is not None and group.join_deadline <= now:
-        actions += join_time_is_up(group, now)
+        actions += expire_join(group, now)
     return actions
 
 
-def _end_sessions(group: ClassicGroup, now: float) -> list[Action]:
-    forgotten = [member_id for member_id, deadline in group.pending.items() if deadline <= now]
-    ended = [m.member_id for m in group.members.values() if m.deadline is not None and m.deadline <= now]
+def _expire_sessions(group: ClassicGroup, now: float) -> list[Action]:
+    expired_pending = [member_id for member_id, deadline in group.pending.items() if deadline <= now]
+    expired_members = [m.member_id for m in group.members.values() if m.deadline is not None and m.deadline <= now]
     actions: list[Action] = []
-    for member_id in forgotten:
+    for member_id in expired_pending:
         del group.pending[member_id]
-    for member_id in ended:
+    for member_id in expired_members:
         actions += _remove(group, member_id)
-    if ended:
-        return actions + _after_loss(group, now)
-    return complete_if_all_joined(group, now) if forgotten else []
+    if expired_members:
+        return actions + _after_removal(group, now)
+    return complete_if_all_joined(group, now) if expired_pending else []
 
 
-def _drop_unsynced(group: ClassicGroup, now: float) -> list[Action]:
-    """Members that know the generation but did not ask for their assignment within the rebalance timeout are gone."""
+def _remove_unsynced(group: ClassicGroup, now: float) -> list[Action]:
+    """Remove members that joined the generation but sent no SyncGroup within the rebalance timeout."""
     group.sync_deadline = None
     actions: list[Action] = []
     for member_id in [name for name in group.members if name in group.unsynced]:
@@ -89,7 +89,7 @@ def _drop_unsynced(group: ClassicGroup, now: float) -> list[Action]:
 
 
 def disband(group: ClassicGroup, error: int) -> list[Action]:
-    """End the group here (it was deleted, or another broker coordinates it now); whoever waits is told `error`."""
+    """Mark the group dead (deleted, or coordinated by another broker) and answer parked requests with `error`."""
     actions: list[Action] = []
     for member in group.members.values():
         if member.join_reply is not None:
@@ -107,5 +107,5 @@ def disband(group: ClassicGroup, error: int) -> list[Action]:
     group.pending.clear()
     group.join_deadline = group.sync_deadline = None
     if group.state is not DEAD:
-        group.move(DEAD)
+        group.transition_to(DEAD)
     return actions

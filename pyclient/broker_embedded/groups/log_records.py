@@ -1,7 +1,7 @@
-"""Records of `__consumer_offsets`: committed offsets and groups to keys and values in Kafka's formats, and back.
+"""Encode and decode records of `__consumer_offsets`: committed offsets and groups, in Kafka's formats.
 
-Written are, as Kafka 4.3 does, OffsetCommitValue 4 (1 for a commit with its own retention) and GroupMetadataValue 3;
-read is every version. A record without a value is a tombstone.
+As in Kafka 4.3, OffsetCommitValue 4 (1 for a commit with its own retention) and GroupMetadataValue 3 are written, and
+every version is read. A record without a value is a tombstone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ KeyValue = tuple[bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A position as it was committed at `commit_ms`; `expire_ms` is -1 unless the commit named its own retention.
+    """A position committed at `commit_ms`; `expire_ms` is -1 unless the commit set its own retention.
 
-    `topic_id` is the topic that had the name then, zeros where a record does not say.
+    `topic_id` is the topic's id at that time, zeros if the record has none.
     """
 
     offset: int
@@ -52,7 +52,7 @@ class CommittedOffset:
 
 
 class OffsetRecord(NamedTuple):
-    """A committed offset in the log; None: it was deleted."""
+    """A committed offset in the log; None is a tombstone."""
 
     group_id: str
     partition: TopicPartition
@@ -60,7 +60,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group in the log, with the time of its last change of state; None: it was deleted."""
+    """A group in the log, with the time of its last state change (epoch ms); None is a tombstone."""
 
     group_id: str
     snapshot: GroupSnapshot | None
@@ -68,7 +68,7 @@ class GroupRecord(NamedTuple):
 
 
 def encode_offset(record: OffsetRecord) -> KeyValue:
-    """A committed offset's key and value."""
+    """Return the key and value of a committed offset."""
     key = OffsetCommitKey(group=record.group_id, topic=record.partition.topic, partition=record.partition.partition)
     committed = record.committed
     if committed is None:
@@ -86,7 +86,7 @@ def encode_offset(record: OffsetRecord) -> KeyValue:
 
 
 def encode_group(record: GroupRecord) -> KeyValue:
-    """A group's key and value."""
+    """Return the key and value of a group."""
     key = codec.encode_versioned(GroupMetadataKey(group=record.group_id), 0)
     snapshot = record.snapshot
     if snapshot is None:
@@ -115,20 +115,20 @@ def encode_group(record: GroupRecord) -> KeyValue:
 
 
 LogRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
-"""Everything that is read from the log."""
+"""The record types that `decode` returns."""
 
 
 def decode(key: Buffer, value: Buffer | None) -> LogRecord | None:
-    """What a record says; None for a kind of record that is not ours to read (share and streams groups).
+    """Decode a record; return None for a type that is not supported (share and streams groups).
 
-    Raises `ProtocolError` for bytes that are no such record, `UnsupportedVersion` for a value newer than we know.
+    Raise `ProtocolError` for malformed bytes, `UnsupportedVersion` for a value of an unknown version.
     """
     kind = codec.peek_version(key)
     if kind == GroupMetadataKey.api_key:
         return _decode_group(codec.decode_versioned(GroupMetadataKey, key).group, value)
     if kind == OffsetCommitKey.api_key:
-        named = codec.decode_versioned(OffsetCommitKey, key)
-        return _decode_offset(named.group, TopicPartition(named.topic, named.partition), value)
+        current = codec.decode_versioned(OffsetCommitKey, key)
+        return _decode_offset(current.group, TopicPartition(current.topic, current.partition), value)
     if kind == LegacyOffsetCommitKey.api_key:
         legacy = codec.decode_versioned(LegacyOffsetCommitKey, key)
         return _decode_offset(legacy.group, TopicPartition(legacy.topic, legacy.partition), value)

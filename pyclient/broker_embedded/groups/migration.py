@@ -1,4 +1,4 @@
-"""Groups with members that change their kind: classic to consumer group, and back (group.consumer.migration.policy)."""
+"""Online migration of groups from classic to consumer group, and back (group.consumer.migration.policy)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.state import ClassicGroup, Member
 
 _CANNOT_UPGRADE: Final = "Cannot upgrade classic group {} to consumer group"
-_LONG_AGO: Final = 0  # when the assignment was made: the first of the new kind need not wait, as in Kafka
+_UNKNOWN_TIME: Final = 0  # time of the target assignment: the next one need not wait for the interval, as in Kafka
 
 
 def check_upgrade(group: ClassicGroup, policy: str, limits: Limits) -> None:
-    """Raise GroupIdNotFound, with Kafka's words, when a consumer of the new protocol may not enter."""
+    """Raise GroupIdNotFound, with Kafka's message, if the group cannot be converted to a consumer group."""
     reason = None
     if policy not in ("bidirectional", "upgrade"):
         reason = "online upgrade is disabled"
@@ -52,16 +52,16 @@ def check_upgrade(group: ClassicGroup, policy: str, limits: Limits) -> None:
 
 
 def upgrade(group: ClassicGroup, topics: Topics) -> list[Record]:
-    """The records that make a consumer group out of a classic one, each member with what it was last assigned."""
+    """Return the records that convert a classic group to a consumer group; members keep their last assignment."""
     try:
-        members = [_as_consumer(group, member, topics) for member in group.members.values()]
+        members = [_to_consumer_member(group, member, topics) for member in group.members.values()]
     except (ProtocolError, UnsupportedVersion, InconsistentGroupProtocol):
         reason = "the embedded consumer protocol is malformed."
         raise GroupIdNotFound(f"{_CANNOT_UPGRADE.format(group.group_id)} because {reason}") from None
     records: list[Record] = [MemberRecord(member_id, metadata) for member_id, metadata, _ in members]
     records.append(EpochRecord(group.generation))
     records += [TargetRecord(member_id, target) for member_id, _, target in members]
-    records.append(TargetEpochRecord(group.generation, _LONG_AGO))
+    records.append(TargetEpochRecord(group.generation, _UNKNOWN_TIME))
     epoch = group.generation
     for member_id, _, target in members:
         assigned = {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in target.items()}
@@ -70,7 +70,7 @@ def upgrade(group: ClassicGroup, topics: Topics) -> list[Record]:
     return records
 
 
-def _as_consumer(group: ClassicGroup, member: Member, topics: Topics) -> tuple[str, MemberMetadata, Target]:
+def _to_consumer_member(group: ClassicGroup, member: Member, topics: Topics) -> tuple[str, MemberMetadata, Target]:
     name = group.protocol_name or member.protocols[0].name
     subscription = read_subscription(member.metadata(name))
     protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in member.protocols)
@@ -84,7 +84,7 @@ def _as_consumer(group: ClassicGroup, member: Member, topics: Topics) -> tuple[s
         classic=ClassicProtocol(member.session_timeout_ms, protocols),
     )
     target, user_data = decode_assignment(member.assignment, topics)
-    if user_data:  # the server-side assignors would drop what a custom assignor keeps there
+    if user_data:  # the server-side assignors would drop the data of a custom assignor
         raise GroupIdNotFound(
             f"{_CANNOT_UPGRADE.format(group.group_id)} because an unsupported custom assignor is in use. Please refer "
             "to the documentation or switch to a default assignor before re-attempting the upgrade."
@@ -92,40 +92,40 @@ def _as_consumer(group: ClassicGroup, member: Member, topics: Topics) -> tuple[s
     return member.member_id, metadata, target
 
 
-def may_downgrade(group: ConsumerGroup, gone: Collection[str], policy: str, max_size: int) -> bool:
-    """Whether only classic members are left when some go, and the group may be a classic one then."""
-    left = [member for member_id, member in group.members.items() if member_id not in gone]
-    if not left or any(member.metadata.classic is None for member in left):
+def may_downgrade(group: ConsumerGroup, removed: Collection[str], policy: str, max_size: int) -> bool:
+    """Return True if all remaining members are classic, and policy and size allow a classic group."""
+    remaining = [member for member_id, member in group.members.items() if member_id not in removed]
+    if not remaining or any(member.metadata.classic is None for member in remaining):
         return False
-    return policy in ("bidirectional", "downgrade") and len(left) <= max_size
+    return policy in ("bidirectional", "downgrade") and len(remaining) <= max_size
 
 
-def downgrade(group: ConsumerGroup, gone: Collection[str], topics: Topics) -> tuple[list[Record], GroupSnapshot]:
-    """The tombstones of a consumer group, and the classic group that stands in its place without those that go."""
+def downgrade(group: ConsumerGroup, removed: Collection[str], topics: Topics) -> tuple[list[Record], GroupSnapshot]:
+    """Return the tombstones of a consumer group, and the classic group of its remaining members."""
     records: list[Record] = []
     for member_id in group.members:
         records += [CurrentRecord(member_id, None), TargetRecord(member_id, None), MemberRecord(member_id, None)]
     records += [RegexRecord(regex, None) for regex in group.regexes]
     records += [TargetEpochRecord(None), EpochRecord(None)]
-    left = [member for member_id, member in group.members.items() if member_id not in gone]
-    name = _common_protocol(left)
+    remaining = [member for member_id, member in group.members.items() if member_id not in removed]
+    name = _common_protocol(remaining)
     snapshot = GroupSnapshot(
         protocol_type=CONSUMER,
         generation=group.epoch,
         protocol_name=name,
-        leader=left[0].member_id,
-        members=tuple(_as_classic(group, member, name, topics) for member in left),
+        leader=remaining[0].member_id,
+        members=tuple(_to_classic_member(group, member, name, topics) for member in remaining),
     )
     return records, snapshot
 
 
 def _common_protocol(members: Iterable[ConsumerMember]) -> str:
-    """The first protocol of the first member that all have; a member that has none in common could not join."""
+    """Return the first member's first protocol that all members support; joining ensures that there is one."""
     names = [[name for name, _ in member.metadata.classic.protocols] for member in members if member.metadata.classic]
     return next(name for name in names[0] if all(name in other for other in names))
 
 
-def _as_classic(group: ConsumerGroup, member: ConsumerMember, name: str, topics: Topics) -> MemberSnapshot:
+def _to_classic_member(group: ConsumerGroup, member: ConsumerMember, name: str, topics: Topics) -> MemberSnapshot:
     metadata = member.metadata
     assert metadata.classic is not None
     subscription = dict(metadata.classic.protocols)[name]
@@ -141,9 +141,9 @@ def _as_classic(group: ConsumerGroup, member: ConsumerMember, name: str, topics:
     )
 
 
-def give_protocols(classic: ClassicGroup, group: ConsumerGroup) -> None:
-    """Tell a group that was made of a snapshot all the protocols of its members: the log keeps the chosen one only."""
+def restore_protocols(classic: ClassicGroup, group: ConsumerGroup) -> None:
+    """Set all protocols of the members of a group restored from a snapshot, which has only the elected protocol."""
     for member_id, member in classic.members.items():
-        known = group.members[member_id].metadata.classic
-        assert known is not None
-        classic.set_protocols(member, tuple(Protocol(name, data) for name, data in known.protocols))
+        metadata = group.members[member_id].metadata.classic
+        assert metadata is not None
+        classic.set_protocols(member, tuple(Protocol(name, data) for name, data in metadata.protocols))

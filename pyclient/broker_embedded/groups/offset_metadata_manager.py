@@ -1,4 +1,4 @@
-"""Committing, reading, deleting and expiring a group's offsets, in memory and in the log."""
+"""Commit, fetch, delete and expire the offsets of groups, in memory and in `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.events import NONE
 from pyclient.broker_embedded.groups.log_records import CommittedOffset, OffsetRecord, encode_offset
 from pyclient.broker_embedded.groups.offsets import check_commit, expired, is_subscribed, subscribed_topics
-from pyclient.broker_embedded.groups.registry import GroupEntry, is_deserted
+from pyclient.broker_embedded.groups.registry import GroupEntry, is_unused
 from pyclient.broker_embedded.groups.state import CONSUMER_PROTOCOL_TYPE, DEAD, EMPTY
 from pyclient.errors import (
     BrokerError,
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LATEST_MS: Final = 2**63 - 1  # of the field that keeps when an offset expires
+_MAX_EXPIRE_MS: Final = 2**63 - 1  # the field is an int64
 
 
 class Position(NamedTuple):
-    """What is committed for one partition."""
+    """A committed position of one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -50,7 +50,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """An OffsetCommit request. `retention_ms` is -1 for the broker's own; `version` decides about error codes."""
+    """An OffsetCommit request. `retention_ms` -1 is the broker's retention; `version` selects the error codes."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -68,38 +68,41 @@ class OffsetMetadataManager:
         self._runtime = groups.runtime
 
     def commit(self, group_id: str, commit: Commit) -> Steps[dict[TopicPartition, int]]:
-        """Store the positions, all at once; an error code for each. They are in the log when the steps are done."""
+        """Store the positions atomically and return an error code for each.
+
+        They are in the log when the last step is done.
+        """
         try:
-            self._committing(group_id, commit)
+            self._check_group(group_id, commit)
         except BrokerError as error:
             return dict.fromkeys(commit.positions, error.code)
-        longest = self._runtime.group_config.offset_metadata_max_bytes
+        max_metadata = self._runtime.group_config.offset_metadata_max_bytes
         codes: dict[TopicPartition, int] = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         records: list[KeyValue] = []
-        stamped = self._stamp(commit)
+        stamp = self._stamper(commit)
         for partition, position in commit.positions.items():
-            if len(position.metadata) > longest:
+            if len(position.metadata) > max_metadata:
                 codes[partition] = OffsetMetadataTooLarge.code
             else:
                 codes[partition] = NONE
-                kept = accepted[partition] = stamped(partition, position)
-                records.append(encode_offset(OffsetRecord(group_id, partition, kept)))
+                committed = accepted[partition] = stamp(partition, position)
+                records.append(encode_offset(OffsetRecord(group_id, partition, committed)))
             yield None
-        failure = self._write(group_id, commit, accepted, records)
+        failure = self._append(group_id, commit, accepted, records)
         if failure:
             codes.update(dict.fromkeys(accepted, failure))
         return codes
 
-    def _committing(self, group_id: str, commit: Commit) -> GroupEntry:
+    def _check_group(self, group_id: str, commit: Commit) -> GroupEntry:
         entry = self._groups.find(group_id)
         if entry is None:
             if commit.generation < 0:
                 return self._groups.find_or_create(group_id)
             missing = GroupIdNotFound if commit.version >= 9 else IllegalGeneration
-            raise missing(f"there is no group {group_id!r}")
+            raise missing(f"group {group_id!r} does not exist")
         if entry.consumer is not None:
-            self._check_consumer(entry.consumer, commit)
+            self._check_consumer_group(entry.consumer, commit)
             return entry
         group = entry.classic
         assert group is not None
@@ -111,25 +114,25 @@ class OffsetMetadataManager:
             group.refresh(member, self._runtime.clock.monotonic())
         return entry
 
-    def _check_consumer(self, group: ConsumerGroup, commit: Commit) -> None:
+    def _check_consumer_group(self, group: ConsumerGroup, commit: Commit) -> None:
         topics = self._runtime.topics
         found = ((topics.find(name.topic), name.partition) for name in commit.positions)
         partitions = [(info.topic_id, number) for info, number in found if info is not None]
         consumer_commits.check_commit(group, commit.member_id, commit.generation, partitions, version=commit.version)
 
-    def _stamp(self, commit: Commit) -> Callable[[TopicPartition, Position], CommittedOffset]:
+    def _stamper(self, commit: Commit) -> Callable[[TopicPartition, Position], CommittedOffset]:
         now = self._runtime.clock.time_ms()
-        expire_ms = min(now + commit.retention_ms, _LATEST_MS) if commit.retention_ms >= 0 else -1
+        expire_ms = min(now + commit.retention_ms, _MAX_EXPIRE_MS) if commit.retention_ms >= 0 else -1
         topics = self._runtime.topics
 
-        def stamped(partition: TopicPartition, position: Position) -> CommittedOffset:
+        def stamp(partition: TopicPartition, position: Position) -> CommittedOffset:
             topic = topics.find(partition.topic)
             topic_id = ZERO_UUID if topic is None else topic.topic_id
             return CommittedOffset(position.offset, position.leader_epoch, position.metadata, now, expire_ms, topic_id)
 
-        return stamped
+        return stamp
 
-    def _write(
+    def _append(
         self,
         group_id: str,
         commit: Commit,
@@ -139,9 +142,9 @@ class OffsetMetadataManager:
         if not offsets:
             return NONE
         try:
-            entry = self._committing(group_id, commit)  # the group may have changed since the first step
+            entry = self._check_group(group_id, commit)  # the group may have changed since the first step
             self._groups.write(entry.partition, records)
-        except UnknownServerError:  # what a coordinator makes of a batch that is too large
+        except UnknownServerError:  # `GroupRegistry.write` maps a batch that is too large to it
             return InvalidCommitOffsetSize.code
         except BrokerError as error:
             return error.code
@@ -151,9 +154,9 @@ class OffsetMetadataManager:
     def fetch(
         self, group_id: str, *, member_id: str | None = None, member_epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """What the group has committed, which may change later; raises as the registry does.
+        """Return a live view of the group's committed offsets; raise as `GroupRegistry.find` does.
 
-        A member of a consumer group that names itself has to be there, at that epoch.
+        A `member_id` of a consumer group must be a current member with that epoch.
         """
         entry = self._groups.find(group_id)
         if entry is not None and entry.consumer is not None:
@@ -161,25 +164,30 @@ class OffsetMetadataManager:
         return entry.offsets if entry is not None else {}
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """OffsetDelete: an error code for each; topics that members read keep their offsets. Raises for the group."""
+        """Delete offsets and return an error code for each; offsets of subscribed topics are kept.
+
+        Raise `BrokerError` if the whole group is refused.
+        """
         if not group_id:
-            raise InvalidGroupId("a group has a name")
+            raise InvalidGroupId("the group id must not be empty")
         entry = self._groups.find(group_id)
         if entry is None:
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
-        reads = _topics_read(entry)
-        codes = {partition: GroupSubscribedToTopic.code if reads(partition.topic) else NONE for partition in partitions}
-        gone = [partition for partition, code in codes.items() if code == NONE and partition in entry.offsets]
-        self._groups.write_tombstones(entry, gone, group=False)
+            raise GroupIdNotFound(f"group {group_id!r} does not exist")
+        subscribed = _subscription_check(entry)
+        codes = {
+            partition: GroupSubscribedToTopic.code if subscribed(partition.topic) else NONE for partition in partitions
+        }
+        deleted = [partition for partition, code in codes.items() if code == NONE and partition in entry.offsets]
+        self._groups.write_tombstones(entry, deleted, group=False)
         return codes
 
     def expire(self) -> int:
-        """Delete offsets that are past their retention, and groups that nothing is left of; how many offsets went."""
+        """Delete expired offsets, and groups without offsets and members; return the number of deleted offsets."""
         config = self._runtime.group_config
         retention_ms = config.offsets_retention_minutes * 60_000
         now_ms = self._runtime.clock.time_ms()
 
-        def is_over(entry: GroupEntry) -> list[TopicPartition]:
+        def expired_offsets(entry: GroupEntry) -> list[TopicPartition]:
             group = entry.group
             if isinstance(group, ConsumerGroup):
                 return list(consumer_commits.expired(group, entry.offsets, now_ms=now_ms, retention_ms=retention_ms))
@@ -187,35 +195,35 @@ class OffsetMetadataManager:
                 expired(group, entry.offsets, now_ms=now_ms, retention_ms=retention_ms, state_ms=entry.state_ms)
             )
 
-        return self._drop(is_over, idle_groups=True)
+        return self._delete(expired_offsets, delete_groups=True)
 
     def topics_deleted(self, topics: Iterable[str]) -> int:
-        """Forget the offsets of topics that do not exist any more; how many offsets went."""
+        """Delete the offsets of deleted topics; return the number of deleted offsets."""
         names = frozenset(topics)
-        return self._drop(lambda entry: [name for name in entry.offsets if name.topic in names], idle_groups=False)
+        return self._delete(lambda entry: [name for name in entry.offsets if name.topic in names], delete_groups=False)
 
-    def _drop(self, choose: Callable[[GroupEntry], list[TopicPartition]], *, idle_groups: bool) -> int:
-        dropped = 0
+    def _delete(self, select: Callable[[GroupEntry], list[TopicPartition]], *, delete_groups: bool) -> int:
+        count = 0
         for entry in self._groups:
-            gone = choose(entry)
-            is_last = idle_groups and len(gone) == len(entry.offsets) and is_deserted(entry)
+            deleted = select(entry)
+            delete_group = delete_groups and len(deleted) == len(entry.offsets) and is_unused(entry)
             try:
-                self._groups.write_tombstones(entry, gone, group=is_last)
-            except BrokerError as error:  # the next round tries again
-                _log.warning("group %.200r: old offsets could not be deleted: %s", entry.group_id, error)
+                self._groups.write_tombstones(entry, deleted, group=delete_group)
+            except BrokerError as error:  # the next check retries
+                _log.warning("group %.200r: could not delete old offsets: %s", entry.group_id, error)
                 continue
-            dropped += len(gone)
-        return dropped
+            count += len(deleted)
+        return count
 
 
-def _topics_read(entry: GroupEntry) -> Callable[[str], bool]:
-    """Whether members of the group may be reading a topic; raises for a group whose members do who knows what."""
+def _subscription_check(entry: GroupEntry) -> Callable[[str], bool]:
+    """Return a predicate: is the topic subscribed? Raise `BrokerError` if the group's subscriptions are unknown."""
     group = entry.group
     if isinstance(group, ConsumerGroup):
-        read = group.subscribed_topics()
-        return lambda topic: topic in read
+        subscribed = group.subscribed_topics()
+        return lambda topic: topic in subscribed
     if group.state is DEAD:
-        raise GroupIdNotFound(f"there is no group {group.group_id!r}")
+        raise GroupIdNotFound(f"group {group.group_id!r} does not exist")
     if group.state is not EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise NonEmptyGroup(f"group {group.group_id!r} has members")
     topics = subscribed_topics(group)

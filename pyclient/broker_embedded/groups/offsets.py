@@ -1,4 +1,4 @@
-"""A group's committed offsets: who may commit, and which offsets are too old to keep."""
+"""Classic groups: checks of an OffsetCommit, and expiration of committed offsets."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 def check_commit(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, *, transactional: bool = False
 ) -> int:
-    """0, or why this commit is refused. A sign of life is the caller's to note.
+    """Return the error code for a commit, 0 if it is accepted. The caller extends the member's session.
 
-    Generation -1 is a consumer without a group, or an administrator: welcome while the group has no members.
+    Generation -1 is a consumer without a group, or an administrator: accepted while the group has no members.
     """
     if group.state is DEAD:
         return CoordinatorNotAvailable.code
@@ -56,7 +56,7 @@ def check_commit(
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that the members read; None if that cannot be known (another protocol type, or garbage)."""
+    """Return the topics that members subscribe to; None if unknown (other protocol type, unreadable metadata)."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.protocol_name is None:
         return None
     topics: set[str] = set()
@@ -73,7 +73,7 @@ def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def is_subscribed(group: ClassicGroup, topics: frozenset[str] | None, topic: str) -> bool:
-    """Whether a member may be reading the topic; `topics` is what `subscribed_topics` said."""
+    """Return True if a member may be subscribed to the topic; `topics` is the result of `subscribed_topics`."""
     if not group.members:
         return False
     return topic in topics if topics is not None else group.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -87,10 +87,10 @@ def expired(
     retention_ms: int,
     state_ms: int,
 ) -> Iterator[TopicPartition]:
-    """The offsets whose offsets.retention.minutes are over (KIP-211), or whose commit named an end that is past.
+    """Yield the offsets past offsets.retention.minutes (KIP-211) or past the retention that their commit set.
 
-    The time counts from when the group became empty, or from the commit if nobody ever was in it. While members are
-    there only offsets of topics that no member reads can expire.
+    The retention starts when the group becomes empty, or at the commit if it never had members. While the group has
+    members, only offsets of topics that no member subscribes to expire.
     """
     topics: frozenset[str] | None = None
     if group.members:

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic keeps an id: Java's string hash, as every Kafka broker computes it."""
+"""The partition of an internal topic that stores an id: Java's string hash, as in every Kafka broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sys import byteorder
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: `h = 31 h + unit` over UTF-16 code units, as a signed 32-bit number."""
+    """Return Java's `String.hashCode`: `h = 31 h + unit` over UTF-16 code units, as a signed 32-bit number."""
     units = array("H", text.encode("utf-16-le", "surrogatepass"))
     if byteorder == "big":
         units.byteswap()
@@ -18,6 +18,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for_id(text: str, partitions: int) -> int:
-    """The partition of a group id or a transactional id. The absolute value of -2^31 counts as 0, as in Kafka."""
+    """Return the partition of a group id or transactional id. The absolute value of -2^31 is 0, as in Kafka."""
     value = java_hash(text)
     return 0 if value == -0x8000_0000 else abs(value) % partitions

@@ -1,4 +1,4 @@
-"""The rebalance itself: asking everybody to join again, waiting for them, and starting the next generation."""
+"""The rebalance: ask the members to rejoin, wait for them, and start the next generation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def rebalance(group: ClassicGroup, now: float) -> list[Action]:
-    """Somebody came, went or changed: begin a rebalance, or see whether the one that goes on is complete."""
+    """Start a rebalance after a membership change, or complete the current one if all members have join_result."""
     if group.state in (EMPTY, STABLE, COMPLETING):
         return prepare(group, now)
     return complete_if_all_joined(group, now)
 
 
 def prepare(group: ClassicGroup, now: float) -> list[Action]:
-    """Begin a rebalance. An empty group first waits group.initial.rebalance.delay.ms for more members to come."""
+    """Start a rebalance. An empty group first waits group.initial.rebalance.delay.ms for more members."""
     actions = fail_syncs(group, RebalanceInProgress.code, now) if group.state is COMPLETING else []
     first_members = group.state is EMPTY
     group.sync_deadline = None
     group.unsynced.clear()
-    group.move(PREPARING)
+    group.transition_to(PREPARING)
     if not first_members:
         group.join_deadline = now + group.rebalance_timeout
         return actions + complete_if_all_joined(group, now)
@@ -40,7 +40,7 @@ def prepare(group: ClassicGroup, now: float) -> list[Action]:
 
 
 def complete_if_all_joined(group: ClassicGroup, now: float) -> list[Action]:
-    """End the waiting early when everybody is here; an empty group's initial delay is waited for in full."""
+    """Complete the join phase if all members have join_result; the initial delay of an empty group always elapses."""
     if group.state is not PREPARING or group.initial_remaining is not None or group.pending:
         return []
     if group.joining < len(group.members):
@@ -48,8 +48,8 @@ def complete_if_all_joined(group: ClassicGroup, now: float) -> list[Action]:
     return complete_join(group, now)
 
 
-def join_time_is_up(group: ClassicGroup, now: float) -> list[Action]:
-    """The time for joining is up; newcomers of the initial delay put that off, within the rebalance timeout."""
+def expire_join(group: ClassicGroup, now: float) -> list[Action]:
+    """Complete the join phase at its deadline; new members extend the initial delay up to the rebalance timeout."""
     if group.initial_remaining and group.new_member_added:
         delay = min(group.initial_delay_ms / 1000, group.initial_remaining)
         group.new_member_added = False
@@ -60,53 +60,53 @@ def join_time_is_up(group: ClassicGroup, now: float) -> list[Action]:
 
 
 def complete_join(group: ClassicGroup, now: float) -> list[Action]:
-    """Drop the dynamic members that did not come back and start the next generation with the others."""
+    """Remove the dynamic members that did not rejoin and start the next generation with the others."""
     group.join_deadline = group.initial_remaining = None
     for member in [m for m in group.members.values() if m.join_reply is None and m.instance_id is None]:
         group.remove(member.member_id)
     if not group.members:
         return _start_empty_generation(group)
-    if not _elect_leader(group):  # static members are all that is left, and none of them is back yet
+    if not _elect_leader(group):  # only static members are left, and none of them has rejoined yet
         group.join_deadline = now + group.rebalance_timeout
         return []
     return _start_generation(group, now)
 
 
 def _elect_leader(group: ClassicGroup) -> bool:
-    """See that the leader is one who came back."""
+    """Ensure that the leader is a member that has rejoined; return False if there is none."""
     if group.leader is not None and group.members[group.leader].join_reply is not None:
         return True
-    back = next((member for member in group.members.values() if member.join_reply is not None), None)
-    if back is None:
+    rejoined = next((member for member in group.members.values() if member.join_reply is not None), None)
+    if rejoined is None:
         return False
-    group.leader = back.member_id
+    group.leader = rejoined.member_id
     return True
 
 
 def _start_empty_generation(group: ClassicGroup) -> list[Action]:
     group.generation += 1
     group.protocol_name = None
-    group.move(EMPTY)
+    group.transition_to(EMPTY)
     return [store(group, None)]
 
 
 def _start_generation(group: ClassicGroup, now: float) -> list[Action]:
     group.generation += 1
     group.protocol_name = group.elect_protocol()
-    group.move(COMPLETING)
+    group.transition_to(COMPLETING)
     group.unsynced = set(group.members)
     group.sync_deadline = now + group.rebalance_timeout
     actions: list[Action] = []
     for member in group.members.values():
         if member.join_reply is not None:
-            actions.append(Answer(member.join_reply, joined(group, member)))
+            actions.append(Answer(member.join_reply, join_result(group, member)))
             group.hold_join(member, None)
         group.refresh(member, now)
     return actions
 
 
-def joined(group: ClassicGroup, member: Member) -> JoinResult:
-    """What a member is told about the current generation."""
+def join_result(group: ClassicGroup, member: Member) -> JoinResult:
+    """Return the JoinGroup answer of a member for the current generation."""
     return JoinResult(
         member_id=member.member_id,
         generation=group.generation,
@@ -118,7 +118,7 @@ def joined(group: ClassicGroup, member: Member) -> JoinResult:
 
 
 def fail_syncs(group: ClassicGroup, error: int, now: float) -> list[Action]:
-    """Answer every parked SyncGroup with an error; the generation's assignment is void."""
+    """Answer every parked SyncGroup with an error and discard the generation's assignment."""
     actions: list[Action] = []
     for member in group.members.values():
         member.assignment = b""
@@ -134,7 +134,7 @@ def store(
     waiting: StoringAssignment | StoringRejoin | None,
     assignments: Mapping[str, bytes] | None = None,
 ) -> Store:
-    """Have the group written; `waiting` says what goes on when it is."""
+    """Return the action that writes the group to the log; `waiting` is completed once it is written."""
     group.last_serial += 1
     if waiting is not None:
         group.storing[group.last_serial] = waiting

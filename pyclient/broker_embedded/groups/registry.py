@@ -1,4 +1,4 @@
-"""The groups of this node and the log they live in: which partition keeps a group, replaying it, and writing to it."""
+"""The groups that this broker coordinates, and their storage: partitions of `__consumer_offsets`, replay, writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_AS_COORDINATOR: Final[dict[type[BrokerError], type[BrokerError]]] = {
+_COORDINATOR_ERRORS: Final[dict[type[BrokerError], type[BrokerError]]] = {
     UnknownTopicOrPartition: CoordinatorNotAvailable,
     NotEnoughReplicas: CoordinatorNotAvailable,
     NotEnoughReplicasAfterAppend: CoordinatorNotAvailable,
@@ -60,12 +60,12 @@ _AS_COORDINATOR: Final[dict[type[BrokerError], type[BrokerError]]] = {
     MessageTooLarge: UnknownServerError,
     RecordListTooLarge: UnknownServerError,
 }
-"""What a failed write to `__consumer_offsets` means for somebody who talks to its coordinator."""
+"""The coordinator error for each error of a write to `__consumer_offsets`, as in Kafka."""
 
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group with its committed offsets, its timer, and the time (epoch ms) of its last change of state."""
+    """A group with its committed offsets, its timer, and the time (epoch ms) of its last state change."""
 
     group: ClassicGroup | ConsumerGroup
     partition: int
@@ -82,23 +82,23 @@ class GroupEntry:
 
     @property
     def classic(self) -> ClassicGroup | None:
-        """The group, if it is a classic one."""
+        """The group if it is a classic group, else None."""
         return self.group if isinstance(self.group, ClassicGroup) else None
 
     @property
     def consumer(self) -> ConsumerGroup | None:
-        """The group, if it is a consumer group of KIP-848."""
+        """The group if it is a consumer group (KIP-848), else None."""
         return self.group if isinstance(self.group, ConsumerGroup) else None
 
     def stop_timer(self) -> None:
-        """Take the timer back, if there is one."""
+        """Cancel the timer if there is one."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
 class GroupRegistry:
-    """Every group that this node coordinates. A partition's groups are known from `load` until `unload`."""
+    """The groups that this broker coordinates. A partition's groups are known from `load` until `unload`."""
 
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self.runtime = runtime
@@ -113,22 +113,25 @@ class GroupRegistry:
         return len(self._entries)
 
     def partition_of(self, group_id: str) -> int:
-        """Return the partition of `__consumer_offsets` that keeps the group.
+        """Return the partition of `__consumer_offsets` that stores the group.
 
         Raise `NotCoordinator` if the topic does not exist: only FindCoordinator creates it.
         """
         partitions = self.runtime.partition_count()
         if not partitions:
-            raise NotCoordinator("__consumer_offsets does not exist: ask FindCoordinator first")
+            raise NotCoordinator("__consumer_offsets does not exist: send FindCoordinator first")
         return partition_for_id(group_id, partitions)
 
     def find(self, group_id: str) -> GroupEntry | None:
-        """The group, if it exists. Raises NotCoordinator or CoordinatorLoadInProgress when that is not ours to say."""
+        """Return the group, None if it does not exist.
+
+        Raise NotCoordinator or CoordinatorLoadInProgress if this broker is not (yet) the group's coordinator.
+        """
         self._require(self.partition_of(group_id))
         return self._entries.get(group_id)
 
     def find_or_create(self, group_id: str) -> GroupEntry:
-        """The group, as an empty one if it did not exist; errors as `find`."""
+        """Return the group; create it as an empty classic group if it does not exist. Raise as `find` does."""
         partition = self.partition_of(group_id)
         self._require(partition)
         entry = self._entries.get(group_id)
@@ -137,13 +140,13 @@ class GroupRegistry:
         return entry
 
     def new_classic(self, group_id: str) -> ClassicGroup:
-        """An empty classic group; the registry does not know it yet."""
+        """Return an empty classic group that is not registered yet."""
         config = self.runtime.group_config
         delay, size = config.group_initial_rebalance_delay_ms, config.group_max_size
         return ClassicGroup(group_id, delay, size, config.internal_group_session_cap_ms)
 
     def add(self, entry: GroupEntry) -> None:
-        """Know a group from here on."""
+        """Register a group."""
         self._entries[entry.group_id] = entry
 
     def is_current(self, entry: GroupEntry) -> bool:
@@ -154,19 +157,19 @@ class GroupRegistry:
         if partition in self._loaded:
             return
         if partition in self._loading:
-            raise CoordinatorLoadInProgress(f"__consumer_offsets-{partition} is being read")
+            raise CoordinatorLoadInProgress(f"__consumer_offsets-{partition} is being loaded")
         raise NotCoordinator(f"__consumer_offsets-{partition} is not led by this broker")
 
     def forget(self, entry: GroupEntry) -> None:
-        """The group does not exist any more."""
+        """Remove a group and cancel its timer."""
         entry.stop_timer()
         if self._entries.get(entry.group_id) is entry:
             del self._entries[entry.group_id]
 
     def load(self, partition: int) -> list[GroupEntry]:
-        """Read the partition's groups from its log."""
+        """Replay a partition and return its groups."""
         if partition in self._loading:
-            raise CoordinatorLoadInProgress(f"__consumer_offsets-{partition} is being read already")
+            raise CoordinatorLoadInProgress(f"__consumer_offsets-{partition} is already being loaded")
         self._loading.add(partition)
         try:
             entries = self._replay(partition)
@@ -177,15 +180,15 @@ class GroupRegistry:
         return entries
 
     def unload(self, partition: int) -> list[GroupEntry]:
-        """Stop coordinating the partition's groups; they are returned so that whoever waits can be told."""
+        """Stop coordinating the partition's groups and return them, so that parked requests can be answered."""
         self._loaded.discard(partition)
-        gone = [entry for entry in self._entries.values() if entry.partition == partition]
-        for entry in gone:
+        unloaded = [entry for entry in self._entries.values() if entry.partition == partition]
+        for entry in unloaded:
             self.forget(entry)
-        return gone
+        return unloaded
 
     def loaded_partitions(self) -> frozenset[int]:
-        """The partitions whose groups this node coordinates."""
+        """Return the partitions of `__consumer_offsets` that this broker coordinates."""
         return frozenset(self._loaded)
 
     def _replay(self, partition: int) -> list[GroupEntry]:
@@ -194,16 +197,16 @@ class GroupRegistry:
             record = _decode_or_skip(partition, key, value)
             if record is not None:
                 replay.apply(record)
-        return [self._restored(name, partition, replay) for name in replay.names()]
+        return [self._restore(name, partition, replay) for name in replay.names()]
 
-    def _restored(self, group_id: str, partition: int, replay: Replay) -> GroupEntry:
+    def _restore(self, group_id: str, partition: int, replay: Replay) -> GroupEntry:
         offsets = replay.offsets.get(group_id, {})
         consumer = replay.consumer_group(group_id)
         now = self.runtime.clock.monotonic()
         if consumer is not None:
             config = self.runtime.group_config
-            own = self.runtime.group_options(group_id)
-            session = int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms))
+            options = self.runtime.group_options(group_id)
+            session = int(options.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms))
             consumer.start_timers(now, session, config.internal_group_session_cap_ms)
             return GroupEntry(consumer, partition, offsets, in_log=True)
         record = replay.classic.get(group_id)
@@ -214,32 +217,32 @@ class GroupRegistry:
         return GroupEntry(classic, partition, offsets, record.state_ms, in_log=True)
 
     def write(self, partition: int, records: Iterable[KeyValue]) -> None:
-        """Append records to the partition; a failure is raised as what it means for a coordinator's client."""
+        """Append records to the partition; raise the coordinator error that corresponds to a failed write."""
         batch = build_batch(records, timestamp_ms=self.runtime.clock.time_ms())
         try:
             self.runtime.append(partition, batch)
         except BrokerError as error:
-            meaning = _AS_COORDINATOR.get(type(error))
-            if meaning is None:
+            mapped = _COORDINATOR_ERRORS.get(type(error))
+            if mapped is None:
                 raise
-            raise meaning(f"__consumer_offsets-{partition} could not be written: {error}") from error
+            raise mapped(f"could not write to __consumer_offsets-{partition}: {error}") from error
 
     def write_tombstones(self, entry: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool) -> None:
         """Delete offsets, and with `group` the group itself, from the log and from memory."""
-        gone = list(partitions)
-        records = [encode_offset(OffsetRecord(entry.group_id, partition, None)) for partition in gone]
+        deleted = list(partitions)
+        records = [encode_offset(OffsetRecord(entry.group_id, partition, None)) for partition in deleted]
         if group and entry.in_log:
             records += group_tombstones(entry.group)
         if records:
             self.write(entry.partition, records)
-        for partition in gone:
+        for partition in deleted:
             entry.offsets.pop(partition, None)
         if group:
             self.forget(entry)
 
 
 def group_tombstones(group: ClassicGroup | ConsumerGroup) -> list[KeyValue]:
-    """What deletes a group without members from the log; its offsets stay."""
+    """Return the tombstones that delete a group without members from the log; its offsets are kept."""
     if isinstance(group, ClassicGroup):
         return [encode_group(GroupRecord(group.group_id, None))]
     records: list[Record] = [RegexRecord(regex, None) for regex in group.regexes]
@@ -248,17 +251,17 @@ def group_tombstones(group: ClassicGroup | ConsumerGroup) -> list[KeyValue]:
 
 
 def is_empty(entry: GroupEntry) -> bool:
-    """Whether the group has no members."""
+    """Return True if the group has no members."""
     return not entry.group.members if entry.classic is None else entry.classic.state is EMPTY
 
 
-def is_deserted(entry: GroupEntry) -> bool:
-    """Whether nobody is in the group, or about to join."""
+def is_unused(entry: GroupEntry) -> bool:
+    """Return True if the group has no members and no member id was given out to join it."""
     return is_empty(entry) and not (entry.classic is not None and entry.classic.pending)
 
 
 def _decode_or_skip(partition: int, key: bytes | None, value: bytes | None) -> LogRecord | None:
-    """One unreadable record costs its own group's state, never the partition's."""
+    """Decode a record; log and skip an unreadable one, so that it affects only its own group."""
     if key is None:
         _log.error("__consumer_offsets-%d: skipped a record without a key", partition)
         return None

@@ -1,4 +1,4 @@
-"""What a partition of `__consumer_offsets` says, read from its start: groups of both kinds and committed offsets."""
+"""Replay of a partition of `__consumer_offsets`: classic groups, consumer groups and committed offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """The state of the groups after the records that were applied so far."""
+    """The state of the groups after the records applied so far."""
 
     def __init__(self) -> None:
         self.classic: dict[str, GroupRecord] = {}
@@ -25,7 +25,7 @@ class Replay:
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
 
     def apply(self, record: LogRecord) -> None:
-        """Take the next record in."""
+        """Apply the next record."""
         match record:
             case OffsetRecord(group_id, partition, committed):
                 if committed is None:
@@ -40,7 +40,7 @@ class Replay:
                 self._apply_consumer(record)
 
     def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
-        """In a compacted log what made a group may stand behind what happened to it, so nothing is left out here."""
+        """Apply the record even if its group is unknown: compaction may move the group's first record to the end."""
         group_id, change = record
         if change == EpochRecord(None):
             self.consumer.pop(group_id, None)
@@ -51,12 +51,12 @@ class Replay:
         group.apply(change)
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """The consumer group of that name; what is left of a deleted one, its last tombstones, makes none."""
+        """Return the consumer group with that id; None for the last tombstones of a deleted group."""
         group = self.consumer.get(group_id)
         return group if group is not None and group.epoch else None
 
     def names(self) -> Iterator[str]:
-        """The groups that are there."""
-        named = dict.fromkeys((*filter(self.consumer_group, self.consumer), *self.classic))
-        named.update((name, None) for name, kept in self.offsets.items() if kept)
-        return iter(named)
+        """Iterate over the ids of the groups that exist."""
+        names = dict.fromkeys((*filter(self.consumer_group, self.consumer), *self.classic))
+        names.update((name, None) for name, offsets in self.offsets.items() if offsets)
+        return iter(names)

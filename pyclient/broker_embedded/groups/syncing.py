@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, it is stored, and everybody gets their part."""
+"""SyncGroup: the leader sends the assignment, it is stored, and each member receives its partitions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def sync(group: ClassicGroup, event: Sync, now: float) -> list[Action]:
-    """Answer with the member's assignment, now or when the leader's SyncGroup has come and is stored."""
-    error = _refusal(group, event)
+    """Answer with the member's assignment, immediately or once the leader's assignment is stored."""
+    error = _check(group, event)
     if error:
         return [Answer(event.reply, SyncResult(error=error))]
     member = group.members[event.member_id]
@@ -30,7 +30,7 @@ def sync(group: ClassicGroup, event: Sync, now: float) -> list[Action]:
         group.sync_deadline = None
     if group.state is STABLE:
         group.refresh(member, now)
-        return [Answer(event.reply, _assigned(group, member))]
+        return [Answer(event.reply, _sync_result(group, member))]
     actions: list[Action] = []
     if member.sync_reply is not None:
         actions.append(Answer(member.sync_reply, SyncResult(error=RebalanceInProgress.code)))
@@ -43,7 +43,7 @@ def sync(group: ClassicGroup, event: Sync, now: float) -> list[Action]:
     return actions
 
 
-def _refusal(group: ClassicGroup, event: Sync) -> int:
+def _check(group: ClassicGroup, event: Sync) -> int:
     if group.state is DEAD:
         return CoordinatorNotAvailable.code
     error = group.check(event.member_id, event.instance_id)
@@ -63,14 +63,14 @@ def _is_storing(group: ClassicGroup) -> bool:
     )
 
 
-def _assigned(group: ClassicGroup, member: Member) -> SyncResult:
+def _sync_result(group: ClassicGroup, member: Member) -> SyncResult:
     return SyncResult(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
     )
 
 
 def stored(group: ClassicGroup, event: Stored, now: float) -> list[Action]:
-    """The log has answered: hand out the assignment, or the static member's answer; or say what went wrong."""
+    """Complete a write: send the assignments, or the static member's JoinGroup answer; on failure send the error."""
     waiting = group.storing.pop(event.serial, None)
     if isinstance(waiting, StoringRejoin):
         result = waiting.result
@@ -78,19 +78,19 @@ def stored(group: ClassicGroup, event: Stored, now: float) -> list[Action]:
             result = JoinResult(error=event.error, member_id=result.member_id)
         return [Answer(waiting.reply, result)]
     if waiting is None or group.state is not COMPLETING or waiting.generation != group.generation:
-        return []  # nobody waits for it, or the group has moved on
+        return []  # the group has changed since the write started
     if event.error:
         return fail_syncs(group, event.error, now) + prepare(group, now)
-    return _hand_out(group, waiting, now)
+    return _send_assignments(group, waiting, now)
 
 
-def _hand_out(group: ClassicGroup, stored_assignment: StoringAssignment, now: float) -> list[Action]:
-    group.move(STABLE)
+def _send_assignments(group: ClassicGroup, stored_assignment: StoringAssignment, now: float) -> list[Action]:
+    group.transition_to(STABLE)
     actions: list[Action] = []
     for member in group.members.values():
         member.assignment = stored_assignment.assignments.get(member.member_id, b"")
         if member.sync_reply is not None:
-            actions.append(Answer(member.sync_reply, _assigned(group, member)))
+            actions.append(Answer(member.sync_reply, _sync_result(group, member)))
             member.sync_reply = None
             group.refresh(member, now)
     return actions

@@ -1,1 +1,1 @@
-"""Consumer groups of KIP-848: the coordinator assigns, members follow step by step. Pure state, without I/O."""
+"""Consumer groups (KIP-848): the coordinator assigns, members reconcile step by step. Pure state, no I/O."""

@@ -1,4 +1,4 @@
-"""The server's assignors, `uniform` and `range`: who should have which partition, from members and topics."""
+"""The server-side assignors `uniform` and `range`: compute target assignments from members and topics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ASSIGNORS: Final[Mapping[str, Callable[[PartitionCounts, Members], Assignment]]]
     "uniform": assign_sticky,
     "range": assign_range,
 }
-"""By name. `uniform` deals out as evenly as the subscriptions allow and moves as few partitions as that takes; `range`
-gives neighbouring partitions of each topic. Neither looks at racks, as Kafka's own do not from 4.0 on."""
+"""By name. `uniform` assigns as evenly as the subscriptions allow and moves as few partitions as possible; `range`
+assigns adjacent partitions of each topic. Both ignore racks, as Kafka's do from 4.0 on."""
 
 
 def preferred(members: Iterable[MemberMetadata], available: tuple[str, ...]) -> str:
-    """The assignor that most members ask for; the first of those configured, if none asks."""
+    """Return the assignor that most members request; the first configured one if none is requested."""
     votes = Counter(member.assignor for member in members if member.assignor is not None)
     return max(sorted(votes), key=lambda name: votes[name]) if votes else available[0]
 
@@ -35,7 +35,7 @@ def assign(
     members: Mapping[str, tuple[MemberMetadata, frozenset[str], Target]],
     topics: Topics,
 ) -> dict[str, Target]:
-    """A target assignment for every member, given by its metadata, the topics it reads, and its last target."""
+    """Return the target assignment of every member; a member is its metadata, its topics and its last target."""
     known: dict[str, TopicInfo] = {}
     for _, names, _ in members.values():
         known.update((name, info) for name in names - known.keys() if (info := topics.find(name)) is not None)
@@ -50,8 +50,8 @@ def assign(
         for member_id, (metadata, names, last) in sorted(members.items())
     }
     counts = {name: info.partitions for name, info in known.items()}
-    dealt = ASSIGNORS[assignor](counts, subscriptions)
-    return {member_id: _by_id(partitions, known) for member_id, partitions in dealt.items()}
+    assigned = ASSIGNORS[assignor](counts, subscriptions)
+    return {member_id: _by_id(partitions, known) for member_id, partitions in assigned.items()}
 
 
 def _named(target: Target, by_id: Mapping[UUID, str]) -> Iterable[TopicPartition]:

@@ -1,7 +1,7 @@
-"""Matches whole topic names against a parsed regular expression, in time proportional to the name's length.
+"""Match whole topic names against a parsed regular expression, in time proportional to the name's length.
 
-The expression becomes a nondeterministic automaton; the sets of its states that names lead to are remembered, so that
-many names cost little more than a look-up a character.
+The expression becomes a nondeterministic automaton; the sets of states that it reaches are cached, so that many names
+cost little more than one lookup per character.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from enum import Enum
 from typing import Final
 
 ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
-"""The characters that a topic's name may have."""
+"""The characters allowed in topic names."""
 
 MAX_STATES: Final = 2_500
 MAX_VISITS: Final = 200_000
-"""States that may be visited until `begin` is called again: some 40 ms."""
+"""Limit of visited states until `reset_budget` is called again: about 40 ms."""
 
-_MAX_REMEMBERED: Final = 20_000  # states in what is remembered
+_MAX_CACHED: Final = 20_000  # states in the cache
 _WORD: Final = frozenset(string.ascii_letters + string.digits + "_")
 
 
 class Edge(Enum):
-    """A place between two characters."""
+    """A condition on a position between two characters."""
 
     START = "start"
     END = "end"
@@ -32,7 +32,7 @@ class Edge(Enum):
     NO_WORD = "no word boundary"
 
     def holds(self, before: str, after: str) -> bool:
-        """Whether the place between these two is such; "" stands for the name's end on that side."""
+        """Return True if the position between these characters meets the condition; "" is the end of the name."""
         if self is Edge.START:
             return not before
         if self is Edge.END:
@@ -42,28 +42,28 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character out of these."""
+    """One character of a set."""
 
     allowed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other."""
+    """Nodes in sequence."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several."""
+    """One of several nodes."""
 
     options: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """At least `low` and at most `high` times (None: any number)."""
+    """A node repeated at least `low` and at most `high` times (None: no limit)."""
 
     node: Node
     low: int
@@ -74,16 +74,16 @@ Node = Chars | Sequence | Choice | Repeat | Edge
 
 
 class Automaton:
-    """A regular expression ready to match. State 0 accepts."""
+    """A compiled regular expression. State 0 accepts."""
 
     def __init__(self, node: Node) -> None:
-        """Raises OverflowError for an expression of more than 2,500 states."""
+        """Raise OverflowError for an expression of more than 2,500 states."""
         self._jumps: list[list[tuple[Edge | None, int]]] = [[]]
         self._reads: list[tuple[frozenset[str], int] | None] = [None]
         self._start = frozenset({self._build(node, 0)})
-        self._known: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
-        self._remembered = 0  # states in what is known
-        self._left = MAX_VISITS
+        self._steps: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._cached = 0  # states in `_steps`
+        self._budget = MAX_VISITS
 
     def _state(self, read: tuple[frozenset[str], int] | None, *jumps: tuple[Edge | None, int]) -> int:
         if len(self._jumps) >= MAX_STATES:
@@ -93,7 +93,7 @@ class Automaton:
         return len(self._jumps) - 1
 
     def _build(self, node: Node, then: int) -> int:
-        """The state from which `node` is matched before `then` goes on."""
+        """Return the state that matches `node` and then continues with `then`."""
         match node:
             case Chars(allowed):
                 return self._state((allowed, then))
@@ -121,12 +121,12 @@ class Automaton:
             then = self._build(node.node, then)
         return then
 
-    def begin(self) -> None:
+    def reset_budget(self) -> None:
         """Allow another `MAX_VISITS` visits of states."""
-        self._left = MAX_VISITS
+        self._budget = MAX_VISITS
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name is matched. Raises OverflowError for more visits of states than were allowed."""
+        """Return True if the whole name matches. Raise OverflowError if the visit budget is exhausted."""
         states, before = self._start, ""
         for char in name:
             states = self._step(states, before, char)
@@ -137,25 +137,25 @@ class Automaton:
 
     def _step(self, states: frozenset[int], before: str, char: str) -> frozenset[int]:
         key = (states, before, char)
-        known = self._known.get(key)
+        known = self._steps.get(key)
         if known is None:
             reads = (self._reads[state] for state in self._closure(states, before, char))
             known = frozenset(read[1] for read in reads if read is not None and char in read[0])
-            self._remembered += 1 + len(states) + len(known)
-            if self._remembered > _MAX_REMEMBERED:
-                self._known.clear()
-                self._remembered = 1 + len(states) + len(known)
-            self._known[key] = known
+            self._cached += 1 + len(states) + len(known)
+            if self._cached > _MAX_CACHED:
+                self._steps.clear()
+                self._cached = 1 + len(states) + len(known)
+            self._steps[key] = known
         return known
 
     def _closure(self, states: frozenset[int], before: str, after: str) -> Iterator[int]:
-        """The states that can be reached between these two characters without reading one."""
+        """Yield the states reachable between these two characters without reading one."""
         seen = set(states)
         waiting = list(states)
         while waiting:
             state = waiting.pop()
-            self._left -= 1
-            if self._left < 0:
+            self._budget -= 1
+            if self._budget < 0:
                 raise OverflowError(f"more than {MAX_VISITS} states are visited")
             yield state
             for edge, target in self._jumps[state]:

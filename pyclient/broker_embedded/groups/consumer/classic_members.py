@@ -1,7 +1,7 @@
-"""Members of the classic protocol in a consumer group (KIP-848's online migration): what they say, and what it means.
+"""Members of the classic protocol in a consumer group (KIP-848's online migration).
 
-Such a member joins and syncs as it always did; it is told to join again by its heartbeats, and then takes the next step
-of its assignment. Its generation is its member epoch.
+Such a member uses JoinGroup, SyncGroup and Heartbeat; a Heartbeat asks it to rejoin, and the rejoin reconciles its
+assignment. Its generation is its member epoch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.groups.consumer.membership import check_room, known_static, take_place
+from pyclient.broker_embedded.groups.consumer.membership import check_size, known_static, replace_static_member
 from pyclient.broker_embedded.groups.consumer.model import ClassicProtocol, Member, MemberState
 from pyclient.broker_embedded.groups.consumer.planning import Plan
 from pyclient.errors import (
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.events import Join, Sync
 
 CONSUMER: Final = "consumer"
-_NEWEST: Final = 3
+_MAX_ASSIGNMENT_VERSION: Final = 3
 _VERSION_BYTES: Final = 2
 
 
 def join(
     group: ConsumerGroup, event: Join, topics: Topics, limits: Limits, now_ms: int, records: list[Record]
 ) -> tuple[Member, CurrentAssignment]:
-    """Take a classic member in, or further; the records are gathered. Raises the `BrokerError` that it is told."""
-    check_room(group, event.member_id or event.fresh_id, limits)
+    """Join or rejoin a classic member and append the records to `records`. Raise the `BrokerError` for the response."""
+    check_size(group, event.member_id or event.fresh_id, limits)
     check_protocols(group, event)
     subscription = read_subscription(event.protocols[0].metadata)
     before = _admit(group, event, records)
     member = replace(before, metadata=_updated(before.metadata, event, subscription))
     plan = Plan(group, before, member, topics, limits, now_ms, records)
-    plan.subscribe()
-    plan.retarget()
-    return member, plan.follow(_owned(subscription, topics))
+    plan.update_subscription()
+    plan.update_target()
+    return member, plan.reconcile(_owned(subscription, topics))
 
 
 def check_protocols(group: ConsumerGroup, event: Join) -> None:
@@ -61,15 +61,15 @@ def check_protocols(group: ConsumerGroup, event: Join) -> None:
         if member.metadata.classic is not None and member_id != event.member_id:
             names &= {name for name, _ in member.metadata.classic.protocols}
     if event.protocol_type != CONSUMER or not names:
-        raise InconsistentGroupProtocol(f"the members of group {group.group_id} have no protocol in common with it")
+        raise InconsistentGroupProtocol(f"group {group.group_id}: the member shares no protocol with the other members")
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """What a classic consumer subscribes to; raises InconsistentGroupProtocol for bytes that make no sense."""
+    """Decode a classic consumer's subscription; raise InconsistentGroupProtocol for malformed bytes."""
     try:
         return codec.decode_versioned(ConsumerProtocolSubscription, metadata)
     except (ProtocolError, UnsupportedVersion) as error:
-        raise InconsistentGroupProtocol(f"the member's subscription cannot be read: {error}") from None
+        raise InconsistentGroupProtocol(f"malformed subscription: {error}") from None
 
 
 def _admit(group: ConsumerGroup, event: Join, records: list[Record]) -> Member:
@@ -79,7 +79,7 @@ def _admit(group: ConsumerGroup, event: Join, records: list[Record]) -> Member:
     known = group.static_member(event.instance_id)
     if event.member_id:
         return known_static(group, event.instance_id, event.member_id)
-    return Member(member_id) if known is None else take_place(group, known, member_id, records)
+    return Member(member_id) if known is None else replace_static_member(group, known, member_id, records)
 
 
 def _updated(metadata: MemberMetadata, event: Join, subscription: ConsumerProtocolSubscription) -> MemberMetadata:
@@ -102,8 +102,8 @@ def _owned(subscription: ConsumerProtocolSubscription, topics: Topics) -> Target
     return {info.topic_id: frozenset(partitions) for info, partitions in named if info is not None}
 
 
-def speaker(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """The classic member that says so; raises UnknownMemberId, FencedInstanceId or IllegalGeneration."""
+def require_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+    """Return the classic member; raise UnknownMemberId, FencedInstanceId or IllegalGeneration."""
     if instance_id is not None:
         member = known_static(group, instance_id, member_id)
     elif (found := group.members.get(member_id)) is not None:
@@ -113,12 +113,12 @@ def speaker(group: ConsumerGroup, member_id: str, instance_id: str | None, gener
     if member.metadata.classic is None:
         raise UnknownMemberId(f"Member {member_id} does not use the classic protocol.")
     if generation != member.current.epoch:
-        raise IllegalGeneration(f"generation {generation} is not member {member_id}'s, which is {member.current.epoch}")
+        raise IllegalGeneration(f"generation {generation} of member {member_id} is not {member.current.epoch}")
     return member
 
 
-def must_join_again(group: ConsumerGroup, member: Member) -> bool:
-    """Whether a next step waits for the member: a new target, partitions to give up, or ones that are free now."""
+def must_rejoin(group: ConsumerGroup, member: Member) -> bool:
+    """Return True if the member has a new target, partitions to revoke, or target partitions that are free now."""
     current = member.current
     if current.epoch < group.target_epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
@@ -136,22 +136,22 @@ def _waits_for_others(group: ConsumerGroup, member: Member) -> bool:
 
 
 def synced(group: ConsumerGroup, member: Member, event: Sync, topics: Topics) -> bytes:
-    """The member's assignment in its own format; raises RebalanceInProgress when it should join again first."""
+    """Return the member's assignment in the classic format; raise RebalanceInProgress if it has to rejoin first."""
     classic = member.metadata.classic
     assert classic is not None
     name, subscription = classic.protocols[0]
     if event.protocol_type not in (None, CONSUMER) or event.protocol_name not in (None, name):
         raise InconsistentGroupProtocol(
-            f"the protocol is {name} of type {CONSUMER}, not what member {member.member_id} names"
+            f"member {member.member_id} uses protocol {name} of type {CONSUMER}, which the request does not name"
         )
     if group.target_epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
-        raise RebalanceInProgress(f"group {group.group_id} has a new assignment: join again")
+        raise RebalanceInProgress(f"group {group.group_id} has a new assignment: rejoin")
     held: Target = {topic_id: frozenset(partitions) for topic_id, partitions in member.current.assigned.items()}
     return encode_assignment(held, subscription, topics)
 
 
 def encode_assignment(target: Target, subscription: bytes, topics: Topics) -> bytes:
-    """An assignment as classic consumers read it, in the version of their subscription."""
+    """Encode an assignment for a classic consumer, in the version of its subscription."""
     named = ((topics.name_of(topic_id), partitions) for topic_id, partitions in target.items())
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -163,17 +163,17 @@ def encode_assignment(target: Target, subscription: bytes, topics: Topics) -> by
 
 
 def _version_for(subscription: bytes) -> int:
-    """Return the version of an assignment that answers a subscription; 0 if it is too short to have a version.
+    """Return the assignment version for a subscription; 0 if the subscription is too short to have a version.
 
-    Joining checks a member's first protocol only, and the group may choose another one.
+    JoinGroup validates a member's first protocol only, and the group may elect another one.
     """
     if len(subscription) < _VERSION_BYTES:
         return 0
-    return min(max(codec.peek_version(subscription), 0), _NEWEST)
+    return min(max(codec.peek_version(subscription), 0), _MAX_ASSIGNMENT_VERSION)
 
 
 def decode_assignment(data: bytes, topics: Topics) -> tuple[Target, bytes]:
-    """Return what a classic consumer was assigned, of the topics that still exist, and the assignor's own data."""
+    """Return a classic consumer's assigned partitions, of topics that still exist, and the assignor's user data."""
     if not data:
         return {}, b""
     read = codec.decode_versioned(ConsumerProtocolAssignment, data)

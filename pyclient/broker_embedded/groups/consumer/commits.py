@@ -1,4 +1,4 @@
-"""Who may commit and read the offsets of a consumer group, by member epochs (KIP-848, KIP-1251)."""
+"""Consumer groups: checks of OffsetCommit and OffsetFetch by member epoch (KIP-848, KIP-1251), and expiration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.log_records import CommittedOffset
     from pyclient.types import TopicPartition
 
-KNOWS_EPOCHS: Final = 9
-"""The first version of OffsetCommit and OffsetFetch that has member epochs."""
+EPOCHS_SINCE: Final = 9
+"""The first version of OffsetCommit and OffsetFetch with member epochs."""
 
 
 def check_commit(
@@ -28,27 +28,27 @@ def check_commit(
     version: int,
     transactional: bool = False,
 ) -> None:
-    """Raise why this commit is refused.
+    """Raise the `BrokerError` of a commit that is refused.
 
-    Epoch -1 is a consumer without a group, or an administrator: welcome while the group has no members. A member that
-    has moved on since may still commit, with the epoch it had, for partitions that it has had all the time.
+    Epoch -1 is a consumer without a group, or an administrator: accepted while the group has no members. A member may
+    commit with an older epoch for partitions that it has owned since that epoch.
     """
     if epoch < 0 and not group.members:
         return
     if transactional and epoch < 0 and not member_id:
         return
     member = _member(group, member_id)
-    if not transactional and member.metadata.classic is None and version < KNOWS_EPOCHS:
+    if not transactional and member.metadata.classic is None and version < EPOCHS_SINCE:
         raise UnsupportedVersion(
-            f"OffsetCommit version {KNOWS_EPOCHS} or above must be used by members using the consumer group protocol"
+            f"OffsetCommit version {EPOCHS_SINCE} or above must be used by members using the consumer group protocol"
         )
     known = member.current.epoch
-    if epoch == known or (epoch < known and all(_had_since(member, partition, epoch) for partition in partitions)):
+    if epoch == known or (epoch < known and all(_owned_since(member, partition, epoch) for partition in partitions)):
         return
     raise _wrong_epoch(member, epoch)
 
 
-def _had_since(member: Member, partition: tuple[UUID, int], epoch: int) -> bool:
+def _owned_since(member: Member, partition: tuple[UUID, int], epoch: int) -> bool:
     topic_id, number = partition
     for held in (member.current.assigned, member.current.revoking):
         since = held.get(topic_id, {}).get(number)
@@ -58,7 +58,7 @@ def _had_since(member: Member, partition: tuple[UUID, int], epoch: int) -> bool:
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Raise why somebody may not read the offsets; one that names no member may."""
+    """Raise the `BrokerError` of a fetch that is refused; a fetch without a member id is accepted."""
     if member_id is None and epoch < 0:
         return
     member = _member(group, member_id or "")
@@ -67,10 +67,10 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
 
 
 def _wrong_epoch(member: Member, epoch: int) -> BrokerError:
-    said = f"{epoch} is not member {member.member_id}'s, which is {member.current.epoch}"
+    difference = f"{epoch} of member {member.member_id} is not {member.current.epoch}"
     if member.metadata.classic is not None:
-        return IllegalGeneration(f"generation {said}")
-    return StaleMemberEpoch(f"member epoch {said}")
+        return IllegalGeneration(f"generation {difference}")
+    return StaleMemberEpoch(f"member epoch {difference}")
 
 
 def _member(group: ConsumerGroup, member_id: str) -> Member:
@@ -83,9 +83,9 @@ def _member(group: ConsumerGroup, member_id: str) -> Member:
 def expired(
     group: ConsumerGroup, offsets: Mapping[TopicPartition, CommittedOffset], *, now_ms: int, retention_ms: int
 ) -> Iterator[TopicPartition]:
-    """The offsets whose offsets.retention.minutes are over, counted from the commit; never those of topics in use."""
-    read = group.subscribed_topics()
+    """Yield the offsets of unsubscribed topics that are past offsets.retention.minutes, counted from the commit."""
+    subscribed = group.subscribed_topics()
     for partition, committed in offsets.items():
         end = committed.expire_ms if committed.expire_ms >= 0 else committed.commit_ms + retention_ms
-        if partition.topic not in read and now_ms >= end:
+        if partition.topic not in subscribed and now_ms >= end:
             yield partition

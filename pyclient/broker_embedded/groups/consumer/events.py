@@ -1,4 +1,4 @@
-"""What a member says to a consumer group, what it is told, and the options that the group obeys."""
+"""Requests and answers of a consumer group, and the options in force for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """A ConsumerGroupHeartbeat request; what is None (or a timeout of -1) has not changed since the last one."""
+    """A ConsumerGroupHeartbeat request; None (or a timeout of -1) means unchanged since the last one."""
 
     member_id: str
     member_epoch: int
@@ -27,14 +27,14 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as a member does that joins or lost an answer."""
+        """True if all fields are set, as when a member joins or did not receive an answer."""
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAnswer:
-    """What the member is told; `assignment` is None when it has not changed."""
+    """The answer to a member; `assignment` is None if unchanged."""
 
     member_id: str
     member_epoch: int
@@ -48,17 +48,17 @@ class Limits:
     assignors: tuple[str, ...] = ("uniform", "range")
     max_size: int = 2_147_483_647
     assignment_interval_ms: int = 0
-    """New targets are made no faster than this, so that a crowd that joins at once costs few of them."""
+    """Minimum time between two target assignments, so that many members joining at once cost few of them."""
 
 
 @dataclass(slots=True)
 class Decision:
-    """An answer, and the records that make it true; `gone` are members that the group has to be rid of.
+    """An answer, the records to write before it is sent, and the members to remove.
 
-    `must_resolve` asks for `planning.resolve_regexes` once the records are applied.
+    With `must_resolve` the caller has to call `planning.resolve_regexes` after applying the records.
     """
 
     answer: ConsumerAnswer
     records: list[Record] = field(default_factory=list)
-    gone: tuple[Member, ...] = ()
+    removed: tuple[Member, ...] = ()
     must_resolve: bool = False

@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat of a member that stays: join or go on, a new target if one is due, the member's next step.
+"""ConsumerGroupHeartbeat of a member that joins or stays: subscription, target assignment, reconciliation.
 
-Nothing is changed here: the answer comes with the records that change the group once they are in the log.
+The group is not changed here: the decision has the records that change it once they are in the log.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, limits: Limits, now_ms: int) -> Decision:
-    """Take one heartbeat in. Raises the `BrokerError` that the member is told instead."""
+    """Decide on one heartbeat. Raise the `BrokerError` for the response."""
     records: list[Record] = []
     before = admit(group, event, limits, records)
     member = replace(before, metadata=updated(before.metadata, event))
     plan = Plan(group, before, member, topics, limits, now_ms, records)
-    plan.subscribe()
-    plan.retarget()
-    current = plan.follow(event.owned)
+    plan.update_subscription()
+    plan.update_target()
+    current = plan.reconcile(event.owned)
     assignment = None
     if event.member_epoch == JOINING or event.is_full or owned(current.assigned) != owned(before.current.assigned):
         assignment = owned(current.assigned)
@@ -37,7 +37,7 @@ def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, li
 
 
 def updated(metadata: MemberMetadata, event: ConsumerHeartbeat) -> MemberMetadata:
-    """What is known of the member after this heartbeat. One that sends it speaks the new protocol from here on."""
+    """Return the member's metadata after this heartbeat. The sender uses the consumer protocol from now on."""
     topics = metadata.topics if event.topics is None else tuple(sorted(set(event.topics)))
     return replace(
         metadata,

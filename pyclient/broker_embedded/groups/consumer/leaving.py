@@ -1,4 +1,4 @@
-"""How members go: they leave, they leave for a short while (static members), or they are given up."""
+"""Removal of members: they leave, leave temporarily (static members), or miss a deadline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> Decision:
-    """Take a heartbeat with a leaving epoch in; a static member that leaves for a short while keeps its place."""
+    """Handle a heartbeat with a leaving epoch; a static member that leaves temporarily keeps its assignment."""
     if event.instance_id is None:
         member = group.members.get(event.member_id)
         if member is None:
@@ -38,13 +38,13 @@ def leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> Decision:
         member = known_static(group, event.instance_id, event.member_id)
     answer = ConsumerAnswer(event.member_id, event.member_epoch)
     if event.instance_id is not None and event.member_epoch == LEAVING_STATIC:
-        gone = replace(member.current, epoch=LEAVING_STATIC, state=MemberState.STABLE, revoking={})
-        return Decision(answer, [CurrentRecord(member.member_id, gone)])
-    return Decision(answer, gone=(member,))
+        current = replace(member.current, epoch=LEAVING_STATIC, state=MemberState.STABLE, revoking={})
+        return Decision(answer, [CurrentRecord(member.member_id, current)])
+    return Decision(answer, removed=(member,))
 
 
 def remove(group: ConsumerGroup, members: Collection[Member], topics: Topics) -> list[Record]:
-    """The records that take members out, and the group to its next epoch."""
+    """Return the records that remove members and increment the group epoch."""
     records: list[Record] = []
     for member in members:
         records += [
@@ -52,24 +52,24 @@ def remove(group: ConsumerGroup, members: Collection[Member], topics: Topics) ->
             TargetRecord(member.member_id, None),
             MemberRecord(member.member_id, None),
         ]
-    gone = {member.member_id for member in members}
-    left = [member for name, member in group.members.items() if name not in gone]
-    used = {member.metadata.regex for member in left}
+    removed = {member.member_id for member in members}
+    remaining = [member for name, member in group.members.items() if name not in removed]
+    used = {member.metadata.regex for member in remaining}
     records += [RegexRecord(regex, None) for regex in group.regexes if regex not in used]
-    names: frozenset[str] = frozenset().union(*(group.topics_of(member.metadata) for member in left))
+    names: frozenset[str] = frozenset().union(*(group.topics_of(member.metadata) for member in remaining))
     records.append(EpochRecord(group.epoch + 1, metadata_hash(names, topics)))
     return records
 
 
-def overdue(group: ConsumerGroup, now: float) -> list[tuple[Member, str]]:
-    """The members to give up at `now`, with the reason."""
+def expired_members(group: ConsumerGroup, now: float) -> list[tuple[Member, str]]:
+    """Return the members whose deadlines have passed at `now`, with the reason."""
     found: list[tuple[Member, str]] = []
     for member_id, member in group.members.items():
-        epoch, revoked_until = group.revocations.get(member_id, (0, now + 1))
+        epoch, revocation_deadline = group.revocations.get(member_id, (0, now + 1))
         if group.sessions.get(member_id, now + 1) <= now:
-            found.append((member, "its session has ended: no heartbeat came"))
-        elif revoked_until <= now and member.current.epoch == epoch:
-            found.append((member, "it did not give its partitions up within its rebalance timeout"))
-        elif group.calls.get(member_id, now + 1) <= now:
-            found.append((member, "it did not join again, or ask for its assignment, within its rebalance timeout"))
+            found.append((member, "its session expired without a heartbeat"))
+        elif revocation_deadline <= now and member.current.epoch == epoch:
+            found.append((member, "it did not revoke its partitions within its rebalance timeout"))
+        elif group.rejoin_deadlines.get(member_id, now + 1) <= now:
+            found.append((member, "it did not rejoin, or send SyncGroup, within its rebalance timeout"))
     return found

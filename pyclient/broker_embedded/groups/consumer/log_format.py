@@ -1,4 +1,4 @@
-"""Records of a consumer group in `__consumer_offsets`: to keys and values in Kafka's formats, and back."""
+"""Encode and decode the records of a consumer group in `__consumer_offsets`, in Kafka's formats."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 class ConsumerGroupRecord(NamedTuple):
-    """A record and the group it belongs to."""
+    """A record with the id of its group."""
 
     group_id: str
     record: Record
 
 
 def encode(group_id: str, record: Record) -> tuple[bytes, bytes | None]:
-    """A record's key and value; without a value it is a tombstone."""
+    """Return a record's key and value; the value of a tombstone is None."""
     key, value = _ENCODERS[type(record)](group_id, record)
     return codec.encode_versioned(key, 0), None if value is None else codec.encode_versioned(value, 0)
 
 
 def decode(kind: int, key: Buffer, value: Buffer | None) -> ConsumerGroupRecord | None:
-    """What a record of that kind says; None if it is not one of a consumer group, or one that 4.x no longer reads."""
+    """Decode a record of that type; return None if it is not one of a consumer group, or no longer read by 4.x."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         return None
@@ -112,12 +112,12 @@ def _encode_current(group_id: str, record: CurrentRecord) -> tuple[Any, Any]:
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
         state=current.state,
-        assigned_partitions=_held(current.assigned),
-        partitions_pending_revocation=_held(current.revoking),
+        assigned_partitions=_encode_assigned(current.assigned),
+        partitions_pending_revocation=_encode_assigned(current.revoking),
     )
 
 
-def _held(assigned: Assigned) -> list[wire.TopicPartitions]:
+def _encode_assigned(assigned: Assigned) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values()))
         for topic_id, epochs in assigned.items()
@@ -193,8 +193,8 @@ def _decode_current(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
         state=_member_state(value.state),
-        assigned=_read_held(value.assigned_partitions, value.member_epoch),
-        revoking=_read_held(value.partitions_pending_revocation, value.member_epoch),
+        assigned=_decode_assigned(value.assigned_partitions, value.member_epoch),
+        revoking=_decode_assigned(value.partitions_pending_revocation, value.member_epoch),
     )
     return CurrentRecord(key.member_id, current)
 
@@ -202,19 +202,19 @@ def _decode_current(
 def _member_state(number: int) -> MemberState:
     try:
         return MemberState(number)
-    except ValueError:  # of a later release
+    except ValueError:  # written by a later release
         return MemberState.UNKNOWN
 
 
-def _read_held(topics: list[wire.TopicPartitions], member_epoch: int) -> Assigned:
-    """Releases before 4.3 did not write when a partition was assigned: then the member's epoch stands for it."""
-    held: dict[Any, dict[int, int]] = {}
+def _decode_assigned(topics: list[wire.TopicPartitions], member_epoch: int) -> Assigned:
+    """Decode assigned partitions; records of releases before 4.3 have no assignment epochs: use the member epoch."""
+    assigned: dict[Any, dict[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs or ()
         if len(epochs) != len(topic.partitions):
             epochs = [member_epoch] * len(topic.partitions)
-        held[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
-    return held
+        assigned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return assigned
 
 
 def _decode_regex(

@@ -1,4 +1,4 @@
-"""Who may send a heartbeat: the request's form, the group's size, member epochs, and static members (KIP-345)."""
+"""Checks of a heartbeat: its fields, the group's size, member epochs, and static members (KIP-345)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 
 
-def check_form(group_id: str, event: ConsumerHeartbeat, limits: Limits, *, makes_own_id: bool) -> None:
-    """Raise InvalidRequest or UnsupportedAssignor for what no member may say, with Kafka's words.
+def check_request(group_id: str, event: ConsumerHeartbeat, limits: Limits, *, makes_own_id: bool) -> None:
+    """Raise InvalidRequest or UnsupportedAssignor, with Kafka's message, for a request that is never valid.
 
-    With `makes_own_id` (version 1) a member always has an id; before that the coordinator gives one out.
+    With `makes_own_id` (version 1) a member always has an id; in version 0 the coordinator generates it.
     """
     epoch = event.member_epoch
     if not event.member_id and (makes_own_id or epoch > JOINING or epoch == LEAVING):
@@ -63,8 +63,8 @@ def _check_join(event: ConsumerHeartbeat) -> None:
 
 
 def admit(group: ConsumerGroup, event: ConsumerHeartbeat, limits: Limits, records: list[Record]) -> Member:
-    """The member that speaks, a new one among them; a static member that comes back takes its old place."""
-    check_room(group, event.member_id, limits)
+    """Return the member of the request, which may be new; a static member that returns replaces its old id."""
+    check_size(group, event.member_id, limits)
     if event.instance_id is not None:
         return _admit_static(group, event, event.instance_id, records)
     member = group.members.get(event.member_id)
@@ -76,8 +76,8 @@ def admit(group: ConsumerGroup, event: ConsumerHeartbeat, limits: Limits, record
     return member
 
 
-def check_room(group: ConsumerGroup, member_id: str, limits: Limits) -> None:
-    """Raise GroupMaxSizeReached for one more member than group.consumer.max.size."""
+def check_size(group: ConsumerGroup, member_id: str, limits: Limits) -> None:
+    """Raise GroupMaxSizeReached if a new member would exceed group.consumer.max.size."""
     if len(group.members) >= limits.max_size and member_id not in group.members:
         raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limits.max_size} members.")
 
@@ -95,11 +95,11 @@ def _admit_static(group: ConsumerGroup, event: ConsumerHeartbeat, instance_id: s
             f"Static member {event.member_id} with instance id {instance_id} cannot join the group because the "
             f"instance id is owned by {member.member_id} member."
         )
-    return take_place(group, member, event.member_id, records)
+    return replace_static_member(group, member, event.member_id, records)
 
 
 def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
-    """The static member, if it is the one that says so."""
+    """Return the static member; raise UnknownMemberId or FencedInstanceId unless it has that member id."""
     member = group.static_member(instance_id)
     if member is None:
         raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
@@ -110,8 +110,8 @@ def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> Memb
     return member
 
 
-def take_place(group: ConsumerGroup, old: Member, member_id: str, records: list[Record]) -> Member:
-    """Write a static member down under its new id, with all that it had under the old one."""
+def replace_static_member(group: ConsumerGroup, old: Member, member_id: str, records: list[Record]) -> Member:
+    """Replace a static member's id: the new member inherits its metadata and assignments."""
     new = Member(member_id, old.metadata, replace(old.current, epoch=JOINING, previous_epoch=JOINING))
     records += [
         CurrentRecord(old.member_id, None),
@@ -125,9 +125,9 @@ def take_place(group: ConsumerGroup, old: Member, member_id: str, records: list[
 
 
 def check_epoch(member: Member, epoch: int, owned: Target | None) -> None:
-    """Raise FencedMemberEpoch unless the epoch is the member's, or it joins anew.
+    """Raise FencedMemberEpoch unless the epoch is the member's current one, or it rejoins.
 
-    Its last one will do, too, while it has nothing but what it was assigned: the answer with the new one got lost.
+    The previous epoch is accepted if the member owns only assigned partitions: it missed the answer with the new epoch.
     """
     known = member.current
     if epoch in (known.epoch, JOINING):

@@ -1,7 +1,6 @@
-"""The values that a consumer group (KIP-848) is made of, and the records that change it one by one.
+"""The values of a consumer group (KIP-848), and the records that change it.
 
-A group changes only by applying records: the log is replayed with the same function, so what is there after a restart
-is what was there before.
+A group changes only by applying records. A replay of the log applies the same records, so a restart restores the state.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ Target = Mapping[UUID, frozenset[int]]
 """Partitions by topic id."""
 
 Assigned = Mapping[UUID, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch it was assigned in."""
+"""Partitions by topic id, each with the member epoch in which it was assigned."""
 
 JOINING = 0
 LEAVING = -1
 LEAVING_STATIC = -2
-"""Member epochs that a request says something with: join, leave, leave for a short while (static members)."""
+"""Special member epochs of a request: join, leave, leave temporarily (static members)."""
 
 
 class GroupPhase(Enum):
-    """The states of a group, under the names that Kafka's tools show."""
+    """The states of a group, with the names that Kafka's tools show."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -34,11 +33,11 @@ class GroupPhase(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target assignment; the numbers are those of the log.
+    """Progress of a member towards its target assignment; the numbers are those in the log.
 
-    STABLE                 it was told all of the target assignment of its epoch
-    UNREVOKED_PARTITIONS   it was told to give partitions up, and has not confirmed that
-    UNRELEASED_PARTITIONS  partitions of its target are still with other members
+    STABLE                 it was sent the whole target assignment of its epoch
+    UNREVOKED_PARTITIONS   it was asked to revoke partitions, and has not confirmed that
+    UNRELEASED_PARTITIONS  partitions of its target are still owned by other members
     """
 
     STABLE = 0
@@ -49,7 +48,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocol:
-    """What a member that speaks the classic protocol says of itself: its session and its protocols."""
+    """The session timeout and protocols of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -57,7 +56,7 @@ class ClassicProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """What a member said about itself. `topics` are sorted; `regex` is "" when it subscribes by names only."""
+    """A member's metadata. `topics` are sorted; `regex` is "" if it subscribes by names only."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -72,7 +71,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignment:
-    """Where a member stands: its epoch, what it has, and what it was told to give up."""
+    """A member's epoch, its assigned partitions, and those it was asked to revoke."""
 
     epoch: int = JOINING
     previous_epoch: int = -1
@@ -81,11 +80,11 @@ class CurrentAssignment:
     revoking: Assigned = field(default_factory=dict)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member has the whole target assignment of that epoch."""
+        """Return True if the member has the whole target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def held(self) -> Target:
-        """What the member may be reading: what it has, and what it has not given up yet."""
+        """Return the partitions that the member may still consume: assigned and not yet revoked ones."""
         topics = {*self.assigned, *self.revoking}
         return {topic: frozenset({*self.assigned.get(topic, ()), *self.revoking.get(topic, ())}) for topic in topics}
 
@@ -101,7 +100,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """The topics that a regular expression matched when the cluster's topics were at `version`."""
+    """The topics that a regular expression matched at `version` of the cluster's topics."""
 
     topics: tuple[str, ...]
     version: int
@@ -110,7 +109,7 @@ class ResolvedRegex:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """The group's epoch and the hash of what it knows of its topics; `epoch` None: the group was deleted."""
+    """The group's epoch and the hash of its topics' metadata; `epoch` None is a tombstone."""
 
     epoch: int | None
     metadata_hash: int = 0
@@ -118,7 +117,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """A member's metadata; None: it is gone."""
+    """A member's metadata; None is a tombstone."""
 
     member_id: str
     metadata: MemberMetadata | None
@@ -126,7 +125,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetEpochRecord:
-    """The epoch of the target assignment, and when it was made (epoch ms; 0: unknown); None: deleted."""
+    """The epoch and time (epoch ms, 0 if unknown) of the target assignment; `epoch` None is a tombstone."""
 
     epoch: int | None
     made_ms: int = 0
@@ -134,7 +133,7 @@ class TargetEpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """A member's part of the target assignment; None: deleted."""
+    """A member's target assignment; None is a tombstone."""
 
     member_id: str
     partitions: Target | None
@@ -142,7 +141,7 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecord:
-    """Where a member stands; None: deleted."""
+    """A member's current assignment; None is a tombstone."""
 
     member_id: str
     current: CurrentAssignment | None
@@ -150,7 +149,7 @@ class CurrentRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegexRecord:
-    """A regular expression's topics; None: nobody subscribes with it any more."""
+    """The topics of a regular expression; None is a tombstone."""
 
     regex: str
     resolved: ResolvedRegex | None
@@ -160,5 +159,5 @@ Record = EpochRecord | MemberRecord | TargetEpochRecord | TargetRecord | Current
 
 
 def owned(assigned: Assigned) -> Target:
-    """The partitions without their epochs."""
+    """Return the partitions without their epochs."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in assigned.items()}

@@ -1,4 +1,4 @@
-"""Regular expressions that consumers subscribe with: compiled once, matched against the cluster's topics."""
+"""Regular expressions of subscriptions: compiled once, matched against the cluster's topics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_COMPILED: Final = 64
+_CACHE_SIZE: Final = 64
 
 
-@lru_cache(_COMPILED)
+@lru_cache(_CACHE_SIZE)
 def compile_regex(pattern: str) -> Regex:
-    """The expression, ready to match; raises InvalidRegularExpression with the reason."""
+    """Return the compiled expression; raise InvalidRegularExpression with the reason."""
     try:
         return Regex(pattern)
     except RegexError as error:
@@ -29,8 +29,8 @@ def compile_regex(pattern: str) -> Regex:
 
 
 def resolve(pattern: str, topics: Topics, now_ms: int) -> ResolvedRegex:
-    """The topics whose whole name matches, as of now; none if it takes too much work to find out."""
+    """Return the topics whose whole name matches; none if matching exceeds its work limit."""
     found = compile_regex(pattern).matching(topics.names())
     if found is None:
-        _log.warning("regular expression %.200r takes too much work: no topic matches until topics change", pattern)
+        _log.warning("regular expression %.200r is too expensive: it matches no topic until topics change", pattern)
     return ResolvedRegex(tuple(sorted(found or ())), topics.version, now_ms)

@@ -1,6 +1,6 @@
-"""What a member's word does to its group: the epoch it is in then, the target assignment, the member's own next step.
+"""The effect of one member's request on its group: group epoch, target assignment, and reconciliation.
 
-A plan stands for the group as it will be when the records it gathers are applied.
+A plan describes the group as it will be when the collected records are applied.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 FIRST_EPOCH: Final = 1
-"""The epoch of a group whose first member reads nothing; one that reads something takes it a step further."""
+"""The epoch of a group whose first member has no subscription; a subscription increments it."""
 
 
 class Plan:
-    """One member's word, worked out in three steps: `subscribe`, `retarget`, `follow`."""
+    """The effect of one request, in three steps: `update_subscription`, `update_target`, `reconcile`."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Plan:
         self.target_epoch = group.target_epoch
         self.subscription_changed = False
         self.must_resolve = False
-        """Whether `resolve_regexes` has to be called when the records are applied."""
+        """True if `resolve_regexes` has to be called after the records are applied."""
 
-    def subscribe(self) -> None:
-        """Note what the member says of itself; the group moves to its next epoch if that, or its topics, changed."""
+    def update_subscription(self) -> None:
+        """Update the member's metadata; increment the group epoch if its subscription or a subscribed topic changed."""
         old, new = self._before.metadata, self._member.metadata
         if old != new or self._member.member_id not in self._group.members:
             self._records.append(MemberRecord(self._member.member_id, new))
@@ -89,11 +89,11 @@ class Plan:
             self._records.append(EpochRecord(self.epoch, seen))
 
     def _update_regexes(self, old: str, new: str) -> None:
-        """Check a new regular expression, and forget one that no member uses any more; none is resolved here."""
+        """Validate a new regular expression, and delete one that no member uses; none is resolved here."""
         if old != new:
             users = self._group.regex_users()
             if new and not users[new]:
-                compile_regex(new)  # raises for one that makes no sense, before anything else happens
+                compile_regex(new)  # an invalid one is refused before any other check
             if users[old] <= 1 and self._regexes.pop(old, None) is not None:
                 self._records.append(RegexRecord(old, None))
         self.must_resolve = (new != "" and new not in self._regexes) or any(
@@ -101,7 +101,7 @@ class Plan:
         )
 
     def _members(self) -> dict[str, Member]:
-        """The members as they will be."""
+        """Return the members after the request."""
         members = {name: member for name, member in self._group.members.items() if name != self._replaced}
         members[self._member.member_id] = self._member
         return members
@@ -113,8 +113,8 @@ class Plan:
     def _subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*(self._topics_of(member.metadata) for member in self._members().values()))
 
-    def retarget(self) -> None:
-        """Make the target assignment of the new epoch, unless the last one is too young for that."""
+    def update_target(self) -> None:
+        """Compute the target assignment of a new epoch, unless the last one is younger than the assignment interval."""
         group = self._group
         if self.epoch <= self.target_epoch:
             return
@@ -140,8 +140,8 @@ class Plan:
     def _last_target(self, member: Member) -> Target:
         return self._target if member is self._member else self._group.target_of(member)
 
-    def follow(self, member_owns: Target | None) -> CurrentAssignment:
-        """The member's next step towards its target."""
+    def reconcile(self, member_owns: Target | None) -> CurrentAssignment:
+        """Return the member's assignment, reconciled with its target."""
         member = self._member
         known = (self._topics.find(name) for name in self._topics_of(member.metadata))
         current = reconcile(
@@ -162,16 +162,16 @@ class Plan:
 
 
 def is_outdated(known: ResolvedRegex | None, topics: Topics, limits: Limits, now_ms: int) -> bool:
-    """Return True if an expression was never resolved, or topics came or went and the last look is a while ago."""
+    """Return True if an expression was never resolved, or topics changed and the assignment interval has passed."""
     if known is None:
         return True
     return known.version != topics.version and now_ms - known.resolved_ms >= limits.assignment_interval_ms
 
 
 def resolve_regexes(group: ConsumerGroup, topics: Topics, limits: Limits, now_ms: int) -> list[Record]:
-    """Return the records that resolve the outdated expressions of a group, and move it on if they match other topics.
+    """Return the records that resolve a group's outdated expressions, with a new epoch if they match other topics.
 
-    Kafka does it beside the heartbeats, too: a member that joins with a new expression gets its partitions later.
+    As in Kafka this is independent of heartbeats: a member that joins with a new expression gets its partitions later.
     """
     records: list[Record] = []
     regexes = dict(group.regexes)

@@ -1,11 +1,11 @@
-"""The next step of one member towards its target assignment: give partitions up first, take free ones, wait for others.
+"""Reconcile one member with its target assignment: first revoke partitions, then assign the free ones.
 
 | state                 | the member                                 | next                         |
 |-----------------------|--------------------------------------------|------------------------------|
-| STABLE                | is behind the target's epoch               | revoke, or take what is free |
-| UNREVOKED_PARTITIONS  | still says that it has what it should give | the same                     |
-| UNREVOKED_PARTITIONS  | has given it up                            | one epoch on, then as above  |
-| UNRELEASED_PARTITIONS | waits for other members                    | take what has become free    |
+| STABLE                | has an older epoch than the target         | revoke, or assign free ones  |
+| UNREVOKED_PARTITIONS  | still owns revoked partitions              | unchanged                    |
+| UNREVOKED_PARTITIONS  | has revoked all of them                    | epoch + 1, then as above     |
+| UNRELEASED_PARTITIONS | waits for other members                    | assign what has become free  |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     IsFree = Callable[[UUID, int], bool]
 
-NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+EMPTY: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 def reconcile(
@@ -38,10 +38,10 @@ def reconcile(
     subscription_changed: bool,
     is_free: IsFree,
 ) -> CurrentAssignment:
-    """Where the member stands after this heartbeat; the same value if nothing changes.
+    """Return the member's assignment after this heartbeat; the same object if nothing changes.
 
-    `owned` is what the member says it has (None: it did not say), `subscribed` the topics it reads now, and `is_free`
-    tells whether nobody else has a partition.
+    `owned` are the partitions that the member reports (None: not reported), `subscribed` the topics it subscribes to,
+    and `is_free` returns True for a partition that no member owns.
     """
     step = _Step(current, target, target_epoch, owned, subscribed, is_free)
     if current.is_reconciled_to(target_epoch) and not subscription_changed:
@@ -52,19 +52,19 @@ def reconcile(
                 return step.towards_target(current.epoch)
             return step.drop_unsubscribed()
         case MemberState.UNREVOKED_PARTITIONS:
-            if step.still_has(current.revoking):
+            if step.still_owns(current.revoking):
                 return step.drop_unsubscribed() if subscription_changed else current
             return step.towards_target(min(current.epoch + 1, target_epoch))
         case MemberState.UNRELEASED_PARTITIONS:
             return step.towards_target(current.epoch)
-        case _:  # a later release wrote a state that is not known here: the member starts again with nothing
+        case _:  # a state written by a later release: the member has to start with no partitions
             if owned is None or owned:
-                raise FencedMemberEpoch("the member's state is not known here: it has to give up all and join again")
+                raise FencedMemberEpoch("unknown member state: the member has to abandon all partitions and rejoin")
             return step.towards_target(target_epoch)
 
 
 class _Step:
-    """One computation; nothing of it stays."""
+    """The inputs of one reconciliation."""
 
     def __init__(
         self,
@@ -82,20 +82,20 @@ class _Step:
         self._subscribed = subscribed
         self._is_free = is_free
 
-    def still_has(self, revoking: Assigned) -> bool:
-        """Whether the member may still have one of these; it has until it says what it has, without them."""
+    def still_owns(self, revoking: Assigned) -> bool:
+        """Return True if the member may still own one of these partitions, as long as it does not report otherwise."""
         if self._owned is None:
             return True
-        return any(not partitions.isdisjoint(revoking.get(topic, NOTHING)) for topic, partitions in self._owned.items())
+        return any(not partitions.isdisjoint(revoking.get(topic, EMPTY)) for topic, partitions in self._owned.items())
 
     def towards_target(self, epoch: int) -> CurrentAssignment:
-        """Keep what current and target share; revoke the rest, or if there is nothing to revoke take what is free."""
+        """Keep the partitions of the target and revoke the others; if none is to be revoked, assign the free ones."""
         kept, revoking = self._split()
-        if revoking and self.still_has(revoking):
-            return self._at(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
-        wanted, held_back = self._wanted(kept)
-        state = MemberState.UNRELEASED_PARTITIONS if held_back else MemberState.STABLE
-        return self._at(self._target_epoch, state, _merged(kept, wanted), {})
+        if revoking and self.still_owns(revoking):
+            return self._assignment(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+        assignable, has_unreleased = self._assignable(kept)
+        state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
+        return self._assignment(self._target_epoch, state, _merged(kept, assignable), {})
 
     def _split(self) -> tuple[dict[UUID, dict[int, int]], dict[UUID, dict[int, int]]]:
         kept: dict[UUID, dict[int, int]] = {}
@@ -103,40 +103,40 @@ class _Step:
         for topic_id, partitions in self._current.assigned.items():
             target = self._target.get(topic_id, frozenset())
             for partition, epoch in partitions.items():
-                side = kept if partition in target else revoking
-                side.setdefault(topic_id, {})[partition] = epoch
+                destination = kept if partition in target else revoking
+                destination.setdefault(topic_id, {})[partition] = epoch
         return kept, revoking
 
-    def _wanted(self, kept: Assigned) -> tuple[dict[UUID, dict[int, int]], bool]:
-        """The partitions of the target that can be taken now, and whether there are others."""
-        wanted: dict[UUID, dict[int, int]] = {}
-        held_back = False
+    def _assignable(self, kept: Assigned) -> tuple[dict[UUID, dict[int, int]], bool]:
+        """Return the target's partitions that are free, and True if others are not released yet."""
+        assignable: dict[UUID, dict[int, int]] = {}
+        has_unreleased = False
         for topic_id, partitions in self._target.items():
-            own = self._current.revoking.get(topic_id, NOTHING)
+            own = self._current.revoking.get(topic_id, EMPTY)
             for partition in partitions - set(kept.get(topic_id, ())):
                 if partition in own or self._is_free(topic_id, partition):
-                    wanted.setdefault(topic_id, {})[partition] = self._target_epoch
+                    assignable.setdefault(topic_id, {})[partition] = self._target_epoch
                 else:
-                    held_back = True
-        return wanted, held_back
+                    has_unreleased = True
+        return assignable, has_unreleased
 
-    def _at(self, epoch: int, state: MemberState, assigned: Assigned, revoking: Assigned) -> CurrentAssignment:
+    def _assignment(self, epoch: int, state: MemberState, assigned: Assigned, revoking: Assigned) -> CurrentAssignment:
         return CurrentAssignment(
             epoch=epoch, previous_epoch=self._current.epoch, state=state, assigned=assigned, revoking=revoking
         )
 
     def drop_unsubscribed(self) -> CurrentAssignment:
-        """The member has stopped reading topics before there is a new target: it gives those up in its epoch."""
+        """Revoke partitions of unsubscribed topics in the current epoch, before there is a new target."""
         current = self._current
-        gone = {topic: partitions for topic, partitions in current.assigned.items() if topic not in self._subscribed}
-        if not gone:
+        revoked = {topic: partitions for topic, partitions in current.assigned.items() if topic not in self._subscribed}
+        if not revoked:
             return current
-        kept = {topic: partitions for topic, partitions in current.assigned.items() if topic not in gone}
-        revoking = _merged(current.revoking, gone)
-        if not self.still_has(revoking):
+        kept = {topic: partitions for topic, partitions in current.assigned.items() if topic not in revoked}
+        revoking = _merged(current.revoking, revoked)
+        if not self.still_owns(revoking):
             return replace(current, assigned=kept)
         return replace(current, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking)
 
 
 def _merged(one: Assigned, other: Assigned) -> Assigned:
-    return {topic: {**one.get(topic, NOTHING), **other.get(topic, NOTHING)} for topic in {**one, **other}}
+    return {topic: {**one.get(topic, EMPTY), **other.get(topic, EMPTY)} for topic in {**one, **other}}

@@ -1,7 +1,7 @@
-"""Reads RE2's regular expressions, over the characters of topic names.
+"""Parse RE2 regular expressions over the characters of topic names.
 
-Python's own `re` is another language (it has back references and look-around, which RE2 refuses) and may take for ever
-over a pattern like `(a+)+b`. Characters that no topic name can have are understood and match nothing.
+Python's `re` is another language (it has back references and look-around, which RE2 rejects) and takes exponential time
+for a pattern like `(a+)+b`. Characters that are not allowed in topic names are accepted and match nothing.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _OCTAL: Final = re.compile(r"0[0-7]{0,2}|[1-7][0-7]{1,2}")
 _UNICODE: Final = re.compile(r"\{(\^?)([A-Za-z_]+)\}|([A-Z])")
 _POSIX_CLASS: Final = re.compile(r"\[:(\^?)([a-z]+):\]")
 _EDGES: Final = {"A": Edge.START, "z": Edge.END, "b": Edge.WORD, "B": Edge.NO_WORD}
-_NOTHING: Final = Sequence(())
+_EMPTY: Final = Sequence(())
 
 
 class RegexError(Exception):
-    """The pattern is not RE2's; the text says where and why."""
+    """The pattern is not valid in RE2; the text has the reason and the position."""
 
 
 class Regex:
-    """A pattern that whole topic names are matched against."""
+    """A pattern that matches whole topic names."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises `RegexError` for a pattern that RE2 refuses, or one of more than 2,500 states."""
+        """Raise `RegexError` for a pattern that RE2 rejects, or one of more than 2,500 states."""
         self.pattern = pattern
         try:
-            self._automaton = Automaton(_Reader(pattern).read())
+            self._automaton = Automaton(_Parser(pattern).parse())
         except OverflowError as error:
             raise RegexError(f"the expression is too large: {error}") from None
 
@@ -58,57 +58,57 @@ class Regex:
         return f"<Regex {self.pattern!r}>"
 
     def matching(self, names: Iterable[str]) -> list[str] | None:
-        """Those whose whole name matches; None if it takes too much work to find out."""
-        self._automaton.begin()
+        """Return the names that match as a whole; None if matching exceeds its work limit."""
+        self._automaton.reset_budget()
         try:
             return [name for name in names if self._automaton.matches(name)]
         except OverflowError:
             return None
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name matches. Raises OverflowError if it takes too much work to find out."""
-        self._automaton.begin()
+        """Return True if the whole name matches. Raise OverflowError if matching exceeds its work limit."""
+        self._automaton.reset_budget()
         return self._automaton.matches(name)
 
 
-class _Reader:
-    """Reads a pattern from left to right, once."""
+class _Parser:
+    """A recursive-descent parser for one pattern."""
 
     def __init__(self, pattern: str) -> None:
         self._text = pattern
-        self._at = 0
+        self._position = 0
         self._depth = 0
         self._folds = False
 
-    def read(self) -> Node:
-        """The whole pattern."""
+    def parse(self) -> Node:
+        """Parse the whole pattern."""
         if len(self._text) > _MAX_LENGTH:
             self._fail(f"the expression is longer than {_MAX_LENGTH} characters")
         node = self._choice()
-        if self._at < len(self._text):
+        if self._position < len(self._text):
             self._fail("unexpected )")
         return node
 
     def _fail(self, reason: str) -> NoReturn:
-        raise RegexError(f"{reason} (at position {self._at})")
+        raise RegexError(f"{reason} (at position {self._position})")
 
     def _take(self, text: str) -> bool:
-        if not self._text.startswith(text, self._at):
+        if not self._text.startswith(text, self._position):
             return False
-        self._at += len(text)
+        self._position += len(text)
         return True
 
     def _match(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        found = form.match(self._text, self._at)
+        found = form.match(self._text, self._position)
         if found is not None:
-            self._at = found.end()
+            self._position = found.end()
         return found
 
     def _next(self, missing: str) -> str:
-        if self._at >= len(self._text):
+        if self._position >= len(self._text):
             self._fail(missing)
-        self._at += 1
-        return self._text[self._at - 1]
+        self._position += 1
+        return self._text[self._position - 1]
 
     def _choice(self) -> Node:
         options = [self._sequence()]
@@ -118,7 +118,7 @@ class _Reader:
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
-        while self._at < len(self._text) and self._text[self._at] not in "|)":
+        while self._position < len(self._text) and self._text[self._position] not in "|)":
             if self._take(r"\Q"):
                 parts += map(self._literal, self._quoted())
                 parts[-1:] = map(self._repeated, parts[-1:])
@@ -127,16 +127,16 @@ class _Reader:
         return Sequence(tuple(parts))
 
     def _quoted(self) -> str:
-        end = self._text.find(r"\E", self._at)
-        quoted = self._text[self._at : end if end >= 0 else None]
-        self._at = len(self._text) if end < 0 else end + 2
+        end = self._text.find(r"\E", self._position)
+        quoted = self._text[self._position : end if end >= 0 else None]
+        self._position = len(self._text) if end < 0 else end + 2
         return quoted
 
     def _repeated(self, node: Node) -> Node:
         bounds = self._bounds()
         if bounds is None:
             return node
-        self._take("?")  # as few as possible: the same names match as a whole
+        self._take("?")  # a lazy repetition matches the same whole names
         if self._bounds() is not None:
             self._fail("a repetition of a repetition")
         return Repeat(node, *bounds)
@@ -179,13 +179,13 @@ class _Reader:
 
     def _group(self) -> Node:
         outer = self._folds
-        if self._text.startswith("?", self._at) and self._match(_GROUP_NAME) is None:
+        if self._text.startswith("?", self._position) and self._match(_GROUP_NAME) is None:
             flags = self._match(_FLAGS)
             if flags is None:
                 self._fail("a group of a kind that RE2 does not have")
             self._folds = (outer or "i" in flags[1]) and "i" not in (flags[2] or "")
-            if flags[3] == ")":  # to the end of the group that this one is in
-                return _NOTHING
+            if flags[3] == ")":  # the flags apply to the rest of the enclosing group
+                return _EMPTY
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             self._fail("groups nested too deep")
@@ -197,14 +197,14 @@ class _Reader:
         return node
 
     def _escape(self) -> Node:
-        edge = _EDGES.get(self._text[self._at : self._at + 1])
+        edge = _EDGES.get(self._text[self._position : self._position + 1])
         if edge is not None:
-            self._at += 1
+            self._position += 1
             return edge
         return Chars(self._escaped())
 
     def _escaped(self) -> frozenset[str]:
-        r"""What stands behind a `\`, in a class or out of one."""
+        r"""Parse the escape after a `\`, inside or outside of a class."""
         octal = self._match(_OCTAL)
         if octal is not None:
             return self._fold(chr(int(octal[0], 8)))
@@ -253,9 +253,9 @@ class _Reader:
                 self._fail(f"an unknown class {posix[0]}")
             return ALPHABET - POSIX[posix[2]] if posix[1] else POSIX[posix[2]]
         low = self._class_chars()
-        if not self._text.startswith("-", self._at) or self._text.startswith("-]", self._at):
+        if not self._text.startswith("-", self._position) or self._text.startswith("-]", self._position):
             return low
-        self._at += 1
+        self._position += 1
         high = self._class_chars()
         if len(low) != 1 or len(high) != 1 or min(low) > min(high):
             self._fail("a wrong range of characters")
@@ -265,7 +265,7 @@ class _Reader:
         char = self._next("a class without its end")
         if char != "\\":
             return frozenset({char})
-        fold, self._folds = self._folds, False  # the class as a whole is folded
+        fold, self._folds = self._folds, False  # the whole class is folded later
         chars = self._escaped()
         self._folds = fold
         return chars

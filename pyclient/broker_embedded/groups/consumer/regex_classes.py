@@ -1,4 +1,4 @@
-"""RE2's classes of characters, cut down to what a topic's name may have."""
+"""RE2's character classes, restricted to the characters of topic names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PERL: Final = {
     "s": frozenset[str](),
     "S": ALPHABET,
 }
-r"""`\d` and so on; there is no space in a name."""
+r"""`\d` and so on; topic names have no whitespace."""
 
 POSIX: Final = {
     "alnum": frozenset(string.ascii_letters + string.digits),
@@ -51,7 +51,7 @@ _OTHER_SCRIPTS: Final = re.compile(
 
 
 def unicode_class(name: str) -> frozenset[str] | None:
-    r"""The characters of `\p{name}`, a general category or a script; None for a name that is not known."""
+    r"""Return the characters of `\p{name}`, a general category or a script; None for an unknown name."""
     if name == "Any":
         return ALPHABET
     if _CATEGORY.fullmatch(name):
@@ -63,5 +63,5 @@ def unicode_class(name: str) -> frozenset[str] | None:
 
 
 def folded(chars: frozenset[str]) -> frozenset[str]:
-    """The characters, and the same ones in the other case."""
+    """Return the characters in both cases."""
     return chars | {char.swapcase() for char in chars}

@@ -1,4 +1,4 @@
-"""A consumer group's state: what its records say when they are applied in order."""
+"""The state of a consumer group, built by applying its records in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """One group. `apply` is the only thing that changes what the log keeps; the timers are not in the log."""
+    """One group. Only `apply` changes the state that is in the log; the timers are not in the log."""
 
     group_id: str
     epoch: int = 0
@@ -46,58 +46,58 @@ class ConsumerGroup:
     static_ids: dict[str, str] = field(default_factory=dict)
     """group.instance.id to member id."""
     owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
-    """Who has each partition now, or still has to give it up."""
+    """The member that owns each partition, or has not revoked it yet."""
     topics_seen: int | None = None
-    """The version of the cluster's topics that `metadata_hash` was last compared with, or None: look at once."""
+    """The version of the cluster's topics at the last comparison of `metadata_hash`; None forces a comparison."""
     sessions: dict[str, float] = field(default_factory=dict)
-    """When (seconds) each member is given up unless it is heard of."""
+    """The end (seconds) of each member's session."""
     revocations: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Members that have to give partitions up, with their epoch and until when (seconds)."""
-    calls: dict[str, float] = field(default_factory=dict)
-    """Until when (seconds) members of the classic protocol have to join again, or to ask for their assignment."""
+    """Members that have to revoke partitions, with their epoch and deadline (seconds)."""
+    rejoin_deadlines: dict[str, float] = field(default_factory=dict)
+    """Deadlines (seconds) for classic members to rejoin, or to send SyncGroup."""
     resolving: bool = False
     """A task that resolves the regular expressions is scheduled."""
     deleted: bool = False
 
     @property
     def phase(self) -> GroupPhase:
-        """The group's state, which follows from its members."""
+        """The group's state, derived from its members."""
         if self.deleted:
             return GroupPhase.DEAD
         if not self.members:
             return GroupPhase.EMPTY
         if self.epoch > self.target_epoch:
             return GroupPhase.ASSIGNING
-        settled = all(member.current.is_reconciled_to(self.target_epoch) for member in self.members.values())
-        return GroupPhase.STABLE if settled else GroupPhase.RECONCILING
+        reconciled = all(member.current.is_reconciled_to(self.target_epoch) for member in self.members.values())
+        return GroupPhase.STABLE if reconciled else GroupPhase.RECONCILING
 
     def static_member(self, instance_id: str) -> Member | None:
-        """The member with that group.instance.id."""
+        """Return the member with that group.instance.id, None if there is none."""
         member_id = self.static_ids.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def target_of(self, member: Member) -> Target:
-        """A member's target assignment; a static member that was replaced leaves its own to who took its place."""
+        """Return a member's target assignment; a static member inherits that of the member it replaced."""
         found = self.targets.get(member.member_id)
         if found is None and member.metadata.instance_id is not None:
             found = self.targets.get(self.static_ids.get(member.metadata.instance_id, ""))
         return found or {}
 
     def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
-        """The topics that a member reads, those of its regular expression among them."""
+        """Return the topics that a member subscribes to, by name or by regular expression."""
         resolved = self.regexes.get(metadata.regex)
         return frozenset(metadata.topics if resolved is None else (*metadata.topics, *resolved.topics))
 
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics that any member reads."""
+        """Return the topics that any member subscribes to."""
         return frozenset().union(*(self.topics_of(member.metadata) for member in self.members.values()))
 
     def regex_users(self) -> Counter[str]:
-        """How many members subscribe with each regular expression."""
+        """Return the number of members that subscribe with each regular expression."""
         return Counter(member.metadata.regex for member in self.members.values() if member.metadata.regex)
 
     def apply(self, record: Record) -> None:
-        """Change the group as the record says."""
+        """Apply a record."""
         match record:
             case EpochRecord(epoch, metadata_hash):
                 self.deleted = epoch is None
@@ -116,7 +116,7 @@ class ConsumerGroup:
                 assert_never(record)
 
     def apply_all(self, records: Iterable[Record]) -> None:
-        """Change the group as the records say, in their order."""
+        """Apply the records in order."""
         for record in records:
             self.apply(record)
 
@@ -128,7 +128,7 @@ class ConsumerGroup:
             if known is not None:
                 self._release(known)
                 del self.members[member_id]
-            for timers in (self.sessions, self.revocations, self.calls):
+            for timers in (self.sessions, self.revocations, self.rejoin_deadlines):
                 timers.pop(member_id, None)
             return
         self.members[member_id] = replace(known or Member(member_id), metadata=metadata)
@@ -148,7 +148,7 @@ class ConsumerGroup:
                 self.owners.update(((topic_id, partition), member_id) for partition in partitions)
 
     def _release(self, member: Member) -> None:
-        """Take the member's partitions off the table, unless they have gone to somebody else already."""
+        """Remove the member as owner of its partitions, unless they already have another owner."""
         for held in (member.current.assigned, member.current.revoking):
             for topic_id, partitions in held.items():
                 for partition in partitions:
@@ -161,15 +161,15 @@ class ConsumerGroup:
             del self.static_ids[instance_id]
 
     def start_timers(self, now: float, session_ms: int, cap_ms: int) -> None:
-        """After a replay: every member has a whole session, and those that revoke a whole rebalance timeout."""
+        """Start all sessions and revocation timeouts at `now`, after a replay."""
         for member in self.members.values():
             classic = member.metadata.classic
-            wanted = session_ms if classic is None else classic.session_timeout_ms
-            self.sessions[member.member_id] = now + min(wanted, cap_ms) / 1000
+            timeout_ms = session_ms if classic is None else classic.session_timeout_ms
+            self.sessions[member.member_id] = now + min(timeout_ms, cap_ms) / 1000
             self.watch_revocation(member, now)
 
     def watch_revocation(self, member: Member, now: float) -> None:
-        """Give a member that has to give partitions up its rebalance timeout for that; the others need none."""
+        """Start the rebalance timeout of a member that has to revoke partitions; stop it for other members."""
         if member.current.state is MemberState.UNREVOKED_PARTITIONS and member.metadata.classic is None:
             deadline = now + member.metadata.rebalance_timeout_ms / 1000
             self.revocations[member.member_id] = (member.current.epoch, deadline)
@@ -177,9 +177,9 @@ class ConsumerGroup:
             self.revocations.pop(member.member_id, None)
 
     def next_deadline(self) -> float | None:
-        """When (seconds) something is due if nobody is heard of; None while nothing can happen by itself."""
+        """Return the earliest deadline (seconds), None if there is none."""
         revocations = (deadline for _, deadline in self.revocations.values())
-        due = [*self.sessions.values(), *self.calls.values(), *revocations]
+        due = [*self.sessions.values(), *self.rejoin_deadlines.values(), *revocations]
         return min(due, default=None)
 
 

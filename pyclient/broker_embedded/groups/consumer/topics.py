@@ -1,4 +1,4 @@
-"""What a consumer group needs to know of the cluster's topics."""
+"""The cluster's topics as seen by consumer groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TopicInfo(NamedTuple):
-    """A topic's id and how many partitions it has."""
+    """A topic's id and its number of partitions."""
 
     topic_id: UUID
     partitions: int
@@ -23,43 +23,43 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that rises when a topic comes, goes or grows."""
+        """A number that rises when a topic is created, deleted or gets more partitions."""
 
     def find(self, name: str) -> TopicInfo | None:
-        """The topic of that name, if it exists."""
+        """Return the topic with that name, None if it does not exist."""
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The name of the topic with that id, if it exists."""
+        """Return the name of the topic with that id, None if it does not exist."""
 
     def names(self) -> Iterable[str]:
-        """All topics that clients may read by pattern."""
+        """Return the names of all topics that patterns may match."""
 
 
 @dataclass(slots=True)
 class KnownTopics:
-    """Topics that are written down."""
+    """A fixed set of topics."""
 
     by_name: Mapping[str, TopicInfo]
     version: int = 0
 
     def find(self, name: str) -> TopicInfo | None:
-        """The topic of that name, if it is known."""
+        """Return the topic with that name, None if it is not in the set."""
         return self.by_name.get(name)
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The name of the topic with that id, if it is known."""
+        """Return the name of the topic with that id, None if it is not in the set."""
         return next((name for name, info in self.by_name.items() if info.topic_id == topic_id), None)
 
     def names(self) -> Iterable[str]:
-        """All of them."""
+        """Return the names of all topics."""
         return self.by_name
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """A signed 64-bit number that changes when one of the topics comes, goes or grows; 0 while none exists.
+    """Return a signed 64-bit hash of the topics' ids and partition counts; 0 if none exists.
 
-    Only the broker that wrote it compares it with its own. Kafka's is another function of the same things, so a group
-    that moves from one to the other rebalances once.
+    The value is compared with earlier values of this function only. Kafka hashes the same data differently, so a group
+    that moves between Kafka and this broker rebalances once.
     """
     known = [(name, info) for name in sorted(names) if (info := topics.find(name)) is not None]
     if not known:
