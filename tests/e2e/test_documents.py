@@ -32,6 +32,17 @@ def test_files_and_classes_that_a_document_names_exist(name: str) -> None:
     assert classes - declared == set()
 
 
+def test_glossary_names_each_class_with_its_file() -> None:
+    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", (ROOT / "GLOSSARY.md").read_text(), re.MULTILINE)
+    rows = [(term, re.findall(r"`(\w+)`", classes), re.findall(r"`(\S+)`", files)) for term, classes, files in rows]
+    rows = [(term, classes, files) for term, classes, files in rows if classes]
+    assert len(rows) > 50
+    for term, classes, files in rows:
+        text = "".join((PACKAGE / file).read_text() for file in files)
+        assert files, term
+        assert [name for name in classes if not re.search(rf"^class {name}\b", text, re.MULTILINE)] == [], term
+
+
 def test_measurements_named_in_the_code_exist() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "measurements.md").read_text(), re.MULTILINE)
     assert len(set(headings)) == len(headings)
