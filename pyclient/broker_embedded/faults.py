@@ -182,7 +182,7 @@ class Interceptor:
         self.attach()
 
     def attach(self) -> None:
-        """Stand in the way of requests only as long as there is a reason: it costs a request a microsecond or two."""
+        """Intercept requests only while there are faults or a log: docs/measurements.md, "Request log and faults"."""
         self._node.interceptor = self if self._live or self._tasks or self.log is not None else None
 
     def serve(self, route: Route, request: Request[Any], context: RequestContext, correlation_id: int) -> Any:
