@@ -1,4 +1,4 @@
-"""Record batches: writing, reading, compressing and checking them. Compiled where possible, the same in Python."""
+"""Encode, decode, compress and check record batches; a compiled codec with an equivalent in Python."""
 
 from __future__ import annotations
 

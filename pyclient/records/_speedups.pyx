@@ -1,5 +1,5 @@
 # cython: language_level=3, wraparound=False, cdivision=True, freethreading_compatible=True
-"""Records in C: what `_pure` does in Python, with the same names, arguments, errors and bytes."""
+"""The compiled record codec, with the same names, arguments, errors and bytes as `_pure`."""
 
 import sys
 import types

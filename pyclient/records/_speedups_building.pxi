@@ -1,11 +1,11 @@
-# Records into a batch under construction.
+# Append records to a batch under construction.
 
 cdef enum:
     ROOM_FOR_HEADER = 61
-    PIECE = 16  # bytes that are copied at once; a length and a timestamp have 15 at most
-    MANY_PIECES = 512  # bytes from which a call of memcpy costs less
+    PIECE = 16  # bytes copied at once; a length and a timestamp delta have at most 15
+    MANY_PIECES = 512  # bytes above which one memcpy is faster
     RECORD_OVERHEAD = 21  # length, attributes, timestamp delta and offset delta at their widest
-    LENGTH_END = 12  # the batch's length counts the bytes behind itself
+    LENGTH_END = 12  # the batch's length counts the bytes after itself
     SUM_AT = 17  # the checksum
     MAGIC = 2
 
@@ -13,7 +13,7 @@ cdef tuple NO_ARGUMENTS = ()
 
 
 def record_size_bound(key, value, headers):
-    """The most bytes this record takes in a batch, the batch's header not counted."""
+    """Return the most bytes that this record takes in a batch, without the batch's header."""
     cdef Field field
     cdef int64_t size = RECORD_OVERHEAD
     cdef Scratch scratch
@@ -30,14 +30,14 @@ def record_size_bound(key, value, headers):
 
 @cython.final
 cdef class BatchBuilder:
-    """Writes records into the caller's buffer, behind room for the header, until one does not fit.
+    """Appends records to the caller's buffer, after space for the header, until one does not fit.
 
-    `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
-    length cannot describe. `full` says that a record found no room. One thread at a time, except that `append`,
-    `append_columns` and `close` here take effect at one moment under the interpreter's lock.
+    `batch` is the object that the handles refer to. Raise `ValueError` for a buffer too small for a header or too large
+    for a batch's length field. `full` is set once a record did not fit. Not thread-safe, except that `append`,
+    `append_columns` and `close` are atomic under the GIL.
     """
 
-    cdef object _memory  # a view, which also keeps the buffer's size as it is
+    cdef object _memory  # a view, which also prevents resizing of the buffer
     cdef uint8_t* _data
     cdef int64_t _capacity
     cdef object _batch
@@ -66,13 +66,13 @@ cdef class BatchBuilder:
         self.max_timestamp = -1
 
     def close(self):
-        """From now on nothing fits: `append` returns None, whichever thread calls it."""
+        """Refuse all further records: `append` returns None in every thread."""
         self._closed = True
 
     def append(self, int64_t timestamp_ms, key, value, headers):
-        """Write one record; None when it does not fit. `headers` are (str, bytes-like or None) pairs.
+        """Append one record and return its handle; None if it does not fit. `headers`: (str, bytes-like or None) pairs.
 
-        Raises `TypeError` for anything else.
+        Raise `TypeError` for values of other types.
         """
         return self.append_one(timestamp_ms, key, value, headers)
 
@@ -80,7 +80,7 @@ cdef class BatchBuilder:
         cdef Py_ssize_t number
         if not self.add(timestamp_ms, key, value, headers):
             return None
-        number = self.count - 1  # at once: making the handle may collect garbage, and with that run anything
+        number = self.count - 1  # read first: creating the handle may run garbage collection, and with it any code
         cdef RecordHandle handle = <RecordHandle>(
             (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
@@ -91,10 +91,10 @@ cdef class BatchBuilder:
         return handle
 
     def append_many(self, timestamp_ms, keys, values, headers, Py_ssize_t start, Py_ssize_t stop, rows=None):
-        """Write `values[start:stop]` (and the keys, headers and timestamps beside them); says how many went in.
+        """Append `values[start:stop]` with their keys, headers and timestamps; return how many were appended.
 
-        With `rows` (int32) it is the records that `rows[start:stop]` name. Raises `TypeError` only when the first
-        record itself is wrong, and `ValueError` when it is not there; before a later one of those it stops.
+        With `rows` (int32) append the records that `rows[start:stop]` number. Raise `TypeError` if the first record is
+        invalid, `ValueError` if it does not exist; stop before a later record of that kind.
         """
         cdef object times = None if isinstance(timestamp_ms, int) else timestamp_ms
         cdef int64_t timestamp = timestamp_ms if times is None else 0
@@ -134,7 +134,7 @@ cdef class BatchBuilder:
         row.header_count = 0
         row.headers_size = 0
         if headers is not None and headers:
-            scratch, self._scratch = self._scratch, None  # filling it may run Python, and with that another append
+            scratch, self._scratch = self._scratch, None  # filling it may run Python code, even another append
             if scratch is None:
                 scratch = Scratch()
             scratch.fill(headers)
@@ -147,7 +147,7 @@ cdef class BatchBuilder:
         return written
 
     cdef inline bint write(self, int64_t timestamp_ms, Row* row) noexcept nogil:
-        """Write the record at the end of the batch; 0 when it does not fit."""
+        """Append the record to the batch; 0 if it does not fit."""
         cdef int64_t base = timestamp_ms if self.count == 0 else self.base_timestamp
         cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>base)
         cdef uint8_t* at
@@ -185,10 +185,10 @@ cdef class BatchBuilder:
     def append_columns(
         self, timestamps, keys, values, headers, Py_ssize_t start, Py_ssize_t stop, rows=None
     ):
-        """Write rows `start` to `stop` of the columns, or the rows that `rows[start:stop]` (int32) name.
+        """Append rows `start` to `stop` of the columns, or the rows that `rows[start:stop]` (int32) number.
 
-        `timestamps` is one for all, or a buffer of int64 beside `values`. Says how many went in. Raises `ValueError`
-        for columns that contradict themselves; when that comes to light behind the first row, it stops before it.
+        `timestamps` is one int for all, or a buffer of int64. Return how many rows were appended. Raise `ValueError`
+        for inconsistent columns; stop before an invalid row after the first.
         """
         cdef ColumnRows columns = ColumnRows(timestamps, keys, values, headers)
         cdef Words numbers = None if rows is None else Words(rows, 4)
@@ -198,7 +198,7 @@ cdef class BatchBuilder:
         cdef Row row
         if not 0 <= start <= stop <= available:
             raise rows_outside(start, stop, available)
-        # Under the GIL: it is what makes an append by another thread and this one follow each other.
+        # Keep the GIL: it makes this atomic with respect to an append by another thread.
         if numbers is None and columns.are_values_alone():
             at = self.write_values(columns, at, stop)
         while at < stop:
@@ -212,10 +212,10 @@ cdef class BatchBuilder:
         return at - start
 
     cdef int64_t write_values(self, ColumnRows columns, int64_t at, int64_t stop) noexcept:
-        """Write rows that are values alone, at one timestamp, while there is room to spare; where it stopped.
+        """Append rows of values only, at one timestamp, while there is spare room; return the row where it stopped.
 
-        From there on `write` goes on, and finds out why. What is the same in each record is made once, and written in
-        pieces of fixed size that may reach behind it (measured with values of 100 bytes: a third of the time).
+        `write` handles the rest. The constant parts of the records are encoded once and copied in pieces of fixed size
+        that may write past their end (measured with values of 100 bytes: a third of the time).
         """
         cdef Binary values = columns.values
         cdef const uint8_t* offsets = values.offsets.data + 4 * values.start
@@ -284,9 +284,9 @@ cdef class BatchBuilder:
         transactional=False,
         control=False,
     ):
-        """The whole batch with its CRC: a writable view, of the buffer itself when not compressed.
+        """Return the whole batch with its CRC: a writable view, of the buffer itself if not compressed.
 
-        May be called again. Raises `ValueError` when there are no records.
+        May be called again. Raise `ValueError` without records.
         """
         flags = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
         if self.count and compression == 0:
@@ -300,14 +300,14 @@ cdef class BatchBuilder:
         )
 
     cdef object seal_plain(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, int16_t attributes):
-        """What `seal_batch` does where nothing is compressed, for a fifth of its time beside the checksum."""
+        """Do as `seal_batch` without compression, in a fifth of its time (checksum excluded)."""
         cdef object batch = self._memory[: self.size]
         cdef uint8_t* at = self._data
         at = write_big(at, 0, 8)  # base offset
         at = write_big(at, self.size - LENGTH_END, 4)
         at = write_big(at, -1, 4)  # leader epoch
         at = write_big(at, MAGIC, 1)
-        at = write_big(at + 4, attributes, 2)  # behind the checksum
+        at = write_big(at + 4, attributes, 2)  # after the checksum
         at = write_big(at, self.count - 1, 4)
         at = write_big(at, self.base_timestamp, 8)
         at = write_big(at, self.max_timestamp, 8)
@@ -320,7 +320,7 @@ cdef class BatchBuilder:
 
 
 cdef inline uint8_t* write_big(uint8_t* at, int64_t value, int size) noexcept nogil:
-    """The lowest `size` bytes of a number, the highest of them first; behind them."""
+    """Write the lowest `size` bytes of a number in big-endian order; return the position after them."""
     cdef int place
     for place in range(size):
         at[place] = <uint8_t>(<uint64_t>value >> (8 * (size - 1 - place)))

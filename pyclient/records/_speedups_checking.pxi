@@ -1,12 +1,12 @@
-# CRC-32C and records of many batches checked in one step, the sum by the processor's own instruction where it has one.
+# Check CRC-32C and records of many batches in one call, with the processor's CRC instruction if it has one.
 
 cdef extern from *:
     """
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <nmmintrin.h>
 
-    /* One instruction takes 8 bytes and has to wait for the one before it, so three stretches are summed side by side.
-       The sum up to a stretch is then moved behind it: what so many zero bytes make of it, by tables of its bytes. */
+    /* Each instruction takes 8 bytes and depends on the previous one, so three stretches are computed in parallel. The
+       CRC up to a stretch is then shifted past it (the CRC of that many zero bytes), with a table per byte. */
     #define CRC_STRETCH 4096
     #define CRC_LINE 64
 
@@ -45,7 +45,7 @@ cdef extern from *:
             uint64_t second = 0, third = 0;
             for (int done = 0; done < CRC_STRETCH; done += CRC_LINE) {
                 const uint8_t *line = at + done;
-                for (int place = 0; place < 3; place++)  /* it comes from main memory, twice as fast when asked for */
+                for (int place = 0; place < 3; place++)  /* prefetching from main memory doubles the speed */
                     __builtin_prefetch(line + (3 + place) * CRC_STRETCH);
                 for (const uint8_t *end = line + CRC_LINE; line < end; line += 8) {
                     first = _mm_crc32_u64(first, crc_word(line));
@@ -71,7 +71,7 @@ cdef bint can_sum = crc_begin()
 
 
 cdef enum:
-    WITHOUT_GIL_BYTES = 512 * 1024  # checking them takes 30 us; to get the GIL back may take as long, or much longer
+    WITHOUT_GIL_BYTES = 512 * 1024  # checking them takes 30 us; getting the GIL back may take as long or much longer
 
 
 cdef struct Checked:
@@ -85,11 +85,11 @@ cdef struct Checked:
 
 
 def count_intact(batches, crcs=True):
-    """How many batches (`PlacedBatch`), from the first on, have the CRC that they say, and records that can be read.
+    """Return how many batches (`PlacedBatch`), counted from the first, have a correct CRC and readable records.
 
-    They are `checked` from then on, and `readable` unless they are compressed. It ends in front of the first that is
-    wrong or cut, or of an old format: `check_crc` and `check_rows` say what is wrong with it, if anything is. With
-    `crcs` False only the records are looked at. The GIL is free meanwhile if there is much to do.
+    Mark them as `checked`, and as `readable` unless they are compressed. Stop before the first that is corrupt,
+    incomplete or of an old format; `check_crc` and `check_rows` raise the error for it. With `crcs` False check only
+    the records. Release the GIL for 512 KiB or more.
     """
     cdef Py_ssize_t number = 0, intact = 0, count = len(batches)
     cdef int64_t size = 0
@@ -127,7 +127,7 @@ def count_intact(batches, crcs=True):
 
 
 cdef bint describe_checked(PlacedBatch batch, view, bint sums, Checked* checked) except -1:
-    """False for what is not of the present format, not all there, or cannot have so many records."""
+    """Return False for a batch of another format, an incomplete one, or an impossible record count."""
     cdef const uint8_t* at = place_of(batch, view)
     if at == NULL:
         return False
@@ -156,7 +156,7 @@ cdef bint is_intact(Checked* checked) noexcept nogil:
 
 cdef extern from *:
     """
-    /* A number of up to three bytes into `x`; anything longer is left to the function that knows all cases. */
+    /* Read a number of up to three bytes into `x`; return NULL for longer ones, which `read_row` handles. */
     #define SMALL_VARINT(x) do { \
         uint32_t byte = *at++; \
         x = byte & 0x7F; \
@@ -170,9 +170,9 @@ cdef extern from *:
             } \
         } } while (0)
 
-    /* Where the next record begins, if this one is right, without headers and of small numbers; else NULL, which
-       says nothing. A third of the time of `read_row`. Every place it reads is in front of `end`: 16 bytes are there
-       for the numbers up to the key's size, and that a record ends where it says shows that no field went past it. */
+    /* Return the position of the next record if this one is valid, without headers and with short numbers; else NULL,
+       and `read_row` decides. Takes a third of its time. Nothing past `end` is read: the numbers up to the key's size
+       fit the 16 bytes checked first, and the check of the record's end covers the fields. */
     static inline const uint8_t *skip_simple_row(
         const uint8_t *at, const uint8_t *end, int64_t *previous, int64_t last
     ) {
@@ -210,7 +210,7 @@ cdef extern from *:
 cdef int find_bad_row(
     const uint8_t** at, const uint8_t* end, int64_t count, int64_t last, int64_t* number
 ) noexcept nogil:
-    """The problem with row `number`, or LEFTOVER with row `count` for bytes behind the last; 0 if all can be read."""
+    """Return the problem of row `number`, LEFTOVER with row `count` for bytes after the last, 0 if all are valid."""
     cdef Row row
     cdef int problem
     cdef int64_t seen = 0, previous = -1
@@ -234,7 +234,7 @@ cdef int find_bad_row(
 
 
 def check_rows(payload):
-    """Raise `CorruptRecord` unless every record of a payload can be read; makes no object for any."""
+    """Raise `CorruptRecord` unless every record of a payload is readable; create no `Record` objects."""
     data = memoryview(payload.data)
     cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(data).buf
     cdef const uint8_t* end = at + PyMemoryView_GET_BUFFER(data).len
@@ -247,7 +247,7 @@ def check_rows(payload):
 
 
 cdef const uint8_t* place_of(PlacedBatch batch, view):
-    """Where a batch of the present format is in its buffer; NULL if it is another, or not all there."""
+    """Return the address of a batch; NULL if it is of an old format or incomplete."""
     cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + batch.position
     if batch.position < 0 or batch.size < PLAIN_HEADER:
         return NULL

@@ -1,7 +1,7 @@
-# The memory of columns: blocks that grow, are given away as buffers, and are used again.
+# The memory of columns: growable blocks that are exported as buffers and then reused.
 
 cdef enum:
-    OUT_OF_MEMORY = 100  # beside the numbers of what is wrong with a record
+    OUT_OF_MEMORY = 100  # not a problem number of a record
 
 
 cdef extern from *:
@@ -9,8 +9,8 @@ cdef extern from *:
     #if defined(__SSE2__)
     #include <emmintrin.h>
 
-    /* A large table does not stay in the CPU's cache. To write around the cache takes half as long: a line need not be
-       read before it is written, and what is read stays. */
+    /* A large table does not fit the CPU's cache. Non-temporal stores take half as long: a line is not read before it
+       is written, and the source stays in the cache. */
     static inline void copy_around_cache(char *to, const char *from, int64_t size) {
         int64_t head = -(intptr_t)to & 15;
         if (head > size) head = size;
@@ -35,11 +35,11 @@ cdef extern from *:
 
 
 cdef enum:
-    LARGE_TABLE = 2 * 1024 * 1024  # bytes: more than a core's own cache has
+    LARGE_TABLE = 2 * 1024 * 1024  # bytes: more than a core's own cache
     LONG_STRING = 256
 
 
-# Bytes that grow; others look at them, by way of `Memory`, once they do not.
+# A growable array of bytes; `Memory` exports it once it is complete.
 cdef struct Block:
     char* data
     int64_t used
@@ -47,7 +47,7 @@ cdef struct Block:
 
 
 # A new page costs more than the records that fill it (measured: 60 ns for 100 bytes), so a few blocks are kept for the
-# next columns. The GIL guards them, or a lock of their own.
+# next columns. The GIL protects them; without the GIL a lock of their own does.
 cdef enum:
     SPARE_BLOCKS = 16
     SMALLEST_BLOCK = 64
@@ -62,7 +62,7 @@ cdef int64_t spare_bytes = 0
 
 
 cdef int take_block(int64_t size, Block* block) noexcept with gil:
-    """An empty block of at least `size` bytes: the largest spare one that is not far too large, or a new one."""
+    """Return an empty block of at least `size` bytes: the largest spare one that is not far too large, or a new one."""
     global spare_count, spare_bytes
     cdef int at, best = -1
     lock_spare_blocks()
@@ -84,7 +84,7 @@ cdef int take_block(int64_t size, Block* block) noexcept with gil:
 
 
 cdef inline int64_t rounded(int64_t size) noexcept nogil:
-    """Large blocks come in few sizes, so that a spare one fits whatever comes next."""
+    """Round up to one of few sizes, so that spare blocks can be reused."""
     cdef int64_t capacity = SMALLEST_SPARE
     if size <= SMALLEST_SPARE:
         return size
@@ -113,7 +113,7 @@ cdef void give_block(Block* block) noexcept with gil:
 
 
 def release_spare_memory():
-    """Give the memory back that is kept for the next columns."""
+    """Free the memory that is kept for the next columns."""
     global spare_count, spare_bytes
     lock_spare_blocks()
     while spare_count:
@@ -124,9 +124,9 @@ def release_spare_memory():
 
 
 cdef int grow(Block* block, int64_t extra) noexcept nogil:
-    """Room for `extra` bytes more, where there is none; not 0 when there is no memory.
+    """Enlarge the block for `extra` more bytes; not 0 if out of memory.
 
-    Pages that nobody writes to cost nothing, so it grows in long steps: each is a copy.
+    Unused pages cost nothing but each step copies the block, so it grows in large steps.
     """
     cdef Block larger
     cdef int factor = 4 if block.capacity < LARGE_BLOCK else 2
@@ -160,7 +160,7 @@ cdef inline int32_t* as_int32(Block* block) noexcept nogil:
 
 @cython.final
 cdef class Memory:
-    """A block that is finished: a buffer for others."""
+    """A complete block, exported as a buffer."""
 
     cdef Block block
 
@@ -180,4 +180,4 @@ cdef object finish(Block* block):
     return memoryview(memory)
 
 
-cdef Block EMPTY_BLOCK  # zeros, as C has it
+cdef Block EMPTY_BLOCK  # zero-initialized by C

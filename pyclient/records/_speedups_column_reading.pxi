@@ -1,20 +1,20 @@
-# Batches into columns.
+# Decode batches into columns.
 
 cdef enum:
-    MAX_COLUMN_DATA = 0x7FFFFFFF  # what 32-bit offsets reach
+    MAX_COLUMN_DATA = 0x7FFFFFFF  # the limit of 32-bit offsets
     SMALLEST_ROW = 7
     CODEC = 0x07  # of a batch's attributes
     LOG_APPEND = 0x08
 
 
-# A column of byte strings that grows. `offsets` has one entry more than there are rows.
+# A growable column of byte strings. `offsets` has one entry more than there are rows.
 cdef struct Strings:
     Block offsets
     Block data
     Block validity
     int64_t length
     int64_t nulls
-    bint large  # so many bytes that they go around the CPU's cache
+    bint large  # written around the CPU's cache
 
 
 cdef int begin_strings(Strings* strings) noexcept nogil:
@@ -28,7 +28,7 @@ cdef int begin_strings(Strings* strings) noexcept nogil:
 
 
 cdef inline int add_string(Strings* strings, Field* field) noexcept nogil:
-    """Not 0 when there is no memory. The caller has reserved for `offsets` and `validity`."""
+    """Return not 0 if out of memory. The caller has reserved space for `offsets` and `validity`."""
     cdef uint8_t* bits = <uint8_t*>strings.validity.data + (strings.length >> 3)
     if strings.length & 7 == 0:
         bits[0] = 0
@@ -81,12 +81,12 @@ cdef void free_strings(Strings* strings) noexcept:
     give_block(&strings.validity)
 
 
-# What is the same for all records of a batch, which of them are wanted, and where reading them has come to.
+# The constants of a batch, the range of offsets to read, and the progress of reading.
 cdef struct Batch:
     const uint8_t* at
     const uint8_t* end
     int problem
-    int64_t rows  # that were added
+    int64_t rows  # added so far
     int64_t count
     int64_t base_offset
     int64_t last_offset_delta
@@ -96,11 +96,11 @@ cdef struct Batch:
     int32_t partition
     int64_t from_offset
     int64_t to_offset
-    int64_t number  # of the record that is looked at
+    int64_t number  # of the current record
 
 
-# All columns of a `ColumnsBuilder`. A batch is read into a copy on the stack: its fields then stay in registers, which
-# makes it twice as fast.
+# All columns of a `ColumnsBuilder`. A batch is read into a copy on the stack, whose fields stay in registers: twice as
+# fast.
 cdef struct Columns:
     int64_t count
     Block topic_ids
@@ -116,7 +116,7 @@ cdef struct Columns:
 
 
 cdef int reserve_rows(Columns* columns, int64_t rows, int64_t size) noexcept nogil:
-    """Room for what has a fixed width; no batch has more rows than a seventh of its bytes. A guess for the values."""
+    """Reserve space for the fixed-width columns (a record has at least 7 bytes) and an estimate for the values."""
     if columns.values.data.data == NULL and reserve(&columns.values.data, size):
         return OUT_OF_MEMORY
     return (
@@ -132,7 +132,7 @@ cdef int reserve_rows(Columns* columns, int64_t rows, int64_t size) noexcept nog
 
 
 cdef int reserve_batches(Batch* batches, Py_ssize_t count, Columns* columns) noexcept nogil:
-    """Room for all of them at once, before the GIL is given up: to take a block needs it."""
+    """Reserve space for all batches before the GIL is released: taking a block needs it."""
     cdef int64_t rows = 0, size = 0
     cdef Py_ssize_t number
     for number in range(count):
@@ -143,7 +143,7 @@ cdef int reserve_batches(Batch* batches, Py_ssize_t count, Columns* columns) noe
 
 
 cdef Py_ssize_t add_batches(Batch* batches, Py_ssize_t count, Columns* columns) noexcept nogil:
-    """Add batches until one cannot be added; says how many were. Of the bad one nothing is left."""
+    """Add batches until one cannot be added, of which nothing is kept; return how many were added."""
     cdef int64_t before, key_nulls, value_nulls, header_nulls
     cdef Py_ssize_t number
     cdef Batch* batch
@@ -162,7 +162,7 @@ cdef Py_ssize_t add_batches(Batch* batches, Py_ssize_t count, Columns* columns) 
 
 
 cdef int read_rows(Batch* batch, Columns* target) noexcept nogil:
-    """Add the batch's rows to the columns; the number of what is wrong with row `batch.number`, or 0."""
+    """Add the batch's rows to the columns; return the problem of row `batch.number`, or 0."""
     cdef Columns columns = target[0]
     cdef const uint8_t* at = batch.at
     cdef const uint8_t* end = batch.end
@@ -219,7 +219,7 @@ cdef void cut(
 
 
 cdef void fill_constants(Columns* columns, int64_t rows, int32_t topic_id, int32_t partition, int8_t kind) noexcept:
-    """What is the same in all of the next `rows` rows."""
+    """Fill the constant columns of the next `rows` rows."""
     cdef int64_t first = columns.kinds.used
     cdef int32_t* topic_ids = as_int32(&columns.topic_ids)
     cdef int32_t* partitions = as_int32(&columns.partitions)
@@ -235,7 +235,7 @@ cdef void fill_constants(Columns* columns, int64_t rows, int32_t topic_id, int32
 
 @cython.final
 cdef class ColumnsBuilder:
-    """Collects the records of many batches, of any topics and partitions, as columns."""
+    """Collects the records of many batches of any topics and partitions as columns."""
 
     cdef dict _topics
     cdef Columns _columns
@@ -289,9 +289,9 @@ cdef class ColumnsBuilder:
         int64_t to_offset=INT64_MAX,
         max_size=MAX_DECOMPRESSED,
     ):
-        """Add the records with from_offset <= offset < to_offset of the batch at `position`; says how many.
+        """Add the records with from_offset <= offset < to_offset of the batch at `position`; return their number.
 
-        Raises `CorruptRecord`, and `OverflowError` when a column would pass 2 GiB; then nothing was added.
+        Raise `CorruptRecord`, or `OverflowError` if a column would exceed 2 GiB; then nothing was added.
         """
         payload = open_batch(buffer, position, header, topic, partition, max_size)
         data = memoryview(payload.data)
@@ -317,10 +317,10 @@ cdef class ColumnsBuilder:
         return batch.rows
 
     def add_many(self, pieces, max_size=MAX_DECOMPRESSED):
-        """Add as many of the pieces as possible, without the GIL for all together; says how many were added.
+        """Add as many of the pieces as possible, releasing the GIL once for all; return how many were added.
 
-        A piece is (`PlacedBatch`, from_offset, to_offset). It ends in front of the first that cannot be added: `add`
-        says why.
+        A piece is (`PlacedBatch`, from_offset, to_offset). Stop before the first that cannot be added; `add` raises its
+        error.
         """
         cdef Columns* columns = &self._columns
         cdef Py_ssize_t number = 0, added = 0, count = len(pieces)
@@ -378,7 +378,7 @@ cdef class ColumnsBuilder:
         batch.to_offset = to_offset
 
     cdef object describe_plain(self, PlacedBatch placed, int64_t from_offset, int64_t to_offset, Batch* batch):
-        """The same from the bytes of its header: of one that is not compressed, and right. The memory, or None."""
+        """Do as `describe` from the header bytes of an uncompressed, valid batch; return its memory, else None."""
         view = memoryview(placed.buffer)
         cdef const uint8_t* at = place_of(placed, view)
         if at == NULL:
@@ -405,13 +405,13 @@ cdef class ColumnsBuilder:
         return view
 
     cdef object name(self, topic, Batch* batch):
-        """Fill the columns that say where the batch's rows are from."""
+        """Fill the topic, partition and timestamp type columns of the batch's rows."""
         if batch.rows:
             topic_id = self._topics.setdefault(topic, len(self._topics))
             fill_constants(&self._columns, batch.rows, topic_id, batch.partition, batch.kind)
 
     cdef object begin(self):
-        """The caller is alone here until it is not `_busy` any more."""
+        """Set `_busy`. Raise `RuntimeError` if another thread is using the builder."""
         with cython.critical_section(self):
             busy, self._busy = self._busy, True
         if busy:
@@ -426,7 +426,7 @@ cdef class ColumnsBuilder:
             raise OverflowError("a column holds 2 GiB: finish this one and begin another")
 
     def finish(self):
-        """The columns so far; the builder is empty again."""
+        """Return the collected columns and empty the builder."""
         cdef Columns* columns = &self._columns
         self.begin()
         try:

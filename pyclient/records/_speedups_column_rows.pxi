@@ -1,4 +1,4 @@
-# Columns as rows, every offset checked: the columns are the caller's.
+# Read rows from columns; every offset is checked, because the columns are the caller's.
 
 cdef enum:
     NO_ROW = 1
@@ -11,7 +11,7 @@ cdef enum:
 
 @cython.final
 cdef class Words:
-    """Integers of the machine's byte order in somebody's buffer."""
+    """Integers in the machine's byte order in a caller's buffer."""
 
     cdef object memory
     cdef const uint8_t* data
@@ -65,7 +65,7 @@ cdef class Binary:
             raise ValueError(f"the {what} column says {column.length} rows from {column.start} and has fewer")
 
     cdef inline int read(self, int64_t number, Field* field) noexcept nogil:
-        """Not 0 when the row is not in the data."""
+        """Return not 0 if the row is not in the data."""
         cdef int64_t at = self.start + number
         cdef int32_t begin, end
         if self.validity != NULL and not self.validity[at >> 3] >> (at & 7) & 1:
@@ -81,7 +81,7 @@ cdef class Binary:
 
 
 cdef inline object set_field(Field* field, object data, str what):
-    """Point `field` into `data`; the caller holds on to the object returned."""
+    """Point `field` into `data`; the caller keeps a reference to the returned object."""
     if data is None:
         field.size = -1
         return None
@@ -105,7 +105,7 @@ cdef class Scratch:
         free(self.data)
 
     cdef int fill(self, object headers) except -1:
-        """Take the headers that a caller gave."""
+        """Encode a caller's headers."""
         cdef Field name, value
         cdef Py_ssize_t length
         self.clear()
@@ -125,7 +125,7 @@ cdef class Scratch:
         self.count = 0
 
     cdef int add(self, Field* name, Field* value) noexcept nogil:
-        """Not 0 when there is no memory."""
+        """Return not 0 if out of memory."""
         cdef int64_t capacity = self.size + field_size(name) + field_size(value)
         cdef uint8_t* grown
         if capacity > self.capacity:
@@ -141,7 +141,7 @@ cdef class Scratch:
 
 @cython.final
 cdef class ColumnRows:
-    """The rows of columns side by side."""
+    """The rows of several columns."""
 
     cdef int64_t length
     cdef int64_t one_timestamp
@@ -178,7 +178,7 @@ cdef class ColumnRows:
         return self.one_timestamp if self.timestamps is None else self.timestamps.int64(number)
 
     cdef inline bint are_values_alone(self) noexcept nogil:
-        """Whether there is nothing else in a row: no key, no header, no null and no time of its own."""
+        """Return True if rows have no key, no headers, no nulls and one common timestamp."""
         return (
             self.keys is None
             and self.header_offsets is None
@@ -187,7 +187,7 @@ cdef class ColumnRows:
         )
 
     cdef inline int read(self, int64_t number, Row* row) noexcept nogil:
-        """Not 0 when there is something wrong with that row."""
+        """Return the problem of the row, or 0."""
         row.header_count = 0
         row.headers_size = 0
         if number < 0 or number >= self.length:
@@ -223,7 +223,7 @@ cdef class ColumnRows:
         return 0
 
     def error(self, int64_t number, int problem):
-        """What to raise for the problem that `read` found."""
+        """Return the error for the problem that `read` returned."""
         if problem == NO_MEMORY:
             return MemoryError()
         if problem == NO_ROW:

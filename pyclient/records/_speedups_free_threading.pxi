@@ -1,8 +1,8 @@
-# What holds without the interpreter's lock (PEP 703); where there is one, none of it costs anything.
+# Memory ordering for builds without the GIL (PEP 703); with the GIL it costs nothing.
 
 cdef extern from *:
     """
-    /* What was stored before one of these is seen by who has passed the other. x86 does so by itself. */
+    /* Stores before `stores_done` are visible after `loads_begin` in another thread. x86 orders them anyway. */
     static inline void stores_done(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
     static inline void loads_begin(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 
@@ -22,9 +22,9 @@ cdef extern from *:
 
 
 ATOMIC = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether a call of compiled code takes effect at one moment: another thread has to wait for the interpreter's lock.
+"""True if a call of compiled code is atomic, because the GIL is enabled.
 
-It stays so once it is, for that lock may be switched on while a program runs, but not off.
+It cannot change later: the GIL may be enabled while a program runs, but not disabled.
 """
 
 cdef bint atomic = ATOMIC

@@ -1,4 +1,4 @@
-# The hash that spreads keys over partitions.
+# The hash that assigns keys to partitions.
 
 
 cdef uint32_t hash_bytes(const uint8_t* data, int64_t size) noexcept nogil:
@@ -25,19 +25,19 @@ cdef uint32_t hash_object(object key) except? 0:
 
 
 def murmur2(data):
-    """The 32-bit hash (signed) by which Kafka's clients choose a key's partition."""
+    """Return the 32-bit hash (signed) by which Kafka's clients choose a key's partition."""
     return <int32_t>hash_object(data)
 
 
 def partition_for_key(key, int32_t partitions):
-    """The partition of `key` in a topic of `partitions`: the same as the Java client's."""
+    """Return the partition of `key` in a topic with `partitions`, the same as in the Java client."""
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     return <int32_t>((hash_object(key) & 0x7FFFFFFF) % <uint32_t>partitions)
 
 
 cdef int32_t partition_of(object keys, int64_t row, int32_t partitions):
-    """-1 for a key that has none."""
+    """Return the partition of a key, -1 for a null or invalid one."""
     key = keys[row]
     if key is None:
         return -1
@@ -57,9 +57,9 @@ cdef void partitions_of(Binary keys, int32_t partitions, int32_t* chosen) noexce
 
 
 def rows_by_partition(keys, int32_t partitions):
-    """The row numbers (int32, ascending) of each partition that any key of the column or sequence chooses.
+    """Group the row numbers (int32, ascending) of a column or sequence of keys by the partition of the key.
 
-    Rows whose key is null, or cannot be a key, are under -1.
+    Rows whose key is null or invalid are under -1.
     """
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
@@ -69,7 +69,7 @@ def rows_by_partition(keys, int32_t partitions):
     cdef array.array chosen = array.clone(INT32, length, zero=False)
     cdef array.array sorted_rows = array.clone(INT32, length, zero=False)
     cdef array.array ends = array.clone(INT32, <Py_ssize_t>partitions + 1, zero=True)
-    cdef int32_t* places = <int32_t*>ends.data.as_ints  # of partition p at p + 2 at first; -1 is the lowest
+    cdef int32_t* places = <int32_t*>ends.data.as_ints  # the count of partition p at p + 2; the lowest is -1
     cdef int32_t* each = <int32_t*>chosen.data.as_ints
     if column is None:
         for row in range(length):

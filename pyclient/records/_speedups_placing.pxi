@@ -1,7 +1,7 @@
-# Batches where they lie in a buffer: a run of them found in one step, their headers read when somebody looks.
+# Batches at positions in a buffer: find consecutive ones in one call, read their full headers on demand.
 
 cdef enum:
-    # places in a batch
+    # positions in a batch
     LENGTH_AT = 8
     EPOCH_AT = 12
     MAGIC_AT = 16
@@ -11,11 +11,11 @@ cdef enum:
     BASE_TIMESTAMP_AT = 27
     MAX_TIMESTAMP_AT = 35
     COUNT_AT = 57
-    PLAIN_HEADER = 61  # bytes in front of a batch's records
+    PLAIN_HEADER = 61  # bytes before a batch's records
     BEHIND_LENGTH = 12
-    OF_TRANSACTIONS = 0x30  # of the attributes
+    OF_TRANSACTIONS = 0x30  # attribute bits: transactional, control
 
-cdef int64_t FARTHEST = INT64_MAX - <int64_t>0xFFFFFFFF  # no batch that begins before it ends behind 64 bits
+cdef int64_t MAX_BASE_OFFSET = INT64_MAX - <int64_t>0xFFFFFFFF  # a batch that begins below it ends within 64 bits
 
 
 cdef inline int64_t load64(const uint8_t* at) noexcept nogil:
@@ -31,10 +31,10 @@ cdef inline int32_t load16(const uint8_t* at) noexcept nogil:
 
 
 cdef class PlacedBatch:
-    """One batch at `position` of a buffer, and the few numbers of its header that are needed all the time.
+    """One batch at `position` of a buffer, with the header fields that are needed most often.
 
-    `checked` says that its checksum was found right, `readable` that all its records can be read. `payload` is what
-    `open_batch` made of a compressed one, to be used instead of that. `kept` is for what a subclass makes of it.
+    `checked`: its CRC was verified. `readable`: all its records were verified. `payload`: the decompressed batch, which
+    replaces a call of `open_batch`. `kept`: for use by a subclass.
     """
 
     cdef readonly str topic
@@ -86,7 +86,7 @@ cdef class PlacedBatch:
 
     @property
     def header(self):
-        """All that the batch says about itself."""
+        """The full header, read on first use."""
         with cython.critical_section(self):
             if self._header is None:
                 self._header = read_header(self.buffer, self.position)
@@ -96,10 +96,10 @@ cdef class PlacedBatch:
 def find_batches(
     type kind, str topic, int32_t partition, buffer, Py_ssize_t position, int64_t next_offset, list found
 ):
-    """Appends to `found`, as `kind`, the batches from `position` on that a reader at `next_offset` wants without doubt.
+    """Append the batches from `position` on to `found`, as instances of `kind`, for a reader at `next_offset`.
 
-    Says where it stopped, and the offset behind the last one: in front of the end, of a batch that is cut or makes no
-    sense, of an old format or of a transaction, without records, or before `next_offset`.
+    Return the position where it stopped and the offset after the last batch. Stop at the end and before a batch that is
+    incomplete, invalid, of an old format, transactional, a control batch, empty, or before `next_offset`.
     """
     view = memoryview(buffer)
     cdef Py_ssize_t end = PyMemoryView_GET_BUFFER(view).len
@@ -117,7 +117,7 @@ def find_batches(
         count = load32(at + COUNT_AT)
         if at[MAGIC_AT] != 2 or load16(at + CHECKED_AT) & OF_TRANSACTIONS or size < PLAIN_HEADER:
             break
-        if size > end - position or count <= 0 or not 0 <= base < FARTHEST or base + last + 1 <= next_offset:
+        if size > end - position or count <= 0 or not 0 <= base < MAX_BASE_OFFSET or base + last + 1 <= next_offset:
             break
         batch = kind.__new__(kind)
         batch.topic = topic

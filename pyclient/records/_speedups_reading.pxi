@@ -1,4 +1,4 @@
-# Records out of a batch, as objects.
+# Decode the records of a batch to objects.
 
 
 cdef inline object as_object(Field* field):
@@ -8,7 +8,7 @@ cdef inline object as_object(Field* field):
 
 
 cdef tuple read_headers(const uint8_t* at, const uint8_t* end, int64_t count):
-    """The headers that `skip_headers` found good."""
+    """Decode headers that `skip_headers` has validated."""
     cdef Field name, value
     cdef list headers = []
     for _ in range(count):
@@ -29,15 +29,15 @@ def decode_batch(
     int64_t to_offset=INT64_MAX,
     max_size=MAX_DECOMPRESSED,
 ):
-    """The records of the batch at `position` with from_offset <= offset < to_offset; a control batch gives its own.
+    """Return the records of the batch at `position` with from_offset <= offset < to_offset, also of a control batch.
 
-    Does not check the CRC of magic 2. Raises `CorruptRecord`, also past `max_size` uncompressed bytes.
+    Do not check the CRC of magic 2. Raise `CorruptRecord`, also past `max_size` uncompressed bytes.
     """
     return decode_payload(open_batch(buffer, position, header, topic, partition, max_size), from_offset, to_offset)
 
 
 def decode_payload(payload, int64_t from_offset=0, int64_t to_offset=INT64_MAX):
-    """The records with from_offset <= offset < to_offset of a batch that `open_batch` opened."""
+    """Return the records with from_offset <= offset < to_offset of a payload from `open_batch`."""
     data = memoryview(payload.data)
     header = payload.header
     cdef const uint8_t* start = <const uint8_t*>PyMemoryView_GET_BUFFER(data).buf
@@ -75,7 +75,7 @@ def decode_payload(payload, int64_t from_offset=0, int64_t to_offset=INT64_MAX):
         record.key = as_object(&row.key)
         record.value = as_object(&row.value)
         record.headers = read_headers(row.headers, at, row.header_count) if row.header_count else no_headers
-        # It holds only bytes and text and cannot be changed, so it is in no cycle: the collector need not look at it.
+        # An immutable object of bytes and text cannot be in a reference cycle: untrack it from the collector.
         untrack(<void*>record)
         records.append(record)
     if at != end:
@@ -85,9 +85,9 @@ def decode_payload(payload, int64_t from_offset=0, int64_t to_offset=INT64_MAX):
 
 @cython.final
 cdef class RecordChain:
-    """The records of lists that `sources` give, each called when its turn comes.
+    """Iterates over the records in the lists that `sources` return; each source is called on demand.
 
-    What a source raises comes out of `next`, and the call after that goes on with the next source.
+    An error of a source is raised by `next`; the call after that continues with the next source.
     """
 
     cdef object _sources

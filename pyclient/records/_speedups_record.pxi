@@ -1,11 +1,11 @@
-# A record as a consumer sees it, and the handle that a producer gets for one.
+# The consumer's record, and the producer's handle for a record.
 
 
 cdef class Record:
-    """One record as a consumer sees it; it cannot be changed.
+    """One consumed record; immutable.
 
     `timestamp_ms` is epoch milliseconds, `timestamp_type` one of `pyclient.types.TIMESTAMP_*`; `leader_epoch` is -1
-    where unknown; `headers` is a tuple of (name, value) pairs.
+    if unknown; `headers` is a tuple of (name, value) pairs.
     """
 
     __match_args__ = (
@@ -39,7 +39,7 @@ cdef class Record:
         self.headers = headers
 
     def replace(self, key, value):
-        """The same record with another key and value, as deserializers make them."""
+        """Return a copy of the record with another key and value (from the deserializers)."""
         cdef Record record = Record.__new__(Record)
         record.topic = self.topic
         record.partition = self.partition
@@ -75,7 +75,7 @@ cdef class Record:
 
 
 cdef class RecordHandle:
-    """Which record of which batch `append` wrote, and its timestamp (epoch ms): the base of the producer's futures.
+    """The batch, index and timestamp (epoch ms) of an appended record; the base of the producer's futures.
 
     A subclass has `__slots__ = ()`; its `__init__` is not called. The garbage collector does not look at handles, so
     that a million of them cost it nothing: what `batch` refers to must not refer back for ever.

@@ -1,4 +1,4 @@
-# What a producer does per record: find the open batch, append, and look at the outcome.
+# The producer's work per record: find the open batch, append, and read the outcome.
 
 cdef extern from "time.h":
     ctypedef long time_t
@@ -10,7 +10,7 @@ cdef extern from "time.h":
 
 
 cdef bint are_plain(object headers):
-    """Whether nothing of Python runs while these headers are written: during that a batch could be closed."""
+    """Return True if encoding these headers runs no Python code, during which the batch could be closed."""
     if headers is None:
         return True
     if type(headers) is not list and type(headers) is not tuple:
@@ -25,10 +25,10 @@ cdef bint are_plain(object headers):
 
 @cython.final
 cdef class TopicLanes:
-    """The open batch of each partition of one topic, and which partition takes the records without a key.
+    """The open batch of each partition of one topic, and the partition for records without a key.
 
-    Under the interpreter's lock `append` takes effect at one moment, so it needs no other; the rest is for one thread
-    at a time, and without that lock so is `append`.
+    `append` is atomic under the GIL and needs no other lock; the other methods, and without the GIL `append`, are not
+    thread-safe.
     """
 
     cdef list _builders  # a BatchBuilder, or None
@@ -42,31 +42,31 @@ cdef class TopicLanes:
         self.count = 0
 
     def resize(self, Py_ssize_t count):
-        """The topic has `count` partitions; open batches of others stay where they are, for who has them."""
+        """Set the number of partitions; open batches of removed partitions are kept."""
         self._builders.extend([None] * (count - len(self._builders)))
         self.count = count
 
     def open(self, Py_ssize_t partition, BatchBuilder builder not None):
-        """The partition's records go into `builder` from now on."""
+        """Append the partition's records to `builder` from now on."""
         self._builders[partition] = builder
         if partition == self._sticky_partition:
             self._sticky = builder
 
     def close(self, Py_ssize_t partition):
-        """The partition has no open batch."""
+        """Remove the partition's open batch."""
         self._builders[partition] = None
         if partition == self._sticky_partition:
             self._sticky = None
 
     def stick_to(self, Py_ssize_t partition):
-        """Records without a key go to `partition`."""
+        """Append records without a key to `partition`."""
         self._sticky_partition = partition
         self._sticky = <BatchBuilder?>self._builders[partition] if self._builders[partition] is not None else None
 
     def append(self, int64_t timestamp_ms, key, value, headers, partition):
-        """Write a record into the open batch of its partition; None where it does not fit or nothing is open.
+        """Append a record to the open batch of its partition; None if it does not fit or no batch is open.
 
-        Without `partition` the key's hash decides. Raises like `BatchBuilder.append`.
+        Without `partition` the key's hash decides. Errors as `BatchBuilder.append`.
         """
         return self.write(timestamp_ms, key, value, headers, partition)
 
@@ -91,23 +91,23 @@ cdef class TopicLanes:
 
 
 cdef class RecordAppender:
-    """What the producers share: a table of lanes by topic, and the clock that stamps records."""
+    """Base of the producers: open batches by topic, and the clock for timestamps."""
 
     cdef public dict _lanes
-    cdef public object _append_lock  # None where the interpreter's lock is enough
-    cdef object _clock_ms  # None: the system's
+    cdef public object _append_lock  # None if the GIL suffices
+    cdef object _clock_ms  # None: the system's clock
 
     def __cinit__(self, *_, **__):
         self._lanes = {}
 
     def _stamp_with(self, time_ms, *, system):
-        """Timestamps come from `time_ms`. The `system`'s time is read without a call: 30 instead of 140 ns."""
+        """Take timestamps from `time_ms`; read the `system`'s clock directly (30 ns instead of 140 ns)."""
         self._clock_ms = None if system else time_ms
 
     def _append(self, topic, timestamp_ms, key, value, headers, partition):
-        """Append a record if that takes nothing but an open batch with room; else None, and nothing has happened.
+        """Append a record if its partition has an open batch with room; else return None without any effect.
 
-        `timestamp_ms` None is now. Raises what the codec raises for a record that is none.
+        `timestamp_ms` None means now. Raise the codec's errors for an invalid record.
         """
         return self.try_append(topic, timestamp_ms, key, value, headers, partition)
 
@@ -136,29 +136,29 @@ cdef class RecordAppender:
 
 
 cdef class RecordSender(RecordAppender):
-    """`send`, as far as it is the same work for every record; `_send` is the subclass's for everything else."""
+    """The fast path of `send`; the subclass's `_send` handles all other cases."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
     cdef public bint _direct  # records need no serializer, partitioner or interceptor
-    cdef public SendLane _lane  # for a record that nothing is in front of, or None
+    cdef public SendLane _lane  # sends a record immediately if nothing is queued; or None
 
     def send(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
     ):
-        """Hands one record over for delivery and returns its future, usually at once.
+        """Queue one record for delivery and return its future, usually without blocking.
 
-        It waits up to `max_block_ms` for metadata of a new topic and for buffer space together, and raises
-        `KafkaTimeout` or `BufferExhausted`. `key` and `value` are bytes or None, or what the serializers take;
-        `headers` a mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without
-        `partition` the key decides as in every Kafka client (murmur2), without a key records are spread (KIP-794).
+        Block up to `max_block_ms` for metadata of a new topic and for buffer space together, then raise `KafkaTimeout`
+        or `BufferExhausted`. `key` and `value` are bytes or None, or any type that the serializers accept; `headers` a
+        mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without `partition`
+        the key decides as in every Kafka client (murmur2); records without a key are distributed (KIP-794).
         `on_delivery(future)` is called on the client's callback thread when the outcome is known.
 
-        Also raises `InvalidTopic`; `UnknownTopicOrPartition` if the topic has no such `partition`, `ValueError` for one
-        that is no number from 0; `PartitionerError` if the partitioner fails or chooses none there is;
-        `MessageTooLarge`; `SerializationError` for a key, value, header or `timestamp_ms` that cannot be written;
-        `TypeError` for an `on_delivery` that cannot be called; `ClosedError`; `ForkError`; and what else the cluster
-        says of the topic, like `TopicAuthorizationFailed`.
+        Also raise `InvalidTopic`; `UnknownTopicOrPartition` if the topic has no such `partition`, `ValueError` if it is
+        not a number from 0; `PartitionerError` if the partitioner fails or returns an invalid partition;
+        `MessageTooLarge`; `SerializationError` for a key, value, header or `timestamp_ms` that cannot be encoded;
+        `TypeError` if `on_delivery` is not callable; `ClosedError`; `ForkError`; and the cluster's errors for the
+        topic, e.g. `TopicAuthorizationFailed`.
         """
         cdef object handle = None
         if on_delivery is not None:
@@ -174,7 +174,7 @@ cdef class RecordSender(RecordAppender):
                         if handle is not None:
                             return handle
             except (TypeError, UnicodeEncodeError, OverflowError):
-                pass  # the record is none: `_send` says so in words
+                pass  # an invalid record: `_send` raises the error
         if handle is None:
             handle = self._send(topic, value, key, headers, partition, timestamp_ms)
         if on_delivery is not None:
@@ -183,14 +183,14 @@ cdef class RecordSender(RecordAppender):
 
 
 cdef inline int check_callback(object callback, str name) except -1:
-    """Refuse what could only fail when it is called."""
+    """Raise `TypeError` unless `callback` is callable."""
     if not callable(callback):
         raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
     return 0
 
 
 cdef class BatchOutcome:
-    """What became of a batch, as far as its records' futures look at it again and again."""
+    """The outcome of a batch: the fields that its records' futures read often."""
 
     cdef public str topic
     cdef public object partition
@@ -198,7 +198,7 @@ cdef class BatchOutcome:
     cdef public int64_t log_append_time_ms
     cdef public Py_ssize_t count
     cdef public object desk, error, record_errors, failure, parts, starts, _waiters
-    cdef public list callbacks  # for each one its record's index, itself, and its argument; None once they were taken
+    cdef public list callbacks  # three items each: record index, callback, its argument; None once taken
     cdef object _state
     cdef bint _delivered
 
@@ -213,7 +213,7 @@ cdef class BatchOutcome:
 
     @delivered.setter
     def delivered(self, bint delivered):
-        stores_done()  # who sees that it was delivered looks at the rest without a lock
+        stores_done()  # a thread that sees `delivered` reads the other fields without a lock
         self._delivered = delivered
 
     @property
@@ -229,43 +229,43 @@ cdef class BatchOutcome:
 
 
 cdef inline bint is_timeout(object timeout) except -1:
-    """Return True for None and a number from 0; the slow path says what is wrong with anything else."""
+    """Return True for None and a number from 0; for other values the slow path raises the error."""
     return timeout is None or ((type(timeout) is int or type(timeout) is float) and timeout >= 0)
 
 
 cdef class OutcomeHandle(RecordHandle):
-    """A handle whose `batch` is a `BatchOutcome`; what is not delivered (yet) is the subclass's affair."""
+    """A handle whose `batch` is a `BatchOutcome`; the subclass handles batches that are not delivered."""
 
     def done(self):
-        """Whether the outcome is known."""
+        """Return True if the outcome is known."""
         return True if (<BatchOutcome?>self.batch).is_delivered() else self._done()
 
     def exception(self, timeout=None):
-        """Why the record was not delivered, None if it was; waits up to `timeout` seconds (None: no limit).
+        """Return the delivery's error, None if it succeeded; block up to `timeout` seconds (None: no limit).
 
-        Raises `KafkaTimeout` if the outcome is not known in time.
+        Raise `KafkaTimeout` if the outcome is not known in time.
         """
         if (<BatchOutcome?>self.batch).is_delivered() and is_timeout(timeout):
             return None
         return self._exception(timeout)
 
     def add_done_callback(self, callback):
-        """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
+        """Call `callback(future)` when the outcome is known, on the client's callback thread or the event loop."""
         cdef list callbacks = (<BatchOutcome?>self.batch).callbacks if atomic else None
         check_callback(callback, "callback")
         if callbacks is None:
             self._add_done_callback(callback)
             return
-        # At one moment under the interpreter's lock: who takes the list sees all three or none (`with lock`: 220 ns).
+        # Atomic under the GIL: a thread that takes the list sees all three or none (`with lock`: 220 ns).
         number = self.index
         callbacks.append(number)
         callbacks.append(callback)
         callbacks.append(self)
 
     def result(self, timeout=None):
-        """Where the record is; waits up to `timeout` seconds (None: no limit).
+        """Return the record's metadata; block up to `timeout` seconds (None: no limit).
 
-        Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
+        Raise the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
         """
         cdef BatchOutcome outcome = <BatchOutcome?>self.batch
         if not outcome.is_delivered() or not is_timeout(timeout):

@@ -1,4 +1,4 @@
-# Every record of a batch looked at, and nothing made of it: what a broker does before it appends.
+# Validate the records of a batch before a broker appends it, without decoding them.
 
 cdef extern from *:
     """
@@ -20,8 +20,8 @@ cdef extern from *:
         return byte < 0x80 ? at : NULL;
     }
 
-    /* Where a good record without headers and with short numbers ends; NULL for all others, which `read_row` judges.
-       What is read in front of the check of the record's end is in the batch: 16 bytes of it are there. */
+    /* Return the end of a valid record without headers and with short numbers; NULL for others, for `read_row`. Reads
+       before the check of the record's end stay in the batch: it has at least 16 more bytes. */
     static inline const uint8_t *plain_record(
         const uint8_t *at, const uint8_t *batch_end, int64_t number, PlainRow *row
     ) {
@@ -58,9 +58,9 @@ cdef extern from *:
 
 cdef struct Validated:
     int64_t max_timestamp
-    int64_t refused  # records that break a rule of the topic
-    int64_t number  # of records that could be read
-    int problem  # of the next one
+    int64_t refused  # records that violate a topic option
+    int64_t number  # of valid records
+    int problem  # of the next record
 
 
 cdef enum:
@@ -71,7 +71,7 @@ cdef enum:
 
 
 cdef inline bint out_of_range(int64_t timestamp, int64_t now, int64_t before, int64_t after) noexcept nogil:
-    """As Kafka computes it, overflow included; -1 is no time."""
+    """Compare as Kafka does, including overflow; -1 means no timestamp."""
     cdef int64_t behind = <int64_t>(<uint64_t>now - <uint64_t>timestamp)
     return timestamp != -1 and (behind > before or <int64_t>(0 - <uint64_t>behind) > after)
 
@@ -80,7 +80,7 @@ cdef const uint8_t* walk_records(
     const uint8_t* at, const uint8_t* end, int64_t count, int64_t base, bint keyed, int64_t now, int64_t before,
     int64_t after, Validated* found
 ) noexcept nogil:
-    """Where the last record ends that could be read."""
+    """Return the end of the last readable record."""
     cdef Row row
     cdef PlainRow plain
     cdef const uint8_t* behind
@@ -118,12 +118,12 @@ def validate_records(
     int64_t before_ms,
     int64_t after_ms,
 ):
-    """Look at each of the `count` records that are to be all there is from `position` to the end of `data`.
+    """Check that `data` contains exactly `count` records from `position` to its end, and check each of them.
 
     Return the latest timestamp (-1 if none has one), the number of refused records, and the first thousand of them as
     (index, `KEYLESS` or `OUT_OF_RANGE`, timestamp). Offset deltas must be 0, 1, 2, ...; timestamps may be at most
-    `before_ms` before and `after_ms` after `now_ms`, and -1 is none. From 1 MiB on the GIL is free meanwhile.
-    Raise `CorruptRecord` for a record that cannot be read, and where there are more or fewer of them.
+    `before_ms` before and `after_ms` after `now_ms`; -1 means no timestamp. The GIL is released for 1 MiB or more.
+    Raise `CorruptRecord` for an unreadable record and for a different number of records.
     """
     view = memoryview(data)
     cdef Py_ssize_t size = PyMemoryView_GET_BUFFER(view).len

@@ -1,4 +1,4 @@
-# Varints and records as bytes. Nothing here needs the GIL, and every read is checked against the end first.
+# Encode and decode varints and records, without the GIL; every read is checked against the end first.
 
 # Numbers of `payload.py`.
 cdef enum:
@@ -31,7 +31,7 @@ cdef struct Row:
     int64_t offset_delta
     Field key
     Field value
-    const uint8_t* headers  # behind their count
+    const uint8_t* headers  # after their count
     int64_t headers_size
     int64_t header_count
 
@@ -80,7 +80,7 @@ cdef inline int read_field(const uint8_t** at, const uint8_t* end, int smallest,
 
 cdef extern from *:
     """
-    /* What Python's strict decoder takes, without the GIL. */
+    /* Validate UTF-8 as Python's strict decoder does, without the GIL. */
     static int is_utf8(const uint8_t *at, int64_t size) {
         const uint8_t *end = at + size;
         while (at < end) {
@@ -121,7 +121,7 @@ cdef inline int skip_headers(const uint8_t** at, const uint8_t* end, int64_t cou
 cdef inline int read_row(
     const uint8_t** at, const uint8_t* payload_end, int64_t previous, int64_t last, Row* row
 ) noexcept nogil:
-    """One record and everything that can be wrong with it, in the order in which `_pure` finds it."""
+    """Read and check one record; find problems in the same order as `_pure`."""
     cdef int64_t size
     cdef const uint8_t* position
     cdef const uint8_t* end
@@ -165,7 +165,7 @@ cdef inline int read_row(
 
 
 cdef inline int64_t add64(int64_t left, int64_t right) noexcept nogil:
-    """Goes around instead of overflowing."""
+    """Add with wrap-around."""
     return <int64_t>(<uint64_t>left + <uint64_t>right)
 
 
@@ -201,13 +201,13 @@ cdef inline uint8_t* write_field(uint8_t* at, Field* field) noexcept nogil:
 
 
 def encode_varint(int64_t value):
-    """`value` (64 bits, signed) as a zigzag varint. Raises `OverflowError` when it is wider."""
+    """Encode `value` (64 bits, signed) as a zigzag varint. Raise `OverflowError` if it is wider."""
     cdef uint8_t out[10]
     return PyBytes_FromStringAndSize(<const char*>out, write_varint(out, value) - out)
 
 
 def decode_varint(data, Py_ssize_t position=0):
-    """The zigzag varint (up to 64 bits) at `position`, and the position behind it. Raises `CorruptRecord`."""
+    """Return the zigzag varint (up to 64 bits) at `position` and the position after it. Raise `CorruptRecord`."""
     view = memoryview(data)
     cdef const uint8_t* start = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
     cdef const uint8_t* end = start + len(view)

@@ -1,4 +1,4 @@
-"""Columns of records to and from Arrow, without copying; the one module here that needs pyarrow."""
+"""Convert columns of records to and from Arrow without copying. The only module here that needs pyarrow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BYTES_OR_TEXT: Final = (
 
 
 Rows = tuple[RecordColumns, int, int]
-"""Of some columns the rows from one number up to another."""
+"""Columns, the first row and the row after the last."""
 
 
 def to_table(parts: Sequence[RecordColumns | Rows]) -> Any:
-    """A `pyarrow.Table` of all records, a chunk for each part; of columns some rows cost no copy.
+    """Return a `pyarrow.Table` of all records, one chunk per part; a slice of rows is not copied.
 
     Columns: topic (dictionary of string), partition int32, offset int64, timestamp (ms, UTC), key binary, value
-    binary, headers list of (key string, value binary). Raises `ImportError` without pyarrow.
+    binary, headers list of (key string, value binary). Raise `ImportError` without pyarrow.
     """
     pa = _pyarrow()
     batches = [_to_batch(pa, part) if isinstance(part, RecordColumns) else _to_slice(pa, *part) for part in parts]
@@ -33,7 +33,7 @@ def to_table(parts: Sequence[RecordColumns | Rows]) -> Any:
 
 @cache
 def schema() -> Any:
-    """The `pyarrow.Schema` of `to_table`."""
+    """Return the `pyarrow.Schema` of `to_table`."""
     pa = _pyarrow()
     return pa.schema(
         [
@@ -49,9 +49,9 @@ def schema() -> Any:
 
 
 def from_array(array: Any) -> BinaryColumn:
-    """A binary, string or bytes-like Arrow array as a column; 32-bit layouts are not copied.
+    """Convert a binary, string or bytes-like Arrow array to a column; 32-bit layouts are not copied.
 
-    Raises `TypeError` for an array of anything else, `ValueError` when it holds more than 2 GiB.
+    Raise `TypeError` for an array of another type, `ValueError` if it holds more than 2 GiB.
     """
     pa = _pyarrow()
     array = _whole(pa, array)
@@ -68,17 +68,17 @@ def from_array(array: Any) -> BinaryColumn:
 
 
 def from_headers(array: Any) -> HeaderColumns:
-    """An Arrow array list<struct<key or name: string, value: binary>> as columns; a null row has no headers.
+    """Convert an Arrow array list<struct<key or name: string, value: binary>>; a null row has no headers.
 
-    Raises `TypeError` for an array of anything else, `ValueError` for a header whose name is null or not UTF-8.
+    Raise `TypeError` for an array of another type, `ValueError` for a header whose name is null or not UTF-8.
     """
     pa = _pyarrow()
     array = _whole(pa, array)
-    places = _header_fields(pa, array.type)
-    if places is None:
+    indices = _header_fields(pa, array.type)
+    if indices is None:
         raise TypeError(f"headers must be of type list<struct<key: string, value: binary>>, not {array.type}")
     fields = array.flatten().flatten()
-    names, values = fields[places[0]], fields[places[1]]
+    names, values = fields[indices[0]], fields[indices[1]]
     if names.null_count:
         raise ValueError("a header must have a name, and one is null")
     ends = pa.compute.cumulative_sum(array.value_lengths().fill_null(0).cast(pa.int32()))
@@ -87,9 +87,9 @@ def from_headers(array: Any) -> HeaderColumns:
 
 
 def from_times(array: Any, missing: int) -> memoryview:
-    """An Arrow array of timestamps, or of integers that are epoch ms, as int64; finer units are cut, nulls `missing`.
+    """Convert an Arrow array of timestamps or of integers (epoch ms) to int64; truncate finer units, nulls: `missing`.
 
-    Raises `TypeError` for an array of anything else.
+    Raise `TypeError` for an array of another type.
     """
     pa = _pyarrow()
     array, kind = _whole(pa, array), array.type
@@ -101,9 +101,9 @@ def from_times(array: Any, missing: int) -> memoryview:
 
 
 def rows_of_each(array: Any) -> dict[int, memoryview]:
-    """The numbers in an Arrow array of integers, and the rows (int32, ascending) of each.
+    """Return the distinct numbers of an Arrow array of integers, each with its rows (int32, ascending).
 
-    Raises `TypeError` for an array of anything else, `ValueError` for nulls.
+    Raise `TypeError` for an array of another type, `ValueError` for nulls.
     """
     pa = _pyarrow()
     array = _whole(pa, array)
@@ -120,7 +120,7 @@ def rows_of_each(array: Any) -> dict[int, memoryview]:
 
 
 def _whole(pa: ModuleType, array: Any) -> Any:
-    """A column as one array; `ValueError` if it is too large for one."""
+    """Combine a column into one array. Raise `ValueError` if it is too large for one."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # it does not fit one array of its type
@@ -129,10 +129,10 @@ def _whole(pa: ModuleType, array: Any) -> Any:
 
 
 def _header_fields(pa: ModuleType, kind: Any) -> tuple[int, int] | None:
-    """Where a header's name and value are in a headers column's struct; None if it is no such column."""
+    """Return the indices of a header's name and value in the struct type; None for any other type."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return None
-    fields = [kind.value_type.field(place) for place in range(kind.value_type.num_fields)]
+    fields = [kind.value_type.field(number) for number in range(kind.value_type.num_fields)]
     names = [field.name for field in fields]
     for name in ("key", "name"):
         if sorted(names) == sorted([name, "value"]) and _holds_bytes(pa, fields[names.index(name)].type):
@@ -145,14 +145,14 @@ def _holds_bytes(pa: ModuleType, kind: Any) -> bool:
 
 
 def _numbers(array: Any, code: Literal["i", "q"]) -> memoryview:
-    """The integers of an array without nulls."""
+    """Return the integers of an array without nulls."""
     buffer = array.buffers()[1]
     numbers = memoryview(b"" if buffer is None else buffer).cast("B").cast(code)
     return numbers[array.offset : array.offset + len(array)]
 
 
 def _as_binary(pa: ModuleType, array: Any) -> Any:
-    """Whatever else holds bytes or text, with one copy."""
+    """Convert any other array of bytes or text, with one copy."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if not _holds_bytes(pa, array.type):
@@ -184,14 +184,14 @@ def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
 
 @cache
 def _kinds() -> list[Any]:
-    """The types of the schema; asking it for them makes them anew."""
+    """Return the types of the schema, cached: `schema().types` creates them on each access."""
     kinds: list[Any] = schema().types
     return kinds
 
 
 @lru_cache(16)
 def _names(topics: tuple[str, ...]) -> Any:
-    """Names of topics as an array; most tables have the same."""
+    """Return topic names as an array, cached: most tables have the same topics."""
     pa = _pyarrow()
     return pa.array(topics, pa.string())
 
@@ -203,7 +203,7 @@ def _to_slice(pa: ModuleType, columns: RecordColumns, first: int, last: int) -> 
 def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:
     validity = None if column.validity is None else pa.py_buffer(column.validity)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    nulls = 0 if validity is None else -1  # to be counted
+    nulls = 0 if validity is None else -1  # -1: Arrow counts them
     return pa.Array.from_buffers(kind, column.length, buffers, nulls, column.start)
 
 
@@ -219,7 +219,7 @@ def _pairs(pa: ModuleType, kind: Any, headers: HeaderColumns) -> Any:
 
 @cache
 def _no_pairs() -> Any:
-    """The headers of records that have none."""
+    """Return the empty array of (name, value) pairs."""
     return _pyarrow().array([], _kinds()[6].value_type)
 
 

@@ -1,4 +1,4 @@
-"""The 61 bytes in front of every record batch: reading, checking, writing and restamping them."""
+"""Read, check, write and update the 61-byte header of a record batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 _CODEC_MASK: Final = 0x07
-_CODECS: Final = tuple(Compression)  # by number; asking the enum takes ten times as long
+_CODECS: Final = tuple(Compression)  # by number; a lookup in the enum takes ten times as long
 _LOG_APPEND_TIME: Final = 0x08
 _KNOWN_ATTRIBUTES: Final = 0x7F
 
@@ -28,23 +28,23 @@ _KNOWN_ATTRIBUTES: Final = 0x7F
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qii")
 _PRODUCER: Final = struct.Struct(">qhi")
-_LENGTH_END: Final = 12  # the length counts the bytes behind itself
+_LENGTH_END: Final = 12  # the length counts the bytes after itself
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _CHECKED_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 _PRODUCER_AT: Final = 43
 
-# Before batches (magic 0 and 1) a log was made of single messages: offset, length, crc, magic, attributes, [timestamp].
+# Logs of magic 0 and 1 consist of single messages: offset, length, crc, magic, attributes, [timestamp].
 _MESSAGE: Final = {0: struct.Struct(">qiIbb"), 1: struct.Struct(">qiIbbq")}
 _SMALLEST: Final = {0: 26, 1: 34, 2: HEADER_SIZE}
 
 
 @dataclass(slots=True)
 class BatchHeader:
-    """What a batch says about itself. `size` is the whole batch in bytes; sequences and ids are -1 where unset.
+    """The header of a batch. `size` is the size of the whole batch in bytes; sequences and ids are -1 if unset.
 
-    A message of the old formats (magic 0 and 1) reads as a batch whose base offset is its own offset; when it wraps
+    A message of the old formats (magic 0 and 1) reads as a batch whose base offset is its own offset; if it wraps
     compressed messages, that is the offset of the last of them, and `count` is 1.
     """
 
@@ -64,7 +64,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> Compression:
-        """How the records are compressed. Raises `CorruptRecord` for a codec that does not exist."""
+        """Return the compression codec. Raise `CorruptRecord` for an unknown one."""
         number = self.attributes & _CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptRecord(f"compression codec {number} does not exist")
@@ -72,39 +72,39 @@ class BatchHeader:
 
     @property
     def timestamp_type(self) -> int:
-        """`TIMESTAMP_CREATE` or `TIMESTAMP_LOG_APPEND`; `TIMESTAMP_NONE` in the oldest format."""
+        """Return `TIMESTAMP_CREATE` or `TIMESTAMP_LOG_APPEND`; `TIMESTAMP_NONE` for magic 0."""
         if self.magic == 0:
             return TIMESTAMP_NONE
         return TIMESTAMP_LOG_APPEND if self.attributes & _LOG_APPEND_TIME else TIMESTAMP_CREATE
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction (KIP-98)."""
+        """True for a batch of a transaction (KIP-98)."""
         return self.magic >= 2 and self.attributes & TRANSACTIONAL != 0
 
     @property
     def is_control(self) -> bool:
-        """Holds a marker for brokers and clients, not a user's records."""
+        """True for a batch of control records instead of a user's records."""
         return self.magic >= 2 and self.attributes & CONTROL != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """`base_timestamp` is when its tombstones may go (KIP-534)."""
+        """True if `base_timestamp` is the time at which its tombstones may be removed (KIP-534)."""
         return self.magic >= 2 and self.attributes & DELETE_HORIZON != 0
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record the batch was made with; compaction keeps it."""
+        """The last offset of the batch; compaction keeps it even if it removes that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Where to read on behind this batch."""
+        """The offset after this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; after 2147483647 comes 0. -1 without a sequence."""
+        """The sequence number of the last record, which wraps from 2147483647 to 0; -1 without a sequence."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -113,8 +113,8 @@ class BatchHeader:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`.
 
-    Raises `TruncatedMessage` when the buffer ends inside it, `CorruptRecord` when its length or magic cannot be.
-    The bytes behind the header need not be there.
+    Raise `TruncatedMessage` if the buffer ends inside it, `CorruptRecord` if its length or magic is invalid. The
+    records need not be in the buffer.
     """
     available = len(buffer) - position
     if position < 0 or available <= _MAGIC_AT:
@@ -128,7 +128,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _read_unusual_header(buffer: Buffer, position: int, magic: int, available: int) -> BatchHeader:
-    """Old formats, and everything that is wrong."""
+    """Read a message of an old format, or raise the error for an invalid header."""
     offset, length, _ = _PREFIX.unpack_from(buffer, position)
     if magic not in _SMALLEST:
         raise CorruptRecord(f"batch at offset {offset}: magic {magic} is not 0, 1 or 2")
@@ -144,9 +144,9 @@ def _read_unusual_header(buffer: Buffer, position: int, magic: int, available: i
 
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch from `position` on, as (position, header). A last one that is cut ends it quietly.
+    """Yield every complete batch from `position` on as (position, header); stop before an incomplete last one.
 
-    Raises `CorruptRecord` at a header that cannot be.
+    Raise `CorruptRecord` at an invalid header.
     """
     end = len(buffer)
     while end - position > _MAGIC_AT:
@@ -161,7 +161,7 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def where(header: BatchHeader, topic: str, partition: int) -> str:
-    """How errors name a batch: `orders-3: batch at offset 42`."""
+    """Return the name of a batch for errors: `orders-3: batch at offset 42`."""
     prefix = f"{topic}-{partition}: " if topic else ""
     return f"{prefix}batch at offset {header.base_offset}"
 
@@ -169,7 +169,7 @@ def where(header: BatchHeader, topic: str, partition: int) -> str:
 def check_crc(buffer: Buffer, position: int, header: BatchHeader, topic: str = "", partition: int = -1) -> None:
     """Compare the batch's checksum with its bytes (CRC-32C, or CRC-32 in the old formats).
 
-    Raises `CorruptRecord` when they differ or the batch is not all there.
+    Raise `CorruptRecord` if they differ or the buffer does not contain the whole batch.
     """
     end = position + header.size
     if position < 0 or end > len(buffer):
@@ -186,13 +186,13 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader, topic: str = "
 
 
 def stamp_offsets(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Set, in place, what a leader assigns: the base offset and its epoch. The CRC does not cover them."""
+    """Set, in place, the base offset and the leader epoch, which the leader assigns. The CRC does not cover them."""
     length = struct.unpack_from(">i", buffer, position + 8)[0]
     _PREFIX.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
 def stamp_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Set, in place, the producer's identity of a sealed batch, and its CRC."""
+    """Set, in place, producer id, epoch and base sequence of a sealed batch, and its CRC."""
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _stamp_crc(batch, 0, len(batch))
 
@@ -200,10 +200,10 @@ def stamp_producer(batch: bytearray | memoryview, producer_id: int, producer_epo
 def stamp_timestamp(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, timestamp_type: int, max_timestamp: int
 ) -> None:
-    """Set, in place, a batch's timestamp type and greatest timestamp (epoch ms), and its CRC.
+    """Set, in place, a batch's timestamp type and maximum timestamp (epoch ms), and its CRC.
 
-    With `TIMESTAMP_LOG_APPEND` that timestamp is every record's. Attribute bits without a meaning are cleared, as
-    Kafka does it.
+    With `TIMESTAMP_LOG_APPEND` that timestamp applies to every record. Undefined attribute bits are cleared, as in
+    Kafka.
     """
     attributes = header.attributes & _KNOWN_ATTRIBUTES & ~_LOG_APPEND_TIME
     if timestamp_type == TIMESTAMP_LOG_APPEND:
@@ -231,7 +231,7 @@ def seal_batch(
     base_sequence: int,
     flags: int,
 ) -> memoryview:
-    """Write the header in front of the `count` records in `buffer[61:size]`; compressed ones go to new memory."""
+    """Write the header before the `count` records in `buffer[61:size]`; a compressed batch goes to a new buffer."""
     if count < 1:
         raise ValueError("a batch without records cannot be sealed")
     batch = buffer[:size]

@@ -1,4 +1,4 @@
-"""Whole batches at once, from and to pairs of key and value or columns."""
+"""Build and decode whole batches from and to (key, value) pairs or columns."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def build_batch(
     control: bool = False,
     transactional: bool = False,
 ) -> bytes:
-    """A batch of (key, value) records that all have the timestamp `timestamp_ms` (epoch ms).
+    """Build a batch of (key, value) records that all have the timestamp `timestamp_ms` (epoch ms).
 
-    Raises `ValueError` without records.
+    Raise `ValueError` without records.
     """
     rows = list(records)
     room = HEADER_SIZE + sum(record_size_bound(key, value, None) for key, value in rows)
@@ -54,7 +54,7 @@ def decode_key_values(
     from_offset: int = 0,
     max_size: int = MAX_DECOMPRESSED,
 ) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    """The records of the batch at `position` as (offset, timestamp in ms, key, value). Raises `CorruptRecord`."""
+    """Return the records of the batch at `position` as (offset, timestamp in ms, key, value). Raise `CorruptRecord`."""
     records = decode_batch(buffer, position, header, topic, partition, from_offset=from_offset, max_size=max_size)
     return [(record.offset, record.timestamp_ms, record.key, record.value) for record in records]
 
@@ -70,7 +70,7 @@ def decode_columns(
     to_offset: int = MAX_OFFSET,
     max_size: int = MAX_DECOMPRESSED,
 ) -> RecordColumns:
-    """The records of one batch as columns; a `ColumnsBuilder` takes many. Raises `CorruptRecord`."""
+    """Return the records of one batch as columns; for many batches use `ColumnsBuilder`. Raise `CorruptRecord`."""
     columns = ColumnsBuilder()
     columns.add(
         buffer, position, header, topic, partition, from_offset=from_offset, to_offset=to_offset, max_size=max_size
@@ -87,9 +87,9 @@ def encode_columns(
     compression: Compression = Compression.NONE,
     level: int | None = None,
 ) -> memoryview:
-    """One batch of all rows of the columns; `timestamps` (epoch ms) is one for all or a buffer of int64.
+    """Encode all rows of the columns as one batch; `timestamps` (epoch ms) is one int for all or a buffer of int64.
 
-    Raises `ValueError` for columns that contradict themselves.
+    Raise `ValueError` for inconsistent columns.
     """
     binaries = [column for column in (keys, values) if column is not None]
     if headers is not None:
@@ -99,5 +99,5 @@ def encode_columns(
     done = builder.append_columns(timestamps, keys, values, headers, 0, values.length)
     if done < values.length:
         builder.append_columns(timestamps, keys, values, headers, done, values.length)
-        raise ValueError("the rows of the columns overlap, and do not fit their own size")
+        raise ValueError("the rows of the columns overlap and exceed the size of their data")
     return builder.seal(compression=compression, level=level)

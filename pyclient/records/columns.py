@@ -1,4 +1,4 @@
-"""Columns of records as plain buffers in Arrow's binary layout: what both twins take and give."""
+"""Columns of records as plain buffers in Arrow's binary layout, used by both implementations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 Buffer = bytes | bytearray | memoryview
 
-MAX_COLUMN_DATA: Final = 2**31 - 1  # what 32-bit offsets reach
+MAX_COLUMN_DATA: Final = 2**31 - 1  # the limit of 32-bit offsets
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryColumn:
-    """`length` byte strings: row i is `data[offsets[start + i]:offsets[start + i + 1]]`.
+    """A column of `length` byte strings: row i is `data[offsets[start + i]:offsets[start + i + 1]]`.
 
-    `offsets` are 32-bit integers of the machine's byte order. Row i is null when bit `start + i` (least significant
+    `offsets` are 32-bit integers in the machine's byte order. Row i is null if bit `start + i` (least significant
     first) of `validity` is 0; without `validity` no row is null.
     """
 
@@ -36,10 +36,10 @@ class HeaderColumns:
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Many records, a buffer for each field. All integers are of the machine's byte order.
+    """Many records, one buffer per field. All integers are in the machine's byte order.
 
-    `topics` are names and `topic_ids` (int32) say which of them a row has; `partitions` and `timestamp_types` are
-    int32 and int8, `offsets` and `timestamps` (epoch ms) int64.
+    `topic_ids` (int32) are indices into the names in `topics`; `partitions` are int32, `timestamp_types` int8,
+    `offsets` and `timestamps` (epoch ms) int64.
     """
 
     count: int

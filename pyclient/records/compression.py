@@ -1,4 +1,4 @@
-"""The four codecs of record batches: compressing as Java's reader expects, decompressing within a bound."""
+"""Compress record batches with Kafka's four codecs as the Java client expects, and decompress them within a limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _XERIAL_BLOCK: Final = 32 * 1024
 _SNAPPY_RATIO: Final = 32  # above the format's 64 bytes from 3
 _ZSTD_RATIO: Final = 128 * 1024 // 3  # above the format's 128 KiB from 4 bytes
 _ZSTD_SLICE: Final = 256
-_ZSTD_WINDOW: Final = 128 * 1024 * 1024  # zstd's own limit for readers; level 22 needs it
+_ZSTD_WINDOW: Final = 128 * 1024 * 1024  # zstd's default limit for readers; level 22 needs it
 _FIRST_GUESS: Final = 16
 _LZ4_FLAGS_AT: Final = 4
 _LZ4_INDEPENDENT: Final = 0x20
@@ -27,11 +27,11 @@ _LZ4_SIZE: Final = 0x08
 
 
 class DecompressedTooLarge(CorruptRecord):
-    """Compressed data expand past the limit that the caller gave."""
+    """Compressed data expand past the caller's limit."""
 
 
 class Compression(IntEnum):
-    """Kafka's codecs; the value is what the attributes of a batch hold."""
+    """Kafka's codecs; the value is the codec number in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -41,7 +41,7 @@ class Compression(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> Compression:
-        """The codec that Kafka's option `compression.type` calls `name` ("none", "gzip", ...)."""
+        """Return the codec for a value of Kafka's option `compression.type` ("none", "gzip", ...)."""
         try:
             return cls[name.upper()]
         except KeyError:
@@ -50,11 +50,11 @@ class Compression(IntEnum):
 
 
 LEVELS: Final = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 17), Compression.ZSTD: (-131072, 22)}
-"""The levels each codec takes (KIP-390)."""
+"""The lowest and highest level of each codec (KIP-390)."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
-    """Compress `data`; `level` None is the codec's usual one. Raises `ValueError` for a level it does not have."""
+    """Compress `data`; `level` None is the codec's default. Raise `ValueError` for a level it does not have."""
     if level is not None:
         _check_level(codec, level)
     if codec == Compression.LZ4:
@@ -74,7 +74,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 def decompress(codec: Compression, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> Buffer:
     """Decompress `data`.
 
-    Raises `CorruptRecord` for nonsense, and `DecompressedTooLarge` as soon as more than `max_size` bytes come out.
+    Raise `CorruptRecord` for invalid data, and `DecompressedTooLarge` once the output exceeds `max_size` bytes.
     """
     if codec == Compression.NONE:
         if len(data) > max_size:
@@ -110,7 +110,7 @@ def _decompress_gzip(data: Buffer, max_size: int) -> Buffer:
     if not unpacker.eof:
         raise _damaged(Compression.GZIP, "it ends early")
     if unpacker.unused_data:
-        raise _damaged(Compression.GZIP, "bytes are left behind its end")
+        raise _damaged(Compression.GZIP, "bytes are left after its end")
     return out
 
 
@@ -127,7 +127,7 @@ def _compress_snappy(data: Buffer) -> Buffer:
 
 
 def _decompress_snappy(data: Buffer, max_size: int) -> Buffer:
-    """Xerial's blocks, or the one raw block that librdkafka writes."""
+    """Decompress Xerial's blocks, or the single raw block that librdkafka writes."""
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, max_size, max_size)
@@ -150,7 +150,7 @@ def _decompress_snappy(data: Buffer, max_size: int) -> Buffer:
 def _decompress_snappy_block(block: memoryview, room: int, max_size: int) -> bytes:
     import snappy
 
-    # The block states its size first, and the library allocates that much: it is checked before.
+    # The library allocates the size that the block states, so check it first.
     size = 0
     for index, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -161,7 +161,7 @@ def _decompress_snappy_block(block: memoryview, room: int, max_size: int) -> byt
     if size > room:
         raise _too_large(Compression.SNAPPY, max_size)
     if size > _SNAPPY_RATIO * len(block):
-        raise _damaged(Compression.SNAPPY, "a block states more than it can hold")
+        raise _damaged(Compression.SNAPPY, "a block states a larger size than its bytes can hold")
     try:
         out: bytes = snappy.uncompress(block)
     except snappy.UncompressError as error:
@@ -172,7 +172,7 @@ def _decompress_snappy_block(block: memoryview, room: int, max_size: int) -> byt
 def _compress_lz4(data: Buffer, level: int | None) -> Buffer:
     import lz4.frame
 
-    # Java's reader knows independent blocks only; its writer makes 64 KiB ones without size or checksums.
+    # Java reads only independent blocks, and writes 64 KiB ones without size or checksums.
     out: bytes = lz4.frame.compress(
         data,
         compression_level=0 if level is None else level,
@@ -205,20 +205,20 @@ def _decompress_lz4(data: Buffer, max_size: int) -> Buffer:
     if not room:
         raise _too_large(Compression.LZ4, max_size)
     if unpacker.unused_data:
-        raise _damaged(Compression.LZ4, "bytes are left behind its end")
+        raise _damaged(Compression.LZ4, "bytes are left after its end")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def lz4_blocks_depend(data: Buffer) -> bool:
-    """Return True if a frame has several blocks that refer to the ones before them, which Java's reader cannot read."""
+    """Return True if a frame has several blocks that refer to earlier ones, which Java cannot read."""
     view = memoryview(data)
     if len(view) < _LZ4_FLAGS_AT + 2 or view[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
         return False
     flags = view[_LZ4_FLAGS_AT]
     position = _LZ4_FLAGS_AT + 3 + (8 if flags & _LZ4_SIZE else 0)
-    behind_block = 8 if flags & _LZ4_BLOCK_SUM else 4
+    block_overhead = 8 if flags & _LZ4_BLOCK_SUM else 4
     size = int.from_bytes(view[position : position + 4], "little") & 0x7FFFFFFF
-    following = position + behind_block + size
+    following = position + block_overhead + size
     return size > 0 and int.from_bytes(view[following : following + 4], "little") != 0
 
 
@@ -226,14 +226,14 @@ def _decompress_zstd(data: Buffer, max_size: int) -> Buffer:
     import zstandard
 
     try:
-        # python-zstandard's own limit counts for nothing when the frame states a size.
+        # python-zstandard ignores max_output_size if the frame states its size.
         size = zstandard.get_frame_parameters(data).content_size
         if size != zstandard.CONTENTSIZE_UNKNOWN:
             if size > max_size:
                 raise _too_large(Compression.ZSTD, max_size)
             if size > _ZSTD_RATIO * len(data):
-                raise _damaged(Compression.ZSTD, "it states more than it can hold")
-            # Of a frame that states 0 bytes the library reads no more than that.
+                raise _damaged(Compression.ZSTD, "it states a larger size than its bytes can hold")
+            # The library stops reading a frame that states 0 bytes.
             return _zstd_at_once(data, size) if size else _zstd_by_slices(data, 0)
         try:
             return _zstd_at_once(data, min(max_size, _FIRST_GUESS * len(data)))
@@ -251,7 +251,7 @@ def _zstd_at_once(data: Buffer, size: int) -> Buffer:
 
 
 def _zstd_by_slices(data: Buffer, max_size: int) -> Buffer:
-    """For what the first guess was too small for, and for damage: no slice can expand past 8 MiB or so."""
+    """Decompress if the first guess was too small or the data are corrupt; a slice expands to about 8 MiB at most."""
     import zstandard
 
     unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
@@ -260,7 +260,7 @@ def _zstd_by_slices(data: Buffer, max_size: int) -> Buffer:
     room = max_size
     for start in range(0, len(view), _ZSTD_SLICE):
         if unpacker.eof:
-            raise _damaged(Compression.ZSTD, "bytes are left behind its end")
+            raise _damaged(Compression.ZSTD, "bytes are left after its end")
         chunks.append(unpacker.decompress(view[start : start + _ZSTD_SLICE]))
         room -= len(chunks[-1])
         if room < 0:
@@ -268,7 +268,7 @@ def _zstd_by_slices(data: Buffer, max_size: int) -> Buffer:
     if not unpacker.eof:
         raise _damaged(Compression.ZSTD, "it ends early")
     if unpacker.unused_data:
-        raise _damaged(Compression.ZSTD, "bytes are left behind its end")
+        raise _damaged(Compression.ZSTD, "bytes are left after its end")
     return b"".join(chunks)
 
 

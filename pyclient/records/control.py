@@ -1,4 +1,4 @@
-"""What the records of a control batch mean."""
+"""The keys of control records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ControlType(IntEnum):
 
 
 def control_type(key: Buffer | None) -> int:
-    """The kind of a control record from its key: a `ControlType`, or a number this library does not know (skip it).
+    """Return the type of a control record from its key: a `ControlType`, or an unknown number (to be skipped).
 
-    Raises `CorruptRecord` for a key that is too short or of a negative version.
+    Raise `CorruptRecord` for a key that is too short or has a negative version.
     """
     if key is None or len(key) < 4:
         raise CorruptRecord("a control record's key has fewer than 4 bytes")
@@ -35,5 +35,5 @@ def control_type(key: Buffer | None) -> int:
 
 
 def control_key(kind: ControlType) -> bytes:
-    """The key of a control record of this kind."""
+    """Return the key of a control record of this type."""
     return struct.pack(">hh", 0, kind)

@@ -10,21 +10,21 @@ from importlib.util import module_from_spec
 Checksum = Callable[[bytes | bytearray | memoryview], int]
 
 _KEEP_GIL = 0
-# 128 KiB take 10 us, and a thread that gives the GIL up for them may wait 5 ms to get it back: polls were 2x slower.
+# 128 KiB take 10 us, but a thread that releases the GIL may wait 5 ms to get it back: polls were 2x slower.
 
 
 def _load() -> Callable[..., int]:
-    """Load the compiled module alone: the package asks for its own version first, which takes 35 ms at every start."""
+    """Load only the compiled module: importing the package looks up its own version, which takes 35 ms."""
     package = PathFinder.find_spec("crc32c")
     spec = PathFinder.find_spec("_crc32c", package.submodule_search_locations) if package else None
     if spec is None or spec.loader is None:
-        from crc32c import crc32c as whole
+        from crc32c import crc32c as from_package
 
-        return whole
+        return from_package
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    alone: Callable[..., int] = module.crc32c
-    return alone
+    compiled: Callable[..., int] = module.crc32c
+    return compiled
 
 
 crc32c: Checksum = partial(_load(), gil_release_mode=_KEEP_GIL)

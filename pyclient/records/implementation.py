@@ -1,4 +1,4 @@
-"""Chooses the twin: the compiled one where it was built, the Python one otherwise or with PYCLIENT_PURE=1."""
+"""Choose the codec: the compiled one if it was built, else (or with PYCLIENT_PURE=1) the one in Python."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ else:
         )
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "pyclient.records._speedups"
-        if not absent:  # it was built from other sources
+        if not absent:  # it was built from another version of the sources
             import warnings
 
             warnings.warn(
@@ -108,14 +108,14 @@ else:
 
 @cache
 def log_pure_codec() -> None:
-    """Log once in a process, when a client begins, that the slow codec is at work."""
+    """Log once per process, when the first client starts, that the codec in Python is used."""
     if IMPLEMENTATION == "pure":
         text = "the record codec runs in pure Python, many times slower: reinstall with a C compiler to compile it"
         logging.getLogger("pyclient.records").info(text)
 
 
 def compiled_only(name: str) -> Any:
-    """Something that only the compiled twin has; None if the Python one serves."""
+    """Return an object that only the compiled codec has; None if the codec in Python is used."""
     if IMPLEMENTATION != "cython":
         return None
     return getattr(import_module("pyclient.records._speedups"), name)

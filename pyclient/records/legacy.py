@@ -1,4 +1,4 @@
-"""Messages of the formats before batches (magic 0 and 1), turned into records of the present one."""
+"""Convert messages of the formats before record batches (magic 0 and 1) to records of magic 2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Message(NamedTuple):
 
 
 def open_messages(message: memoryview, header: BatchHeader, topic: str, partition: int, max_size: int) -> Payload:
-    """One message, or all that it wraps, as the payload of a batch. Raises `CorruptRecord`."""
+    """Return a message, or the messages that it wraps, as the payload of a batch. Raise `CorruptRecord`."""
     codec = header.codec
     _check_crc(message, header)
     outer = _read_message(message, header)
@@ -36,7 +36,7 @@ def open_messages(message: memoryview, header: BatchHeader, topic: str, partitio
     base_offset, base_timestamp = messages[0].offset, messages[0].timestamp
     last = messages[-1].offset - base_offset
     if not 0 <= base_offset <= MAX_OFFSET or not 0 <= last <= 0x7FFFFFFF:
-        raise CorruptRecord("its offsets cannot be")
+        raise CorruptRecord("its offsets are out of range")
     data = b"".join(_as_record(message, base_offset, base_timestamp) for message in messages)
     return Payload(header, topic, partition, data, len(messages), base_offset, last, base_timestamp, append_timestamp)
 
@@ -44,7 +44,7 @@ def open_messages(message: memoryview, header: BatchHeader, topic: str, partitio
 def _check_crc(message: memoryview, header: BatchHeader) -> None:
     actual = zlib.crc32(message[16:])
     if actual != header.crc:
-        raise CorruptRecord(f"a message's CRC is {actual:#010x}, it says {header.crc:#010x}")
+        raise CorruptRecord(f"a message's CRC is {actual:#010x}, its header says {header.crc:#010x}")
 
 
 def _read_message(message: memoryview, header: BatchHeader) -> _Message:
@@ -68,9 +68,9 @@ def _read_bytes(message: memoryview, position: int) -> tuple[memoryview | None, 
 
 
 def _unwrap(outer: _Message, header: BatchHeader, codec: Compression, max_size: int) -> Iterator[_Message]:
-    """The messages inside a compressed one. With magic 1 their offsets count from the first of them."""
+    """Yield the messages inside a compressed one. With magic 1 their offsets are relative to the first."""
     if outer.value is None or codec == Compression.ZSTD:
-        raise CorruptRecord(f"a message says {codec.name.lower()} and cannot be")
+        raise CorruptRecord(f"a message with compression {codec.name.lower()} has no value or an unsupported codec")
     packed = outer.value
     if header.magic == 0 and codec == Compression.LZ4:
         packed = _repair_lz4(packed)
@@ -119,7 +119,7 @@ def _sized(data: Buffer | None) -> tuple[Buffer, ...]:
 
 
 def _repair_lz4(packed: Buffer) -> Buffer:
-    """Kafka 0.8 and 0.9 took the header checksum of lz4 frames over too many bytes (KAFKA-3160): set the right one."""
+    """Correct the header checksum of an lz4 frame: Kafka 0.8 and 0.9 computed it over too many bytes (KAFKA-3160)."""
     if len(packed) < 7 or bytes(packed[:4]) != b"\x04\x22\x4d\x18":
         return packed
     checksum_at = 14 if packed[4] & 0x08 else 6
@@ -131,7 +131,7 @@ def _repair_lz4(packed: Buffer) -> Buffer:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """xxHash32 (seed 0) of fewer than 16 bytes."""
+    """Return the xxHash32 (seed 0) of fewer than 16 bytes."""
     value = (374761393 + len(data)) & _MASK
     words = len(data) // 4 * 4
     for (word,) in struct.iter_unpack("<I", data[:words]):

@@ -1,4 +1,4 @@
-"""From a batch in a buffer to the plain bytes of its records, and the words for what is wrong with them."""
+"""Extract the uncompressed records of a batch, and the error texts for invalid records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyclient.types import TIMESTAMP_LOG_APPEND
 
 SMALLEST_RECORD: Final = 7
 MOST_NAMED: Final = 1000
-"""Records that `validate_records` names of those that a topic's rules refuse."""
+"""Most refused records that `validate_records` names."""
 MAX_OFFSET: Final = 2**63 - 1
 
-# What can be wrong with one record, by the numbers that the compiled twin returns.
+# Problems of a record, by the numbers that the compiled codec returns.
 EARLY: Final = 1
 VARINT: Final = 2
 LENGTH: Final = 3
@@ -25,7 +25,7 @@ HEADERS: Final = 5
 NAME: Final = 6
 LEFTOVER: Final = 7
 
-# Why `validate_records` refuses a record that can be read.
+# Reasons why `validate_records` refuses a readable record.
 KEYLESS: Final = 1
 OUT_OF_RANGE: Final = 2
 
@@ -44,7 +44,7 @@ _PROBLEMS: Final = {
 class Payload:
     """The records of one batch, uncompressed, in the layout of magic 2.
 
-    `append_timestamp` is the timestamp of every record when the log's time counts, else None.
+    `append_timestamp` is the timestamp of every record with LogAppendTime, else None.
     """
 
     header: BatchHeader
@@ -58,32 +58,32 @@ class Payload:
     append_timestamp: int | None
 
     def bad_record(self, number: int, problem: int) -> CorruptRecord:
-        """The error for a record that cannot be."""
+        """Return the error for an invalid record."""
         place = where(self.header, self.topic, self.partition)
         return CorruptRecord(f"{place}: {bad_record_text(number, problem)}")
 
     def bytes_behind(self, size: int) -> CorruptRecord:
-        """The error for a batch that holds more than its records."""
+        """Return the error for a batch with bytes after its last record."""
         place = where(self.header, self.topic, self.partition)
         return CorruptRecord(f"{place}: {bytes_behind_text(size)}")
 
 
 def bad_record_text(number: int, problem: int) -> str:
-    """What is wrong with a record."""
+    """Return the error text for an invalid record."""
     return f"record {number} {_PROBLEMS[problem]}"
 
 
 def bytes_behind_text(size: int) -> str:
-    """What is wrong with a batch that holds more than its records."""
-    return f"{size} bytes are left behind its last record"
+    """Return the error text for a batch with bytes after its last record."""
+    return f"{size} bytes are left after its last record"
 
 
 def open_batch(
     buffer: Buffer, position: int, header: BatchHeader, topic: str, partition: int, max_size: int
 ) -> Payload:
-    """Decompress the batch at `position` and check its counts against each other and against its bytes.
+    """Decompress the batch at `position` and check its counts against each other and its size.
 
-    Raises `CorruptRecord`, also when it expands past `max_size` bytes.
+    Raise `CorruptRecord`, also if it expands past `max_size` bytes.
     """
     end = position + header.size
     if position < 0 or end > len(buffer):
@@ -109,7 +109,7 @@ def _open_records(data: Buffer, header: BatchHeader, topic: str, partition: int,
     if count - 1 > last:
         raise CorruptRecord(f"{count} records cannot have {last} as their last offset delta")
     if not 0 <= header.base_offset <= MAX_OFFSET - max(last, 0):
-        raise CorruptRecord("its offsets cannot be")
+        raise CorruptRecord("its offsets are out of range")
     append_timestamp = header.max_timestamp if header.timestamp_type == TIMESTAMP_LOG_APPEND else None
     return Payload(
         header, topic, partition, data, count, header.base_offset, last, header.base_timestamp, append_timestamp

@@ -1,4 +1,4 @@
-"""Where a pickled record becomes a record again, whichever twin wrote it."""
+"""Unpickle records, whichever implementation pickled them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def restore_record(*fields: Any) -> Any:
-    """Make a `Record` of this process's implementation from its fields, in order."""
+    """Create a `Record` of this process's implementation from its fields, in order."""
     from pyclient.records import Record
 
     return Record(*fields)

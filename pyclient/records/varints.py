@@ -1,4 +1,4 @@
-"""Zigzag varints of records, in Python: the compiled twin has its own."""
+"""Zigzag varints of records, in Python; the compiled codec has its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _WRAP: Final = 1 << 64
 
 
 def wrap64(value: int) -> int:
-    """`value` as 64 signed bits hold it: sums and differences of timestamps go around, as Java's do."""
+    """Wrap `value` to 64 signed bits: sums and differences of timestamps overflow as in Java."""
     return (value + _SIGN) % _WRAP - _SIGN
 
 
 @lru_cache(maxsize=8192)
 def encode_varint(value: int) -> bytes:
-    """`value` (64 bits, signed) as a zigzag varint. Raises `OverflowError` when it is wider."""
+    """Encode `value` (64 bits, signed) as a zigzag varint. Raise `OverflowError` if it is wider."""
     if not -_SIGN <= value < _SIGN:
         raise OverflowError("a varint holds 64 bits")
     rest = (value << 1) ^ (value >> 63)
@@ -31,10 +31,10 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, position: int, last_shift: int) -> tuple[int, int]:
-    """The varint at `position` and the position behind it.
+    """Return the varint at `position` and the position after it.
 
-    `last_shift` is 28 where 32 bits are allowed and 63 where 64 are. Raises `IndexError` at the end of the data and
-    `OverflowError` for more bits than that.
+    `last_shift` is 28 for 32 bits and 63 for 64 bits. Raise `IndexError` at the end of the data and `OverflowError`
+    for more bits than that.
     """
     value = data[position]
     if value < 0x80:
@@ -61,7 +61,7 @@ def _read_long_varint(data: bytes, position: int, last_shift: int) -> tuple[int,
 
 
 def decode_varint(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
-    """The zigzag varint (up to 64 bits) at `position`, and the position behind it. Raises `CorruptRecord`."""
+    """Return the zigzag varint (up to 64 bits) at `position` and the position after it. Raise `CorruptRecord`."""
     if not 0 <= position <= len(data):
         raise CorruptRecord("a varint ends early")
     try:

@@ -92,7 +92,7 @@ def test_at_most_1000_refused_records_are_named(twin: Any) -> None:
 @pytest.mark.parametrize(
     ("records", "count", "error"),
     [
-        (record() + b"\0", 1, "1 bytes are left behind its last record"),
+        (record() + b"\0", 1, "1 bytes are left after its last record"),
         (record(0) + record(1), 3, "record 2 ends early"),
         (b"", 1, "1 records cannot be in 0 bytes"),
         (bytes(70), 2**31 - 1, "2147483647 records cannot be in 70 bytes"),

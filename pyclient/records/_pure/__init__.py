@@ -1,6 +1,6 @@
-"""Records in Python: what `_speedups` does in C, with the same names, arguments, errors and bytes.
+"""The record codec in Python, with the same names, arguments, errors and bytes as the compiled `_speedups`.
 
-It is also what type checkers read for both.
+Type checkers use it for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records into a batch under construction."""
+"""Append records to a batch under construction."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pyclient.records.varints import wrap64
 
 
 class BatchBuilder:
-    """Writes records into the caller's buffer, behind room for the header, until one does not fit.
+    """Appends records to the caller's buffer, after space for the header, until one does not fit.
 
-    `batch` is what the handles refer to. Raises `ValueError` for a buffer that cannot hold a header or that a batch's
-    length cannot describe. `full` says that a record found no room. One thread at a time.
+    `batch` is the object that the handles refer to. Raise `ValueError` for a buffer too small for a header or too large
+    for a batch's length field. `full` is set once a record did not fit. Not thread-safe.
     """
 
     __slots__ = (
@@ -36,7 +36,7 @@ class BatchBuilder:
             raise TypeError("a BatchBuilder needs a bytearray and a RecordHandle class")
         if not HEADER_SIZE <= len(buffer) <= MAX_BATCH_SIZE:
             raise ValueError(f"a buffer of {len(buffer)} bytes cannot hold a batch")
-        self._buffer = memoryview(buffer)  # which also keeps its size as it is
+        self._buffer = memoryview(buffer)  # also prevents resizing of the buffer
         self._batch = batch
         self._handle_type = handle_type
         self.count = 0
@@ -47,15 +47,15 @@ class BatchBuilder:
         self._closed = False
 
     def close(self) -> None:
-        """From now on nothing fits: `append` returns None."""
+        """Refuse all further records: `append` returns None."""
         self._closed = True
 
     def append(
         self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None
     ) -> RecordHandle | None:
-        """Write one record; None when it does not fit. `headers` are (str, bytes-like or None) pairs.
+        """Append one record and return its handle; None if it does not fit. `headers`: (str, bytes-like or None) pairs.
 
-        Raises `TypeError` for anything else.
+        Raise `TypeError` for values of other types.
         """
         if not self._add(timestamp_ms, key, value, headers):
             return None
@@ -75,10 +75,10 @@ class BatchBuilder:
         stop: int,
         rows: Buffer | None = None,
     ) -> int:
-        """Write `values[start:stop]` (and the keys, headers and timestamps beside them); says how many went in.
+        """Append `values[start:stop]` with their keys, headers and timestamps; return how many were appended.
 
-        With `rows` (int32) it is the records that `rows[start:stop]` name. Raises `TypeError` only when the first
-        record itself is wrong, and `ValueError` when it is not there; before a later one of those it stops.
+        With `rows` (int32) append the records that `rows[start:stop]` number. Raise `TypeError` if the first record is
+        invalid, `ValueError` if it does not exist; stop before a later record of that kind.
         """
         shortest = min(len(column) for column in (keys, values, headers) if column is not None)
         times = None if isinstance(timestamp_ms, int) else timestamp_ms
@@ -117,10 +117,10 @@ class BatchBuilder:
         stop: int,
         rows: Buffer | None = None,
     ) -> int:
-        """Write rows `start` to `stop` of the columns, or the rows that `rows[start:stop]` (int32) name.
+        """Append rows `start` to `stop` of the columns, or the rows that `rows[start:stop]` (int32) number.
 
-        `timestamps` is one for all, or a buffer of int64 beside `values`. Says how many went in. Raises `ValueError`
-        for columns that contradict themselves; when that comes to light behind the first row, it stops before it.
+        `timestamps` is one int for all, or a buffer of int64. Return how many rows were appended. Raise `ValueError`
+        for inconsistent columns; stop before an invalid row after the first.
         """
         column = ColumnRows(timestamps, keys, values, headers)
         numbers = None if rows is None else memoryview(rows).cast("B").cast("i")
@@ -140,7 +140,7 @@ class BatchBuilder:
         if not -(2**63) <= timestamp_ms < 2**63:
             raise OverflowError("a timestamp holds 64 bits")
         if headers is not None and type(headers) not in (tuple, list):
-            headers = tuple(headers)  # which may run anything, another append included
+            headers = tuple(headers)  # iterating may run Python code, even another append
         base = timestamp_ms if self.count == 0 else self.base_timestamp
         record = encode_record(wrap64(timestamp_ms - base), self.count, key, value, headers)
         end = self.size + len(record)
@@ -167,9 +167,9 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
     ) -> memoryview:
-        """The whole batch with its CRC: a writable view, of the buffer itself when not compressed.
+        """Return the whole batch with its CRC: a writable view, of the buffer itself if not compressed.
 
-        May be called again. Raises `ValueError` when there are no records.
+        May be called again. Raise `ValueError` without records.
         """
         flags = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
         return seal_batch(

@@ -1,4 +1,4 @@
-"""Whether batches are as they say: their CRCs, and records that can be read."""
+"""Check the CRCs and the records of batches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyclient.records.payload import MAX_OFFSET, Payload, open_batch
 
 
 def count_intact(batches: Sequence[PlacedBatch], crcs: bool = True) -> int:
-    """How many batches, from the first on, have the CRC that they say, and records that can be read.
+    """Return how many batches, counted from the first, have a correct CRC and readable records.
 
-    They are `checked` from then on, and `readable` unless they are compressed. It ends in front of the first that is
-    wrong or cut, or of an old format: `check_crc` and `check_rows` say what is wrong with it, if anything is. With
-    `crcs` False only the records are looked at.
+    Mark them as `checked`, and as `readable` unless they are compressed. Stop before the first that is corrupt,
+    incomplete or of an old format; `check_crc` and `check_rows` raise the error for it. With `crcs` False check only
+    the records.
     """
     for number, batch in enumerate(batches):
         header = batch.header
@@ -38,6 +38,6 @@ def count_intact(batches: Sequence[PlacedBatch], crcs: bool = True) -> int:
 
 
 def check_rows(payload: Payload) -> None:
-    """Raise `CorruptRecord` unless every record of a payload can be read; makes no object for any."""
+    """Raise `CorruptRecord` unless every record of a payload is readable; create no `Record` objects."""
     for _ in read_rows(payload, MAX_OFFSET, MAX_OFFSET):
         pass

@@ -1,4 +1,4 @@
-"""Batches into columns."""
+"""Decode batches into columns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Binary:
 
 
 class ColumnsBuilder:
-    """Collects the records of many batches, of any topics and partitions, as columns."""
+    """Collects the records of many batches of any topics and partitions as columns."""
 
     __slots__ = (
         "_header_offsets", "_header_values", "_keys", "_kinds", "_names", "_offsets", "_partitions", "_timestamps",
@@ -80,9 +80,9 @@ class ColumnsBuilder:
         to_offset: int = MAX_OFFSET,
         max_size: int = MAX_DECOMPRESSED,
     ) -> int:
-        """Add the records with from_offset <= offset < to_offset of the batch at `position`; says how many.
+        """Add the records with from_offset <= offset < to_offset of the batch at `position`; return their number.
 
-        Raises `CorruptRecord`, and `OverflowError` when a column would pass 2 GiB; then nothing was added.
+        Raise `CorruptRecord`, or `OverflowError` if a column would exceed 2 GiB; then nothing was added.
         """
         return self._add(open_batch(buffer, position, header, topic, partition, max_size), from_offset, to_offset)
 
@@ -114,9 +114,9 @@ class ColumnsBuilder:
         return added
 
     def add_many(self, pieces: Iterable[tuple[PlacedBatch, int, int]], max_size: int = MAX_DECOMPRESSED) -> int:
-        """Add as many of the pieces as possible; says how many were added.
+        """Add as many of the pieces as possible; return how many were added.
 
-        A piece is (batch, from_offset, to_offset). It ends in front of the first that cannot be added: `add` says why.
+        A piece is (batch, from_offset, to_offset). Stop before the first that cannot be added; `add` raises its error.
         """
         added = 0
         for placed, start, stop in pieces:
@@ -140,7 +140,7 @@ class ColumnsBuilder:
         self._header_values.cut(self._header_offsets[-1])
 
     def finish(self) -> RecordColumns:
-        """The columns so far; the builder is empty again."""
+        """Return the collected columns and empty the builder."""
         columns = RecordColumns(
             self.count,
             tuple(self._topics),
@@ -158,4 +158,4 @@ class ColumnsBuilder:
 
 
 def release_spare_memory() -> None:
-    """Give the memory back that is kept for the next columns."""
+    """Free the memory that is kept for the next columns."""

@@ -1,4 +1,4 @@
-"""Rows out of columns, every offset checked: the columns are the caller's."""
+"""Read rows from columns; every offset is checked, because the columns are the caller's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyclient.records.columns import BinaryColumn, Buffer, HeaderColumns
 class BinaryRows:
     """The rows of one column."""
 
-    def __init__(self, column: BinaryColumn, what: str) -> None:
+    def __init__(self, column: BinaryColumn, name: str) -> None:
         end = column.start + column.length
-        self.what = what
+        self.name = name
         self.length = column.length
         self.start = column.start
         self.offsets = memoryview(column.offsets).cast("B").cast("i")
@@ -20,16 +20,16 @@ class BinaryRows:
         self.validity = None if column.validity is None else memoryview(column.validity).cast("B")
         bits = end if self.validity is None else 8 * len(self.validity)
         if column.start < 0 or column.length < 0 or end >= len(self.offsets) or end > bits:
-            raise ValueError(f"the {what} column says {column.length} rows from {column.start} and has fewer")
+            raise ValueError(f"the {name} column says {column.length} rows from {column.start} and has fewer")
 
     def row(self, number: int) -> bytes | None:
-        """One row. Raises `ValueError` when it is not in the data."""
+        """Return one row. Raise `ValueError` if it is not in the data."""
         at = self.start + number
         if self.validity is not None and not self.validity[at >> 3] >> (at & 7) & 1:
             return None
         begin, end = self.offsets[at], self.offsets[at + 1]
         if not 0 <= begin <= end <= len(self.data):
-            raise ValueError(f"row {number} of the {self.what} column is not in its data")
+            raise ValueError(f"row {number} of the {self.name} column is not in its data")
         return bytes(self.data[begin:end])
 
 
@@ -54,7 +54,7 @@ class _Headers:
 
 
 class ColumnRows:
-    """The rows of columns side by side."""
+    """The rows of several columns."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ColumnRows:
             raise ValueError("the timestamp column has fewer rows than the value column")
 
     def row(self, number: int) -> tuple[int, bytes | None, bytes | None, Any]:
-        """Timestamp, key, value and headers of one row."""
+        """Return timestamp, key, value and headers of one row."""
         if not 0 <= number < self._values.length:
             raise ValueError(f"row {number} is not in columns of {self._values.length} rows")
         return (

@@ -1,4 +1,4 @@
-"""One record's bytes."""
+"""Encode one record."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ HeaderPairs = Iterable[tuple[str, Buffer | None]]
 RECORD_OVERHEAD: Final = 21  # length, attributes, timestamp delta and offset delta at their widest
 
 
-def _sized(data: Any, what: str) -> bytes:
+def _sized(data: Any, name: str) -> bytes:
     if data is None:
         return b"\x01"
     if type(data) is not bytes:
-        data = as_bytes(data, what)
+        data = as_bytes(data, name)
     return encode_varint(len(data)) + data  # type: ignore[no-any-return]
 
 
 def encode_headers(headers: HeaderPairs) -> bytes:
-    """The headers of a record with their count in front."""
+    """Encode the headers of a record, preceded by their count."""
     parts = [b""]
     for pair in headers:
         name, value = header_pair(pair)
@@ -34,7 +34,7 @@ def encode_headers(headers: HeaderPairs) -> bytes:
 
 
 def encode_record(timestamp_delta: int, offset_delta: int, key: Any, value: Any, headers: HeaderPairs | None) -> bytes:
-    """A whole record; the deltas count from the first record of its batch."""
+    """Encode a whole record; the deltas are relative to the first record of its batch."""
     body = b"".join(
         (
             b"\0",
@@ -49,6 +49,6 @@ def encode_record(timestamp_delta: int, offset_delta: int, key: Any, value: Any,
 
 
 def record_size_bound(key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None) -> int:
-    """The most bytes this record takes in a batch, the batch's header not counted."""
+    """Return the most bytes that this record takes in a batch, without the batch's header."""
     fields = len(_sized(key, "key")) + len(_sized(value, "value"))
     return RECORD_OVERHEAD + fields + (len(encode_headers(headers)) if headers else 1)

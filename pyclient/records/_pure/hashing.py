@@ -1,4 +1,4 @@
-"""The hash that spreads keys over partitions."""
+"""The hash that assigns keys to partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclient.records.columns import BinaryColumn, Buffer
 
 
 def murmur2(data: Buffer) -> int:
-    """The 32-bit hash (signed) by which Kafka's clients choose a key's partition."""
+    """Return the 32-bit hash (signed) by which Kafka's clients choose a key's partition."""
     content = bytes(as_bytes(data, "key"))
     size = len(content)
     words = size // 4 * 4
@@ -29,16 +29,16 @@ def murmur2(data: Buffer) -> int:
 
 
 def partition_for_key(key: Buffer, partitions: int) -> int:
-    """The partition of `key` in a topic of `partitions`: the same as the Java client's."""
+    """Return the partition of `key` in a topic with `partitions`, the same as in the Java client."""
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def rows_by_partition(keys: BinaryColumn | Sequence[Any], partitions: int) -> dict[int, memoryview]:
-    """The row numbers (int32, ascending) of each partition that any key of the column or sequence chooses.
+    """Group the row numbers (int32, ascending) of a column or sequence of keys by the partition of the key.
 
-    Rows whose key is null, or cannot be a key, are under -1.
+    Rows whose key is null or invalid are under -1.
     """
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")

@@ -1,4 +1,4 @@
-"""Batches where they lie in a buffer: a run of them found in one step, their headers read when somebody looks."""
+"""Batches at positions in a buffer: find consecutive ones in one call, read their full headers on demand."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pyclient.records.payload import Payload
 
 B = TypeVar("B", bound="PlacedBatch")
 
-_FARTHEST = 2**63 - 2**32  # no batch that begins before it ends behind what 64 bits can say
+_MAX_BASE_OFFSET = 2**63 - 2**32  # a batch that begins below it ends within 64 bits
 
 
 class PlacedBatch:
-    """One batch at `position` of a buffer, and the few numbers of its header that are needed all the time.
+    """One batch at `position` of a buffer, with the header fields that are needed most often.
 
-    `checked` says that its checksum was found right, `readable` that all its records can be read. `payload` is what
-    `open_batch` made of a compressed one, to be used instead of that. `kept` is for what a subclass makes of it.
+    `checked`: its CRC was verified. `readable`: all its records were verified. `payload`: the decompressed batch, which
+    replaces a call of `open_batch`. `kept`: for use by a subclass.
     """
 
     __slots__ = (
@@ -38,7 +38,7 @@ class PlacedBatch:
         self.size = header.size
         self.leader_epoch = header.leader_epoch
         self.dense = header.magic >= 2 and header.count == header.last_offset_delta + 1
-        """Whether every offset of the batch has its record, so that offsets can be counted without decoding."""
+        """True if every offset of the batch has a record, so that offsets can be computed without decoding."""
         self.checked = False
         self.readable = False
         self.payload: Payload | None = None
@@ -46,7 +46,7 @@ class PlacedBatch:
 
     @property
     def header(self) -> BatchHeader:
-        """All that the batch says about itself."""
+        """The full header, read on first use."""
         if self._header is None:
             self._header = read_header(self.buffer, self.position)
         return self._header
@@ -55,10 +55,10 @@ class PlacedBatch:
 def find_batches(
     kind: type[B], topic: str, partition: int, buffer: Buffer, position: int, next_offset: int, found: list[B]
 ) -> tuple[int, int]:
-    """Appends to `found`, as `kind`, the batches from `position` on that a reader at `next_offset` wants without doubt.
+    """Append the batches from `position` on to `found`, as instances of `kind`, for a reader at `next_offset`.
 
-    Says where it stopped, and the offset behind the last one: in front of the end, of a batch that is cut or makes no
-    sense, of an old format or of a transaction, without records, or before `next_offset`.
+    Return the position where it stopped and the offset after the last batch. Stop at the end and before a batch that is
+    incomplete, invalid, of an old format, transactional, a control batch, empty, or before `next_offset`.
     """
     while True:
         try:
@@ -67,7 +67,7 @@ def find_batches(
             return position, next_offset
         if (
             header.magic != 2 or header.is_transactional or header.is_control or position + header.size > len(buffer)
-            or header.count <= 0 or not 0 <= header.base_offset < _FARTHEST or header.next_offset <= next_offset
+            or header.count <= 0 or not 0 <= header.base_offset < _MAX_BASE_OFFSET or header.next_offset <= next_offset
         ):  # fmt: skip
             return position, next_offset
         found.append(kind(topic, partition, buffer, position, header))

@@ -1,4 +1,4 @@
-"""Records out of a batch."""
+"""Decode the records of a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NULL: Final = 1  # the length -1
 
 
 class _Problem(Exception):
-    """A record that makes no sense; `args[0]` is the problem's number."""
+    """An invalid record; `args[0]` is the problem's number."""
 
 
 def _read_length(record: bytes, position: int, smallest: int) -> tuple[int, int]:
@@ -75,9 +75,9 @@ _Row = tuple[int, int, bytes | None, bytes | None, Headers]
 
 
 def _read_record(data: bytes, position: int, previous: int, last: int) -> tuple[_Row, int]:
-    """One record as (offset delta, timestamp delta, key, value, headers), and the position behind it.
+    """Read one record as (offset delta, timestamp delta, key, value, headers); return it and the position after it.
 
-    Numbers of one byte are read in place: with a call for each, a record takes half as long again.
+    One-byte numbers are read inline: a call for each would add half to the time of a record.
     """
     size, position = read_varint(data, position, 28)
     end = position + size
@@ -85,7 +85,7 @@ def _read_record(data: bytes, position: int, previous: int, last: int) -> tuple[
         raise _Problem(LENGTH)
     if size == 0 or end > len(data):
         raise _Problem(EARLY)
-    record = data[position:end]  # so that nothing is read from the next one
+    record = data[position:end]  # a slice, so that nothing is read from the next record
     timestamp_delta, position = record[1] >> 1, 2
     if record[1] & 0x81:
         timestamp_delta, position = read_varint(record, 1, 63)
@@ -114,9 +114,9 @@ def _read_record(data: bytes, position: int, previous: int, last: int) -> tuple[
 
 
 def check_record(data: bytes, position: int, delta: int) -> tuple[int, bool, int]:
-    """The timestamp delta of the record at `position`, whether it has a key, and the position behind it.
+    """Return the record's timestamp delta, True if it has a key, and the position after it.
 
-    Its offset delta has to be `delta`. Raises `CorruptRecord`.
+    Its offset delta must be `delta`. Raise `CorruptRecord`.
     """
     try:
         row, end = _read_record(data, position, delta - 1, delta)
@@ -130,7 +130,7 @@ def check_record(data: bytes, position: int, delta: int) -> tuple[int, bool, int
 
 
 def read_rows(payload: Payload, from_offset: int, to_offset: int) -> Iterable[_Row]:
-    """The rows with from_offset <= offset < to_offset, as (offset, timestamp, key, value, headers); all are checked."""
+    """Yield the rows with from_offset <= offset < to_offset as (offset, timestamp, key, value, headers); check all."""
     data = bytes(payload.data)
     position, delta = 0, -1
     for number in range(payload.count):
@@ -164,9 +164,9 @@ def decode_batch(
     to_offset: int = MAX_OFFSET,
     max_size: int = MAX_DECOMPRESSED,
 ) -> list[Record[bytes | None, bytes | None]]:
-    """The records of the batch at `position` with from_offset <= offset < to_offset; a control batch gives its own.
+    """Return the records of the batch at `position` with from_offset <= offset < to_offset, also of a control batch.
 
-    Does not check the CRC of magic 2. Raises `CorruptRecord`, also past `max_size` uncompressed bytes.
+    Do not check the CRC of magic 2. Raise `CorruptRecord`, also past `max_size` uncompressed bytes.
     """
     return decode_payload(open_batch(buffer, position, header, topic, partition, max_size), from_offset, to_offset)
 
@@ -174,7 +174,7 @@ def decode_batch(
 def decode_payload(
     payload: Payload, from_offset: int = 0, to_offset: int = MAX_OFFSET
 ) -> list[Record[bytes | None, bytes | None]]:
-    """The records with from_offset <= offset < to_offset of a batch that `open_batch` opened."""
+    """Return the records with from_offset <= offset < to_offset of a payload from `open_batch`."""
     topic, partition = payload.topic, payload.partition
     kind, epoch = payload.header.timestamp_type, payload.header.leader_epoch
     return [
@@ -184,9 +184,9 @@ def decode_payload(
 
 
 class RecordChain(Iterator[Record[Any, Any]]):
-    """The records of lists that `sources` give, each called when its turn comes.
+    """Iterates over the records in the lists that `sources` return; each source is called on demand.
 
-    What a source raises comes out of `next`, and the call after that goes on with the next source.
+    An error of a source is raised by `next`; the call after that continues with the next source.
     """
 
     __slots__ = ("_at", "_records", "_sources")

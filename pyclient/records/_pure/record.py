@@ -1,4 +1,4 @@
-"""A record as a consumer sees it, and the handle that a producer gets for one."""
+"""The consumer's record, and the producer's handle for a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class _Fields(Generic[K, V]):
-    """A record while it is being filled: then its class is changed. A class frozen from the start fills 4x slower."""
+    """A record under construction, whose class is then changed: filling an immutable class takes 4 times as long."""
 
     __slots__ = (
         "headers", "key", "leader_epoch", "offset", "partition", "timestamp_ms", "timestamp_type", "topic", "value",
@@ -31,10 +31,10 @@ class _Fields(Generic[K, V]):
 
 
 class Record(_Fields[K, V]):
-    """One record as a consumer sees it; it cannot be changed.
+    """One consumed record; immutable.
 
     `timestamp_ms` is epoch milliseconds, `timestamp_type` one of `pyclient.types.TIMESTAMP_*`; `leader_epoch` is -1
-    where unknown; `headers` is a tuple of (name, value) pairs.
+    if unknown; `headers` is a tuple of (name, value) pairs.
     """
 
     __slots__ = ()
@@ -61,7 +61,7 @@ class Record(_Fields[K, V]):
             object.__setattr__(self, name, value_)
 
     def replace(self, key: Any, value: Any) -> Record[Any, Any]:
-        """The same record with another key and value, as deserializers make them."""
+        """Return a copy of the record with another key and value (from the deserializers)."""
         return make_record(
             self.topic, self.partition, self.offset, self.timestamp_ms, self.timestamp_type, self.leader_epoch, key,
             value, self.headers,
@@ -124,7 +124,7 @@ def make_record(
 
 
 class RecordHandle:
-    """Which record of which batch `append` wrote, and its timestamp (epoch ms): the base of the producer's futures.
+    """The batch, index and timestamp (epoch ms) of an appended record; the base of the producer's futures.
 
     A subclass has `__slots__ = ()`; its `__init__` is not called.
     """

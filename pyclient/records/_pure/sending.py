@@ -1,4 +1,4 @@
-"""What a producer does per record: find the open batch, append, and look at the outcome."""
+"""The producer's work per record: find the open batch, append, and read the outcome."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ H = TypeVar("H")
 
 
 class TopicLanes:
-    """The open batch of each partition of one topic, and which partition takes the records without a key.
+    """The open batch of each partition of one topic, and the partition for records without a key.
 
-    One thread at a time.
+    Not thread-safe.
     """
 
     __slots__ = ("_builders", "_sticky", "_sticky_partition", "count")
@@ -31,31 +31,31 @@ class TopicLanes:
         self.count = 0
 
     def resize(self, count: int) -> None:
-        """The topic has `count` partitions; open batches of others stay where they are, for who has them."""
+        """Set the number of partitions; open batches of removed partitions are kept."""
         self._builders.extend([None] * (count - len(self._builders)))
         self.count = count
 
     def open(self, partition: int, builder: BatchBuilder) -> None:
-        """The partition's records go into `builder` from now on."""
+        """Append the partition's records to `builder` from now on."""
         self._builders[partition] = builder
         if partition == self._sticky_partition:
             self._sticky = builder
 
     def close(self, partition: int) -> None:
-        """The partition has no open batch."""
+        """Remove the partition's open batch."""
         self._builders[partition] = None
         if partition == self._sticky_partition:
             self._sticky = None
 
     def stick_to(self, partition: int) -> None:
-        """Records without a key go to `partition`."""
+        """Append records without a key to `partition`."""
         self._sticky_partition = partition
         self._sticky = self._builders[partition]
 
     def append(self, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None) -> Any:
-        """Write a record into the open batch of its partition; None where it does not fit or nothing is open.
+        """Append a record to the open batch of its partition; None if it does not fit or no batch is open.
 
-        Without `partition` the key's hash decides. Raises like `BatchBuilder.append`.
+        Without `partition` the key's hash decides. Errors as `BatchBuilder.append`.
         """
         if partition is None:
             if key is None:
@@ -70,7 +70,7 @@ class TopicLanes:
 
 
 class RecordAppender:
-    """What the producers share: a table of lanes by topic, and the clock that stamps records."""
+    """Base of the producers: open batches by topic, and the clock for timestamps."""
 
     _lanes: dict[str, TopicLanes]
     _append_lock: AbstractContextManager[Any] | None
@@ -83,15 +83,15 @@ class RecordAppender:
         return appender
 
     def _stamp_with(self, time_ms: Callable[[], int], *, system: bool) -> None:
-        """Timestamps come from `time_ms`; if that is the `system`'s time, the compiled twin may read it itself."""
+        """Take timestamps from `time_ms`; if it is the `system`'s time, the compiled codec reads the clock directly."""
         self._clock_ms = time_ms
 
     def _append(
         self, topic: str, timestamp_ms: int | None, key: Any, value: Any, headers: Any, partition: int | None
     ) -> Any:
-        """Append a record if that takes nothing but an open batch with room; else None, and nothing has happened.
+        """Append a record if its partition has an open batch with room; else return None without any effect.
 
-        `timestamp_ms` None is now. Raises what the codec raises for a record that is none.
+        `timestamp_ms` None means now. Raise the codec's errors for an invalid record.
         """
         lanes = self._lanes.get(topic) if type(topic) is str else None
         if lanes is None:
@@ -105,7 +105,7 @@ class RecordAppender:
 
 
 class RecordSender(RecordAppender, Generic[H]):
-    """`send`, as far as it is the same work for every record; `_send` is the subclass's for everything else."""
+    """The fast path of `send`; the subclass's `_send` handles all other cases."""
 
     _direct: bool = False  # records need no serializer, partitioner or interceptor
     _lane: Any = None  # only compiled
@@ -127,19 +127,19 @@ class RecordSender(RecordAppender, Generic[H]):
         timestamp_ms: int | None = None,
         on_delivery: Callable[[H], object] | None = None,
     ) -> H:
-        """Hands one record over for delivery and returns its future, usually at once.
+        """Queue one record for delivery and return its future, usually without blocking.
 
-        It waits up to `max_block_ms` for metadata of a new topic and for buffer space together, and raises
-        `KafkaTimeout` or `BufferExhausted`. `key` and `value` are bytes or None, or what the serializers take;
-        `headers` a mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without
-        `partition` the key decides as in every Kafka client (murmur2), without a key records are spread (KIP-794).
+        Block up to `max_block_ms` for metadata of a new topic and for buffer space together, then raise `KafkaTimeout`
+        or `BufferExhausted`. `key` and `value` are bytes or None, or any type that the serializers accept; `headers` a
+        mapping or (str, bytes or None) pairs; `timestamp_ms` epoch milliseconds, by default now. Without `partition`
+        the key decides as in every Kafka client (murmur2); records without a key are distributed (KIP-794).
         `on_delivery(future)` is called on the client's callback thread when the outcome is known.
 
-        Also raises `InvalidTopic`; `UnknownTopicOrPartition` if the topic has no such `partition`, `ValueError` for one
-        that is no number from 0; `PartitionerError` if the partitioner fails or chooses none there is;
-        `MessageTooLarge`; `SerializationError` for a key, value, header or `timestamp_ms` that cannot be written;
-        `TypeError` for an `on_delivery` that cannot be called; `ClosedError`; `ForkError`; and what else the cluster
-        says of the topic, like `TopicAuthorizationFailed`.
+        Also raise `InvalidTopic`; `UnknownTopicOrPartition` if the topic has no such `partition`, `ValueError` if it is
+        not a number from 0; `PartitionerError` if the partitioner fails or returns an invalid partition;
+        `MessageTooLarge`; `SerializationError` for a key, value, header or `timestamp_ms` that cannot be encoded;
+        `TypeError` if `on_delivery` is not callable; `ClosedError`; `ForkError`; and the cluster's errors for the
+        topic, e.g. `TopicAuthorizationFailed`.
         """
         handle: Any = None
         if on_delivery is not None:
@@ -151,7 +151,7 @@ class RecordSender(RecordAppender, Generic[H]):
                 if headers is None or type(headers) is list or type(headers) is tuple:
                     handle = self._append(topic, timestamp_ms, key, value, headers, partition)
             except (TypeError, UnicodeEncodeError, OverflowError):
-                handle = None  # the record is none: `_send` says so in words
+                handle = None  # an invalid record: `_send` raises the error
         if handle is None:
             handle = self._send(topic, value, key, headers, partition, timestamp_ms)
         if on_delivery is not None:
@@ -160,13 +160,13 @@ class RecordSender(RecordAppender, Generic[H]):
 
 
 def _check_callback(callback: object, name: str) -> None:
-    """Refuse what could only fail when it is called."""
+    """Raise `TypeError` unless `callback` is callable."""
     if not callable(callback):
         raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
 
 
 class BatchOutcome:
-    """What became of a batch, as far as its records' futures look at it again and again."""
+    """The outcome of a batch: the fields that its records' futures read often."""
 
     __slots__ = (
         "_waiters", "base_offset", "callbacks", "count", "delivered", "desk", "error", "failure", "log_append_time_ms",
@@ -178,7 +178,7 @@ class BatchOutcome:
     base_offset: int
     log_append_time_ms: int
     delivered: bool
-    callbacks: list[Any] | None  # for each one its record's index, itself, and its argument; None once they were taken
+    callbacks: list[Any] | None  # three items each: record index, callback, its argument; None once taken
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.delivered = False
@@ -186,12 +186,12 @@ class BatchOutcome:
 
 
 def _is_timeout(timeout: Any) -> bool:
-    """Return True for None and a number from 0; the slow path says what is wrong with anything else."""
+    """Return True for None and a number from 0; for other values the slow path raises the error."""
     return timeout is None or (type(timeout) in (int, float) and timeout >= 0)
 
 
 class OutcomeHandle(RecordHandle):
-    """A handle whose `batch` is a `BatchOutcome`; what is not delivered (yet) is the subclass's affair."""
+    """A handle whose `batch` is a `BatchOutcome`; the subclass handles batches that are not delivered."""
 
     __slots__ = ()
 
@@ -203,25 +203,25 @@ class OutcomeHandle(RecordHandle):
         def _add_done_callback(self, callback: Callable[[Any], object]) -> None: ...
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Return True if the outcome is known."""
         return True if self.batch.delivered else self._done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record was not delivered, None if it was; waits up to `timeout` seconds (None: no limit).
+        """Return the delivery's error, None if it succeeded; block up to `timeout` seconds (None: no limit).
 
-        Raises `KafkaTimeout` if the outcome is not known in time.
+        Raise `KafkaTimeout` if the outcome is not known in time.
         """
         return None if self.batch.delivered and _is_timeout(timeout) else self._exception(timeout)
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        """Calls `callback(future)` when the outcome is known: on the client's callback thread, or the async loop."""
+        """Call `callback(future)` when the outcome is known, on the client's callback thread or the event loop."""
         _check_callback(callback, "callback")
         self._add_done_callback(callback)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is; waits up to `timeout` seconds (None: no limit).
+        """Return the record's metadata; block up to `timeout` seconds (None: no limit).
 
-        Raises the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
+        Raise the delivery's error if it failed, `KafkaTimeout` if the outcome is not known in time.
         """
         outcome: BatchOutcome = self.batch
         if not outcome.delivered or not _is_timeout(timeout):

@@ -1,4 +1,4 @@
-"""Every record of a batch looked at, and nothing made of it: what a broker does before it appends."""
+"""Validate the records of a batch before a broker appends it, without decoding them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def validate_records(
     before_ms: int,
     after_ms: int,
 ) -> tuple[int, int, tuple[tuple[int, int, int], ...]]:
-    """Look at each of the `count` records that are to be all there is from `position` to the end of `data`.
+    """Check that `data` contains exactly `count` records from `position` to its end, and check each of them.
 
     Return the latest timestamp (-1 if none has one), the number of refused records, and the first thousand of them as
     (index, `KEYLESS` or `OUT_OF_RANGE`, timestamp). Offset deltas must be 0, 1, 2, ...; timestamps may be at most
-    `before_ms` before and `after_ms` after `now_ms`, and -1 is none. From 1 MiB on the GIL is free meanwhile.
-    Raise `CorruptRecord` for a record that cannot be read, and where there are more or fewer of them.
+    `before_ms` before and `after_ms` after `now_ms`; -1 means no timestamp. The GIL is released for 1 MiB or more.
+    Raise `CorruptRecord` for an unreadable record and for a different number of records.
     """
     if not 0 <= position <= len(data):
         raise CorruptRecord("the batch ends early")
@@ -58,6 +58,6 @@ def validate_records(
 
 
 def _out_of_range(timestamp: int, now_ms: int, before_ms: int, after_ms: int) -> bool:
-    """As Kafka computes it, overflow included; -1 is no time."""
+    """Compare as Kafka does, including overflow; -1 means no timestamp."""
     behind = wrap64(now_ms - timestamp)
     return timestamp != -1 and (behind > before_ms or wrap64(-behind) > after_ms)

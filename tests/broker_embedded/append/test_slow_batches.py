@@ -88,7 +88,7 @@ def test_large_data_that_cannot_be_decompressed_are_refused(client: Any, topic: 
     junk = raw_batch(record(value=field(bytes(4 << 20))) + b"\0", count=1, codec=codec)
     [answer] = client.call(request_of(topic, junk), 9).responses[0].partition_responses
     assert answer.error_code == errors.InvalidRecord.code
-    assert "1 bytes are left behind its last record" in answer.error_message
+    assert "1 bytes are left after its last record" in answer.error_message
 
 
 def test_large_batches_without_acks_are_appended_or_end_the_connection(
