@@ -1,4 +1,4 @@
-"""Client quotas (KIP-546): who may have which, which of them is a client's, and what a filter finds. Pure."""
+"""Client quotas (KIP-546): validation, the quota of a client, and filters of DescribeClientQuotas. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 Entity = tuple[tuple[str, "str | None"], ...]
-"""(type, name) pairs in the order of their types; the name None stands for everybody without a quota of his own."""
+"""(type, name) pairs in the order of their types; the name None is the default entity."""
 
 Owner = tuple["str | None", "str | None"]
-"""The user and the client id that have a quota together; None where it does not matter which."""
+"""The user and the client id that share a quota; None matches any."""
 
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUESTS: Final = "request_percentage"
 MUTATIONS: Final = "controller_mutation_rate"
 CONNECTIONS: Final = "connection_creation_rate"
 
-_OF_CLIENTS: Final = {PRODUCE: True, FETCH: True, REQUESTS: False, MUTATIONS: False}  # whether it is a whole number
+_OF_CLIENTS: Final = {PRODUCE: True, FETCH: True, REQUESTS: False, MUTATIONS: False}  # True: must be a whole number
 _OF_ADDRESSES: Final = {CONNECTIONS: True}
 
 _TOO_LARGE: Final = 2.0**63
@@ -32,13 +32,13 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 def entity_of(pairs: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity that a request names. Raises `InvalidRequest` for one that cannot have quotas."""
+    """Return the entity of a request. Raise `InvalidRequest` for one that cannot have quotas."""
     found: dict[str, str | None] = {}
     for kind, name in pairs:
         if kind not in (USER, CLIENT_ID, IP):
             raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
         if kind in found:
-            raise errors.InvalidRequest(f"an entity has one {kind}, this one has two")
+            raise errors.InvalidRequest(f"duplicate {kind} in an entity")
         if name == "":
             raise errors.InvalidRequest(f"Empty {kind} not supported")
         found[kind] = name
@@ -54,7 +54,7 @@ def entity_of(pairs: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 def check_value(entity: Entity, key: str, value: float) -> None:
-    """Raise `InvalidRequest`, with Kafka's words, unless the entity may have that quota."""
+    """Raise `InvalidRequest`, with Kafka's message, unless the entity may have that quota."""
     allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     if key not in allowed:
         raise errors.InvalidRequest(f"Invalid configuration key {key}")
@@ -66,15 +66,15 @@ def check_value(entity: Entity, key: str, value: float) -> None:
         if value != int(value):
             raise errors.InvalidRequest(f"{key} cannot be a fractional value.")
     elif math.isinf(value):
-        raise errors.InvalidRequest(f"{key} is {value}: it must be finite")
+        raise errors.InvalidRequest(f"{key} is {value}: must be finite")
 
 
 def limit_of(
     quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> tuple[float, Owner] | None:
-    """The quota that holds for a client, and who shares it; None: there is none.
+    """Return the quota of a client and its owner; None if there is none.
 
-    The most exact one that is set holds, a user's before a client id's. A default is everybody's own.
+    The most specific quota applies, user before client id. A default quota applies to each client separately.
     """
     for entity in _candidates(user, client_id):
         value = quotas.get(entity, {}).get(key)
@@ -94,9 +94,9 @@ def _candidates(user: str, client_id: str) -> Iterator[Entity]:
 
 
 class Filter:
-    """What DescribeClientQuotas asks for: a match for each type; `strict` wants entities of just these types.
+    """The filter of DescribeClientQuotas: a match for each type; `strict` matches entities with only these types.
 
-    Raises `InvalidRequest`, and `UnsupportedVersion` for a type that is not known.
+    Raise `InvalidRequest`, and `UnsupportedVersion` for an unknown type.
     """
 
     def __init__(self, components: Iterable[tuple[str, int, str | None]], *, strict: bool) -> None:
@@ -114,8 +114,8 @@ class Filter:
             if match_type == EXACT and name is None:
                 raise errors.InvalidRequest("Request specified MATCH_TYPE_EXACT, but set match string to null.")
             if match_type != EXACT and name is not None:
-                asked = "DEFAULT" if match_type == DEFAULT else "SPECIFIED"
-                raise errors.InvalidRequest(f"Request specified MATCH_TYPE_{asked}, but also specified a match string.")
+                named = "DEFAULT" if match_type == DEFAULT else "SPECIFIED"
+                raise errors.InvalidRequest(f"Request specified MATCH_TYPE_{named}, but also specified a match string.")
             self._matches[kind] = match_type, name
         if IP in self._matches and len(self._matches) > 1:
             raise errors.InvalidRequest(
@@ -124,7 +124,7 @@ class Filter:
             )
 
     def finds(self, entity: Entity) -> bool:
-        """Whether it is one of those that are asked for."""
+        """Return True if the entity matches."""
         names = dict(entity)
         if self._strict and names.keys() != self._matches.keys():
             return False
@@ -136,7 +136,7 @@ class Filter:
 
 def _check_address(name: str | None) -> None:
     if name is not None:
-        import ipaddress  # by whoever needs it: a node's start does not
+        import ipaddress  # keeps the broker's start fast
 
         try:
             ipaddress.ip_address(name)

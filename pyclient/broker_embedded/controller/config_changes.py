@@ -1,4 +1,4 @@
-"""Changing options at run time: what a request makes of those that are set, and whether that is allowed. Pure."""
+"""Changes of options at run time: compute them from a request, and validate them. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Changes = dict[str, "str | None"]
 
 
 _FIXED: Final = frozenset({"log.dir", "log.dirs"})
-"""Options of a broker that are given in other ways than as options of ours, and that no running broker changes."""
+"""Broker options that this broker gets in other ways, and that cannot change while it runs."""
 
 
 CORDONED: Final = "cordoned.log.dirs"
@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs may do to an option."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -51,7 +51,7 @@ class Operation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """One option of an IncrementalAlterConfigs request, its operation still a number."""
+    """One option of an IncrementalAlterConfigs request, with the operation's number."""
 
     name: str
     operation: int
@@ -64,10 +64,10 @@ def incremental(
     type_of: Callable[[str], SettingType | None],
     default_of: Callable[[str], str | None],
 ) -> Changes:
-    """What the operations change in `current`. `default_of` is what a list grows from that is not set.
+    """Return the changes of the operations to `current`; a list that is not set starts from `default_of`.
 
-    Raises `InvalidRequest` for an operation, a missing value or a name given twice, `InvalidConfig` for one that needs
-    a list.
+    Raise `InvalidRequest` for an unknown operation, a missing value or a duplicate name, `InvalidConfig` for a list
+    operation on another type.
     """
     _check_names([each.name for each in alterations])
     changes: Changes = {}
@@ -75,44 +75,44 @@ def incremental(
         try:
             operation = Operation(each.operation)
         except ValueError:
-            raise errors.InvalidRequest(f"{each.name}: there is no operation {each.operation}") from None
+            raise errors.InvalidRequest(f"{each.name}: unknown operation {each.operation}") from None
         if operation is Operation.DELETE:
             changes[each.name] = None
             continue
         if each.value is None:
-            raise errors.InvalidRequest(f"{each.name}: {operation.name} needs a value, this one is null")
+            raise errors.InvalidRequest(f"{each.name}: {operation.name} requires a value, got null")
         if operation is Operation.SET:
             changes[each.name] = each.value
             continue
         if type_of(each.name) is not LIST:
-            raise errors.InvalidConfig(f"{each.name}: {operation.name} is for lists, which this option is not")
-        before = _items(current.get(each.name) or default_of(each.name) or "")
+            raise errors.InvalidConfig(f"{each.name}: {operation.name} requires an option of type list")
+        old = _items(current.get(each.name) or default_of(each.name) or "")
         given = _items(each.value)
         if operation is Operation.APPEND:
             if not given:
-                raise errors.InvalidConfig(f"{each.name}: APPEND needs something to append")
-            after = [*before, *(item for item in given if item not in before)]
+                raise errors.InvalidConfig(f"{each.name}: APPEND requires at least one item")
+            new = [*old, *(item for item in given if item not in old)]
         else:
-            after = [item for item in before if item not in given]
-        changes[each.name] = ",".join(after)
-    return _real(changes, current)
+            new = [item for item in old if item not in given]
+        changes[each.name] = ",".join(new)
+    return _without_unchanged(changes, current)
 
 
 def replaced(given: Sequence[tuple[str, str | None]], current: Mapping[str, str]) -> Changes:
-    """What AlterConfigs changes: what is not given goes. Raises `InvalidRequest`."""
+    """Return the changes of AlterConfigs, which removes options that are not given. Raise `InvalidRequest`."""
     _check_names([name for name, _value in given])
     changes: Changes = dict.fromkeys(current)
     for name, value in given:
         if value is None:
-            raise errors.InvalidRequest(f"{name}: an option needs a value, this one is null")
+            raise errors.InvalidRequest(f"{name}: an option requires a value, got null")
         changes[name] = value
-    return _real(changes, current)
+    return _without_unchanged(changes, current)
 
 
 def check_topic(changes: Changes, current: Mapping[str, str], defaults: LogConfig) -> None:
-    """Raise `InvalidConfig` unless a topic that has `current` may be changed so.
+    """Raise `InvalidConfig` unless the changes are valid for a topic with the options `current`.
 
-    What it has already may be unknown here: a log that Kafka wrote may say so.
+    Unknown options in `current` are accepted: the metadata log may have been written by Kafka.
     """
     check_asked({name: value for name, value in changes.items() if value is not None})
     result = {**current, **changes}
@@ -122,18 +122,18 @@ def check_topic(changes: Changes, current: Mapping[str, str], defaults: LogConfi
 
 
 def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, of_all: bool) -> None:
-    """Raise `InvalidRequest`, with Kafka's words, unless these options of a broker may be changed while it runs.
+    """Raise `InvalidRequest`, with Kafka's message, unless these broker options may change at run time.
 
-    `of_all`: they are changed for all brokers. `check_cordoned` raises `ConfigError` for a cordoned.log.dirs.
+    With `of_all` they change for all brokers. `check_cordoned` raises `ConfigError` for an invalid cordoned.log.dirs.
     """
-    settings = {name: setting for name in changes if (setting := _of_broker(name)) is not None}
+    settings = {name: setting for name in changes if (setting := _broker_setting(name)) is not None}
     fixed = [name for name in changes if name in _FIXED or (name in settings and not settings[name].dynamic)]
     if fixed:
         raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    own = [name for name in changes if name in _PER_BROKER]
-    if own and of_all:
+    local = [name for name in changes if name in _PER_BROKER]
+    if local and of_all:
         raise errors.InvalidRequest(
-            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(local)}]"
         )
     for name, value in changes.items():
         reason = refusal(name)
@@ -143,7 +143,7 @@ def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, o
             try:
                 settings[name].parse(value)
                 if name in DYNAMIC:
-                    LogConfig.from_broker({name: value})  # a level of compression has gaps in its range
+                    LogConfig.from_broker({name: value})  # checks compression levels, whose ranges have gaps
                 if name == CORDONED:
                     check_cordoned(value)
             except (ValueError, errors.InvalidConfig, errors.ConfigError) as error:
@@ -151,19 +151,19 @@ def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, o
 
 
 def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -> None:
-    """Raise `InvalidRequest`, with Kafka's words, for limits that no client could connect under.
+    """Raise `InvalidRequest`, with Kafka's message, for connection limits that admit no client.
 
     `result` has the values of all options after the changes.
     """
-    most = changes.get("max.connections")
-    if most is not None and not BROKER_SETTINGS["max.connections"].parse(most):
+    limit = changes.get("max.connections")
+    if limit is not None and not BROKER_SETTINGS["max.connections"].parse(limit):
         raise errors.InvalidRequest(
             "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0 for configuration "
             "Invalid dynamic configuration"
         )
     overrides = str(result["max.connections.per.ip.overrides"] or "")
-    of_address = changes.get("max.connections.per.ip")
-    if of_address is not None and not overrides and not BROKER_SETTINGS["max.connections.per.ip"].parse(of_address):
+    per_ip = changes.get("max.connections.per.ip")
+    if per_ip is not None and not overrides and not BROKER_SETTINGS["max.connections.per.ip"].parse(per_ip):
         raise errors.InvalidRequest(
             "requirement failed: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
             "property is set."
@@ -176,14 +176,14 @@ def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -
             )
 
 
-def _of_broker(name: str) -> Setting | None:
-    """An option that Kafka knows, too. Others are kept for whoever may know them."""
+def _broker_setting(name: str) -> Setting | None:
+    """Return the setting if Kafka 4.3 has it. Other options are stored without validation."""
     setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
     return None if name in OF_OLDER_RELEASES else setting
 
 
 def check_group(result: Mapping[str, str], limit_of: Callable[[str], int]) -> None:
-    """Raise `InvalidConfig` unless a group may have these options; `limit_of` tells the broker's."""
+    """Raise `InvalidConfig` unless a group may have these options; `limit_of` returns a broker option's value."""
     for name, text in result.items():
         setting = group_setting(name)
         if setting is None:
@@ -201,9 +201,9 @@ def check_group(result: Mapping[str, str], limit_of: Callable[[str], int]) -> No
 
 
 def check_metrics(result: Mapping[str, str]) -> None:
-    """Raise `InvalidRequest`, with Kafka's words, unless client metrics may have these options (KIP-714).
+    """Raise `InvalidRequest`, with Kafka's message, unless client metrics may have these options (KIP-714).
 
-    Raise `InvalidConfig` for a pattern or a number that is none.
+    Raise `InvalidConfig` for an invalid pattern or number.
     """
     for name, text in result.items():
         setting = METRICS_OPTIONS.get(name)
@@ -234,24 +234,24 @@ def _parsed(name: str, setting: Setting, text: str) -> Value:
 
 
 def group_type(name: str) -> SettingType | None:
-    """The type of a group's option, None if there is no such option."""
+    """Return the type of a group option, None if the option does not exist."""
     setting = group_setting(name)
     return None if setting is None else setting.type
 
 
 def metrics_type(_name: str) -> SettingType | None:
-    """None: the options of client metrics are set as a whole; Kafka neither adds to their lists nor takes from them."""
+    """Return None: as in Kafka, lists of client metrics support neither APPEND nor SUBTRACT."""
     return None
 
 
 def topic_type(name: str) -> SettingType | None:
-    """The type of a topic's option, None if there is no such option."""
+    """Return the type of a topic option, None if the option does not exist."""
     key = TOPIC_CONFIGS.get(name)
     return None if key is None else SettingType[key.type.upper()]
 
 
 def broker_type(name: str) -> SettingType | None:
-    """The type of a broker's option, None if this broker does not know it."""
+    """Return the type of a broker option, None if this broker does not know it."""
     setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
     return None if setting is None else setting.type
 
@@ -265,6 +265,5 @@ def _items(text: str) -> list[str]:
     return [item for item in (part.strip() for part in text.split(",")) if item]
 
 
-def _real(changes: Changes, current: Mapping[str, str]) -> Changes:
-    """Without what is so already."""
+def _without_unchanged(changes: Changes, current: Mapping[str, str]) -> Changes:
     return {name: value for name, value in changes.items() if current.get(name) != value}

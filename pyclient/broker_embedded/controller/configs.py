@@ -1,4 +1,4 @@
-"""What an option is worth and who set it: the topic, this broker or the cluster at run time, a file, or Kafka."""
+"""Values of options and their sources: topic, broker or cluster at run time, static configuration, or default."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.settings import Setting
 
 CLUSTER: Final = ""
-"""The resource name of the options that are set for all brokers."""
+"""The resource name of the options of all brokers."""
 
-_HIDDEN: Final = "internal."  # options for tests, which Kafka does not list either
+_HIDDEN: Final = "internal."  # Kafka does not list these options for tests either
 
 
 class Source(IntEnum):
-    """Who set an option; the numbers are those of DescribeConfigs."""
+    """The source of an option's value; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -45,9 +45,9 @@ Synonym = tuple[str, "str | None", Source]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One option with its value. `synonyms` are the (name, value, source) it may come from, the winner first.
+    """One option with its value. `synonyms` are its possible (name, value, source), the effective one first.
 
-    The value of a `sensitive` one is never told: it is None here.
+    The value of a `sensitive` option is always None.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Entry:
 
 
 class Configs:
-    """The options of a broker and of its topics, as DescribeConfigs and CreateTopics tell them.
+    """The options of brokers, topics, groups and client metrics, as in DescribeConfigs and CreateTopics responses.
 
-    `config` is what the broker was started with; what was set later is in the image.
+    `config` has the options at the broker's start; options set later are in the image.
     """
 
     def __init__(self, config: BrokerConfig, image: MetadataImage) -> None:
@@ -71,7 +71,7 @@ class Configs:
         self._image = image
 
     def of_broker(self) -> Iterator[Entry]:
-        """Every option of this broker."""
+        """Yield every option of this broker."""
         known = _broker_options()
         for name, setting in known.items():
             synonyms = tuple(self._broker_synonyms(name))
@@ -81,33 +81,33 @@ class Configs:
             yield _entry(setting, synonyms, read_only=not setting.dynamic)
         for name in dict.fromkeys((*self._set_on(str(self._node_id)), *self._set_on(CLUSTER))):
             if name not in known:
-                yield _foreign(name, tuple(self._dynamic_synonyms(name)))
+                yield _unknown(name, tuple(self._dynamic_synonyms(name)))
 
     def of_cluster(self) -> Iterator[Entry]:
-        """The options that were set at run time for all brokers."""
+        """Yield the options set at run time for all brokers."""
         for name, value in self._set_on(CLUSTER).items():
             synonyms: tuple[Synonym, ...] = ((name, value, Source.DYNAMIC_CLUSTER),)
             setting = _broker_options().get(name)
-            yield _foreign(name, synonyms) if setting is None else _entry(setting, synonyms)
+            yield _unknown(name, synonyms) if setting is None else _entry(setting, synonyms)
 
     def of_topic(self, own: Mapping[str, str]) -> Iterator[Entry]:
-        """Every option of a topic that sets `own`."""
+        """Yield every option of a topic; `own` are those set on the topic."""
         for name, key in TOPIC_CONFIGS.items():
             if name.startswith(_HIDDEN) and name not in own:
                 continue
             synonyms = tuple(self._topic_synonyms(name, key, own))
             default = (name, key.render(key.default), Source.DEFAULT)
-            winner = synonyms[0] if synonyms else default
-            value = self._in_topic_unit(key, winner)
-            yield Entry(name, value, winner[2], SettingType[key.type.upper()], key.doc, synonyms)
+            effective = synonyms[0] if synonyms else default
+            value = self._in_topic_unit(key, effective)
+            yield Entry(name, value, effective[2], SettingType[key.type.upper()], key.doc, synonyms)
 
     def of_group(self, own: Mapping[str, str]) -> Iterator[Entry]:
-        """Every option of a group that sets `own`."""
+        """Yield every option of a group; `own` are those set on the group."""
         from pyclient.broker_embedded.group_settings import GROUP_OPTIONS, OWN_OPTIONS, broker_setting
 
         for name, broker_name in GROUP_OPTIONS.items():
-            set_here: tuple[Synonym, ...] = ((name, own[name], Source.GROUP),) if name in own else ()
-            synonyms = (*set_here, *self._broker_synonyms(broker_name))
+            explicit: tuple[Synonym, ...] = ((name, own[name], Source.GROUP),) if name in own else ()
+            synonyms = (*explicit, *self._broker_synonyms(broker_name))
             setting = broker_setting(broker_name)
             yield Entry(name, synonyms[0][1], synonyms[0][2], setting.type, setting.doc, synonyms)
         for name, setting in OWN_OPTIONS.items():
@@ -115,7 +115,7 @@ class Configs:
             yield _entry(setting, ((name, own[name], Source.GROUP), default) if name in own else (default,))
 
     def of_metrics(self, own: Mapping[str, str]) -> Iterator[Entry]:
-        """Every option of client metrics that set `own`."""
+        """Yield every option of client metrics; `own` are those set on the resource."""
         from pyclient.broker_embedded.group_settings import METRICS_OPTIONS
 
         for name, setting in METRICS_OPTIONS.items():
@@ -135,7 +135,7 @@ class Configs:
             yield from self._dynamic_synonyms(broker_name)
             if broker_name in self._config.explicit:
                 yield broker_name, self._config.explicit[broker_name], Source.STATIC_BROKER
-        # one that comes in several units has no default in its finest, as in Kafka
+        # as in Kafka, an option with several units has no default in the finest unit
         if len(key.broker_names) == 1 and BROKER_SETTINGS[key.broker_names[0][0]].default is not None:
             yield key.broker_names[0][0], key.render(key.default), Source.DEFAULT
 
@@ -149,7 +149,7 @@ class Configs:
             yield name, default, Source.DEFAULT
 
     def _static(self, name: str) -> str | None:
-        """What a `server.properties` of this node would say."""
+        """Return the value that a `server.properties` of this node would have."""
         config = self._config
         if name in config.explicit or name in config.ignored:
             return config.explicit.get(name, config.ignored.get(name))
@@ -167,8 +167,8 @@ class Configs:
                 yield name, value, source
 
     @staticmethod
-    def _in_topic_unit(key: ConfigKey, winner: Synonym) -> str | None:
-        name, value, source = winner
+    def _in_topic_unit(key: ConfigKey, effective: Synonym) -> str | None:
+        name, value, source = effective
         if value is None or source is Source.TOPIC:
             return value
         return key.scaled(value, dict(key.broker_names).get(name, 1))
@@ -176,21 +176,21 @@ class Configs:
 
 @cache
 def _broker_options() -> dict[str, Setting]:
-    """Every option that Kafka 4.3 tells, and ours."""
-    from pyclient.broker_embedded.settings_refused import REFUSED  # by whoever asks: a node's start does not
+    """Return every broker option of Kafka 4.3, and this broker's own."""
+    from pyclient.broker_embedded.settings_refused import REFUSED  # keeps the broker's start fast
 
-    idle = {name: setting for name, setting in WITHOUT_EFFECT.items() if name not in OF_OLDER_RELEASES}
-    return dict(sorted({**idle, **REFUSED, **BROKER_SETTINGS}.items()))
+    without_effect = {name: setting for name, setting in WITHOUT_EFFECT.items() if name not in OF_OLDER_RELEASES}
+    return dict(sorted({**without_effect, **REFUSED, **BROKER_SETTINGS}.items()))
 
 
 def _entry(setting: Setting, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
-    """An option with its values, the winner first; without any it has its default."""
-    told = tuple((name, None, source) for name, _value, source in synonyms) if setting.sensitive else synonyms
-    value, source = told[0][1:] if told else (render(setting.default), Source.DEFAULT)
-    return Entry(setting.name, value, source, setting.type, setting.doc, told, read_only, setting.sensitive)
+    """Return an option with its synonyms; without any it has its default."""
+    visible = tuple((name, None, source) for name, _value, source in synonyms) if setting.sensitive else synonyms
+    value, source = visible[0][1:] if visible else (render(setting.default), Source.DEFAULT)
+    return Entry(setting.name, value, source, setting.type, setting.doc, visible, read_only, setting.sensitive)
 
 
-def _foreign(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
-    """An option that somebody set and that nobody knows here: it may be a secret."""
+def _unknown(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
+    """Return an option that was set but is not known to this broker; its value is hidden as it may be a secret."""
     hidden = tuple((name, None, source) for name, _value, source in synonyms)
     return Entry(name, None, synonyms[0][2], SettingType.UNKNOWN, "", hidden, read_only=True, sensitive=True)

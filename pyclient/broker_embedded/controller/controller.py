@@ -1,4 +1,4 @@
-"""The controller of a cluster of one: decides about topics, producer ids and registration, and writes it down."""
+"""The controller of a single-broker cluster: validates metadata changes and appends them to the metadata log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 PRODUCER_ID_BLOCK: Final = 1000
 
 
-def _for_free(_partitions: int) -> None:
-    """What the broker makes itself counts for nobody's quota."""
+def _no_quota(_partitions: int) -> None:
+    """Charge nothing: topics that the broker creates itself have no client."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that was made, or would be with `validate_only` (then `topic_id` is zero)."""
+    """A created topic, or with `validate_only` the topic that would be created."""
 
     name: str
     topic_id: UUID
@@ -41,10 +41,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataCallbacks:
-    """What the node does after a change of its metadata.
-
-    Topics are passed as they were when they were created or removed, options as the resource's type and name.
-    """
+    """Called after metadata changes: with the created or removed topic, or the type and name of a changed resource."""
 
     topic_created: Callable[[TopicImage], None] = lambda topic: None
     topic_removed: Callable[[TopicImage], None] = lambda topic: None
@@ -52,10 +49,10 @@ class MetadataCallbacks:
 
 
 class Controller:
-    """Every change of metadata goes through here: checked, appended to the metadata log, applied.
+    """Performs every metadata change: validate, append to the metadata log, apply.
 
-    `directories` returns the ids of the node's log directories that are online, and whether they are cordoned.
-    `most_levels` are the highest levels of features of the release that the node looks like, None: those it has.
+    `directories` returns the ids of the online log directories, each with True if it is cordoned. `most_levels` are the
+    highest feature levels of the release that the broker emulates, None for this broker's own.
     """
 
     def __init__(
@@ -80,16 +77,16 @@ class Controller:
 
     @property
     def node_id(self) -> int:
-        """The node that is the controller."""
+        """The controller's node id."""
         return self._config.integer("node.id")
 
     @property
     def brokers(self) -> list[int]:
-        """The brokers that may hold replicas."""
+        """The brokers that replicas can be assigned to."""
         return sorted(broker.node_id for broker in self._image.brokers.values() if not broker.fenced)
 
     def register(self, host: str, port: int) -> None:
-        """Write this node's registration, and on a new log the levels of its features."""
+        """Append this node's registration, and in a new log the feature levels."""
         from pyclient.protocol.messages.metadata_log import BrokerEndpoint, FeatureLevelRecord, RegisterBrokerRecord
 
         records: list[Any] = []
@@ -111,10 +108,10 @@ class Controller:
         self._log.append(records)
 
     def elect(self, *, after_crash: bool) -> None:
-        """Make this node lead its partitions that nobody leads: Kafka gives up leaderships when it is stopped.
+        """Elect this node as leader of its partitions without one: a Kafka that shuts down resigns its leaderships.
 
-        `after_crash` begins a new leader epoch in those that it leads, too: the end of a log may be lost, and by the
-        epoch a client notices it (KIP-320).
+        `after_crash` also starts a new leader epoch in the partitions that it leads: the end of a log may be lost, and
+        clients detect that by the epoch (KIP-320).
         """
         from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 
@@ -135,18 +132,18 @@ class Controller:
             self._log.append(changes)
 
     def new_id(self) -> UUID:
-        """A random id whose text form does not start with a dash, as Kafka's tools would take that for an option."""
+        """Return a random id whose text form has no leading dash, which Kafka's tools would parse as an option."""
         while True:
-            made = UUID(int=self._rng.getrandbits(128), version=4)
-            if made.bytes[0] >> 2 != 62:
-                return made
+            candidate = UUID(int=self._rng.getrandbits(128), version=4)
+            if candidate.bytes[0] >> 2 != 62:
+                return candidate
 
     def create_topic(
-        self, plan: TopicPlan, *, validate_only: bool = False, charge: Callable[[int], None] = _for_free
+        self, plan: TopicPlan, *, validate_only: bool = False, charge: Callable[[int], None] = _no_quota
     ) -> NewTopic:
-        """Make a topic. Raises the `BrokerError` that says why it cannot be made.
+        """Create a topic. Raise `BrokerError` if it is refused.
 
-        `charge` is told how many partitions that makes (or would make) when nothing else is in the way, and may refuse.
+        `charge` is called with the number of partitions once everything else is valid, and may raise.
         """
         topics.check_new_name(self._image, plan.name)
         configs = topics.check_configs(plan.configs)
@@ -167,10 +164,10 @@ class Controller:
         self._callbacks.topic_created(self._image.topics[plan.name])
         return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
 
-    def delete_topic(self, topic: TopicImage, *, charge: Callable[[int], None] = _for_free) -> None:
-        """Remove a topic and everything in it. Raises `TopicDeletionDisabled`; for `charge` see `create_topic`."""
+    def delete_topic(self, topic: TopicImage, *, charge: Callable[[int], None] = _no_quota) -> None:
+        """Delete a topic and its data. Raise `TopicDeletionDisabled`; for `charge` see `create_topic`."""
         if not self._config.boolean("delete.topic.enable"):
-            raise errors.TopicDeletionDisabled("topics cannot be deleted here: delete.topic.enable is false")
+            raise errors.TopicDeletionDisabled("topic deletion is disabled: delete.topic.enable is false")
         charge(len(topic.partitions))
         self._log.append([topics.record_for_removal(topic)])
         self._callbacks.topic_removed(topic)
@@ -182,15 +179,15 @@ class Controller:
         assignments: Sequence[Sequence[int]] | None,
         *,
         validate_only: bool = False,
-        charge: Callable[[int], None] = _for_free,
+        charge: Callable[[int], None] = _no_quota,
     ) -> None:
-        """Bring a topic to `count` partitions. Raises the `BrokerError` that says why not.
+        """Increase a topic to `count` partitions. Raise `BrokerError` if it is refused.
 
         For `charge` see `create_topic`.
         """
         topic = self._image.topics.get(name)
         if topic is None:
-            raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
         replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
         directories = topics.directories_for(
             len(replicas),
@@ -205,7 +202,7 @@ class Controller:
             self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, directories))
 
     def alter_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
-        """Write down changed options of a resource (None removes one); they were checked before."""
+        """Append changed options of a resource (None removes one); the caller has validated them."""
         if not changes:
             return
         from pyclient.protocol.messages.metadata_log import ConfigRecord
@@ -219,7 +216,7 @@ class Controller:
         self._callbacks.configs_changed(resource_type, name)
 
     def update_features(self, updates: Mapping[str, tuple[int, int]], *, validate_only: bool) -> None:
-        """Bring features to other levels (level, upgrade type), all or none. Raises `InvalidUpdateVersion`."""
+        """Change feature levels (level, upgrade type), all or none. Raise `InvalidUpdateVersion`."""
         from pyclient.protocol.messages.metadata_log import FeatureLevelRecord
 
         levels = self._image.features
@@ -234,7 +231,7 @@ class Controller:
             self._log.append(records)
 
     def alter_client_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
-        """Set quotas of an entity, or (None) remove them; they were checked before."""
+        """Set quotas of an entity (None removes one); the caller has validated them."""
         from pyclient.protocol.messages.metadata_log import ClientQuotaRecord, EntityData
 
         current = self._image.client_quotas.get(entity, {})
@@ -248,23 +245,23 @@ class Controller:
             self._log.append(records)
 
     def alter_scram_credentials(self, records: Sequence[Any]) -> None:
-        """Write records that set or remove SCRAM credentials; they were checked before."""
+        """Append records that set or remove SCRAM credentials; the caller has validated them."""
         self._log.append(records)
 
     def elect_leader(self, name: str, index: int, *, unclean: bool) -> None:
-        """Let a partition that nobody leads be led. Raises `ElectionNotNeeded`, or why that cannot be."""
+        """Elect a leader. Raise `ElectionNotNeeded`, or the reason why no replica can be elected."""
         partition = self._image.partition(name, index)
         if partition is None:
-            raise errors.UnknownTopicOrPartition(f"there is no partition {name}-{index}")
+            raise errors.UnknownTopicOrPartition(f"partition {name}-{index} does not exist")
         preferred = partition.replicas[0] if partition.replicas else -1
         if partition.leader in self.brokers and (unclean or partition.leader == preferred):
-            raise errors.ElectionNotNeeded(f"broker {partition.leader} leads {name}-{index}")
+            raise errors.ElectionNotNeeded(f"broker {partition.leader} already leads {name}-{index}")
         if unclean:
-            raise errors.EligibleLeadersNotAvailable(f"no replica of {name}-{index} is there to lead it")
-        raise errors.PreferredLeaderNotAvailable(f"broker {preferred}, which should lead {name}-{index}, is not there")
+            raise errors.EligibleLeadersNotAvailable(f"no replica of {name}-{index} is available")
+        raise errors.PreferredLeaderNotAvailable(f"preferred leader {preferred} of {name}-{index} is not available")
 
     def reassign(self, name: str, index: int, replicas: Sequence[int], *, may_resize: bool) -> None:
-        """Give a partition other replicas. Raises the `BrokerError` that says why it cannot have those."""
+        """Change the replicas of a partition. Raise `BrokerError` if it is refused."""
         from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 
         topic = self._image.topics[name]
@@ -272,13 +269,13 @@ class Controller:
         topics.check_assignment([replicas], self.brokers)
         if len(replicas) != len(partition.replicas) and not may_resize:
             raise errors.InvalidReplicationFactor(
-                f"{name}-{index} has {len(partition.replicas)} replicas, {len(replicas)} would be another number"
+                f"{name}-{index} has {len(partition.replicas)} replicas, the reassignment has {len(replicas)}"
             )
         if list(replicas) == partition.replicas:
             return
         if partition.leader not in replicas:
             raise errors.InvalidReplicaAssignment(
-                f"broker {partition.leader} leads {name}-{index}: its data cannot be copied from it yet"
+                f"broker {partition.leader} leads {name}-{index}: replicas cannot be moved to other brokers yet"
             )
         self._log.append(
             [
@@ -289,7 +286,7 @@ class Controller:
         )
 
     def assign_directory(self, name: str, index: int, directory: UUID) -> None:
-        """Note that this node's replica of a partition is in another log directory."""
+        """Record the log directory of this node's replica of a partition."""
         from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 
         topic = self._image.topics.get(name)
@@ -298,12 +295,12 @@ class Controller:
             return
         if partition.directory_of(self.node_id) == directory:
             return
-        here = [partition.directory_of(replica) or ZERO_UUID for replica in partition.replicas]
-        here[partition.replicas.index(self.node_id)] = directory
-        self._log.append([PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, directories=here)])
+        directories = [partition.directory_of(replica) or ZERO_UUID for replica in partition.replicas]
+        directories[partition.replicas.index(self.node_id)] = directory
+        self._log.append([PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, directories=directories)])
 
     def next_producer_id(self) -> int:
-        """A producer id that nobody has had. Ids come in blocks that are written down before they are used."""
+        """Return a producer id that was never used. Blocks of ids are reserved in the log before use."""
         if self._next_producer_id == self._end_of_block:
             from pyclient.protocol.messages.metadata_log import ProducerIdsRecord
 

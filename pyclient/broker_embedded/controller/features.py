@@ -1,4 +1,4 @@
-"""Features with levels (KIP-584): those of this broker, those a new cluster begins with, how they may change. Pure."""
+"""Feature levels (KIP-584): supported levels, levels of a new cluster, and allowed updates. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP_VERSION: Final = "group.version"
 
 
 class Feature(NamedTuple):
-    """The levels that are supported; a new cluster has the last one. Level 0 is "off"."""
+    """The supported levels; a new cluster has the last one. Level 0 is "off"."""
 
     first: int
     last: int
@@ -29,14 +29,14 @@ FEATURES: Final[dict[str, Feature]] = {
     "eligible.leader.replicas.version": Feature(0, 0),
     "kraft.version": Feature(0, 0),
 }
-"""All features of Kafka 4.3, those that are not there with no other level than 0."""
+"""All features of Kafka 4.3; those that are not implemented have level 0 only."""
 
 _CHANGED_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
-"""The levels of metadata.version that brought records, or fields of records, that the level below does not have."""
+"""The levels of metadata.version that added records, or fields of records."""
 
 
 class Upgrade:
-    """What an update may do to a level; the numbers of UpdateFeatures."""
+    """The upgrade types of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -44,10 +44,10 @@ class Upgrade:
 
 
 def initial_levels(most: Mapping[str, int] | None) -> dict[str, int]:
-    """What a new log begins with, metadata.version first, as in Kafka.
+    """Return the levels of a new log, metadata.version first, as in Kafka.
 
-    `most` are the levels of the release that the node looks like. One older than 3.3 has none: its metadata is that of
-    3.3, the first release whose log is Kafka's own for good.
+    `most` are the levels of the release that the broker emulates. A release before 3.3 has none and gets the metadata
+    of 3.3, the first production release of KRaft.
     """
     levels = {name: feature.last for name, feature in FEATURES.items()}
     if most is not None:
@@ -56,7 +56,7 @@ def initial_levels(most: Mapping[str, int] | None) -> dict[str, int]:
 
 
 def supported(name: str, level: int) -> tuple[int, int]:
-    """The levels of a feature; a later Kafka may have written the log at a higher `level`."""
+    """Return the first and last level of a feature, extended to `level`: a later Kafka may have written the log."""
     return FEATURES[name].first, max(FEATURES[name].last, level)
 
 
@@ -68,10 +68,10 @@ def check_update(
     node_id: int,
     most: Mapping[str, int] | None = None,
 ) -> None:
-    """Raise `InvalidUpdateVersion`, with Kafka's words, unless a feature may go to `level`.
+    """Raise `InvalidUpdateVersion`, with Kafka's message, unless a feature may change to `level`.
 
-    metadata.version goes back as far as no level in between changed what the log can say. `most` are the highest levels
-    of the release that the node looks like, which knows no other features.
+    metadata.version may be lowered only across levels that did not add records. `most` are the highest levels of the
+    release that the broker emulates, which has no other features.
     """
     reason = _refusal(name, level, upgrade_type, levels, node_id, most)
     if reason is not None:
@@ -88,32 +88,32 @@ def _refusal(
     node_id: int,
     most: Mapping[str, int] | None,
 ) -> str | None:
-    what = f"Invalid update version {level} for feature {name}."
+    invalid = f"Invalid update version {level} for feature {name}."
     current = levels.get(name, 0)
     if upgrade_type not in (Upgrade.UPGRADE, Upgrade.SAFE_DOWNGRADE, Upgrade.UNSAFE_DOWNGRADE):
-        return f"{what} The controller does not support the given upgrade type."
+        return f"{invalid} The controller does not support the given upgrade type."
     if level < 0:
-        return f"{what} A feature version cannot be less than 0."
+        return f"{invalid} A feature version cannot be less than 0."
     if name not in FEATURES or (most is not None and name not in most):
         unknown = f"Local controller {node_id} does not support this feature."
-        return f"{what} {unknown if level else f'Feature {name} not found.'}"
+        return f"{invalid} {unknown if level else f'Feature {name} not found.'}"
     first, last = supported(name, current)
     if most is not None:
         last = max(min(last, most[name]), current)
     if not first <= level <= last:
-        return f"{what} Local controller {node_id} only supports versions {first}-{last}"
+        return f"{invalid} Local controller {node_id} only supports versions {first}-{last}"
     if level < current and upgrade_type == Upgrade.UPGRADE:
         return (
-            f"{what} Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            f"{invalid} Can't downgrade the version of this feature without setting the upgrade type to either safe or "
             "unsafe downgrade."
         )
     if level > current and upgrade_type != Upgrade.UPGRADE:
-        return f"{what} Can't downgrade to a newer version."
+        return f"{invalid} Can't downgrade to a newer version."
     if level < current and name == METADATA_VERSION and any(level < each <= current for each in _CHANGED_METADATA):
-        why = (
+        reason = (
             "Refusing to perform the requested downgrade because it might delete metadata information."
             if upgrade_type == Upgrade.SAFE_DOWNGRADE
             else "Unsafe metadata downgrade is not supported in this version."
         )
-        return f"Unsupported metadata.version downgrade from {current} to {level}. {why}"
+        return f"Unsupported metadata.version downgrade from {current} to {level}. {reason}"
     return None

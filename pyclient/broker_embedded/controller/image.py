@@ -1,4 +1,4 @@
-"""What the metadata log says when it has been replayed: topics, partitions, configurations, brokers, producer ids."""
+"""The replayed state of the metadata log: topics, configurations, brokers, features, quotas, producer ids."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_LEADER_CHANGE: Final = -2
 
 @dataclass(slots=True)
 class PartitionImage:
-    """One partition; `leader` is -1 when it has none."""
+    """One partition; `leader` is -1 if it has none."""
 
     partition: int
     replicas: list[int]
@@ -55,7 +55,7 @@ class PartitionImage:
     directories: list[UUID] = field(default_factory=list)
 
     def directory_of(self, node_id: int) -> UUID | None:
-        """The id of the log directory that has the replica of a node; None if that is not known."""
+        """Return the id of the log directory with a node's replica; None if unknown."""
         if node_id not in self.replicas or len(self.directories) != len(self.replicas):
             return None
         return self.directories[self.replicas.index(node_id)]
@@ -71,7 +71,7 @@ class TopicImage:
 
     @property
     def internal(self) -> bool:
-        """Whether it belongs to the brokers."""
+        """True for a topic that the brokers use internally."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -87,12 +87,12 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """The replayed state. `apply` takes the log's records in order; `version` counts them."""
+    """The replayed state. `apply` is called with the log's records in order; `version` counts them."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[UUID, TopicImage] = {}
-        self._same_metrics: dict[str, set[str]] = {}  # topics by their names in metrics, of those where that differs
+        self._colliding: dict[str, set[str]] = {}  # topic names with `.` or `_`, by their name in metrics
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.brokers: dict[int, BrokerImage] = {}
         self.features: dict[str, int] = {}
@@ -101,26 +101,26 @@ class MetadataImage:
         self.next_producer_id = 0
         self.version = 0
         self.directory_sizes: Counter[UUID] = Counter()
-        """How many replicas are in each log directory."""
+        """Number of replicas in each log directory."""
 
     def __repr__(self) -> str:
         return f"<MetadataImage {len(self.topics)} topics, {len(self.brokers)} brokers, version {self.version}>"
 
     def topic_configs(self, topic: str) -> dict[str, str]:
-        """The options that are set on the topic itself."""
+        """Return the options set on the topic itself."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
-        """The partition, or None when there is no such topic or partition."""
+        """Return the partition, None if the topic or partition does not exist."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(index)
 
     def colliding_topic(self, topic: str) -> str | None:
-        """A topic whose name differs only in `.` against `_`: their metric names would be the same."""
-        return next((other for other in self._same_metrics.get(topic.replace(".", "_"), ()) if other != topic), None)
+        """Return a topic whose name differs only by `.` and `_`, so that their metric names collide."""
+        return next((other for other in self._colliding.get(topic.replace(".", "_"), ()) if other != topic), None)
 
     def apply(self, record: Any) -> None:
-        """Change the state as the record says. A record of a type that is not interpreted changes nothing."""
+        """Apply a record. Types that are not interpreted change nothing."""
         change = _CHANGES.get(record.api_key)
         if change is not None:
             change(self, record)
@@ -155,7 +155,7 @@ class MetadataImage:
         self.topics[record.name] = topic
         self.topics_by_id[record.topic_id] = topic
         if "." in topic.name or "_" in topic.name:
-            self._same_metrics.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
+            self._colliding.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
 
     def _add_partition(self, record: PartitionRecord) -> None:
         self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionImage(
@@ -195,10 +195,10 @@ class MetadataImage:
         for partition in topic.partitions.values():
             self.directory_sizes.subtract(partition.directories)
         del self.topics[topic.name]
-        same = self._same_metrics.get(topic.name.replace(".", "_"), set())
-        same.discard(topic.name)
-        if not same:
-            self._same_metrics.pop(topic.name.replace(".", "_"), None)
+        names = self._colliding.get(topic.name.replace(".", "_"), set())
+        names.discard(topic.name)
+        if not names:
+            self._colliding.pop(topic.name.replace(".", "_"), None)
         self.configs.pop((TOPIC_RESOURCE, topic.name), None)
 
     def _set_config(self, record: ConfigRecord) -> None:
@@ -256,4 +256,4 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     17: MetadataImage._change_registration,
     22: MetadataImage._remove_scram_credential,
 }
-"""Record type -> what it changes."""
+"""The method that applies each record type."""

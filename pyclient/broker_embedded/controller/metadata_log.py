@@ -1,4 +1,4 @@
-"""The metadata log `__cluster_metadata-0`, kept as a Raft log with this node as its one voter, and its replay."""
+"""The metadata log `__cluster_metadata-0`, a Raft log with this node as the only voter, and its replay."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "__cluster_metadata"
 TOPIC_ID: Final = UUID(int=1)
-"""The id that Kafka gives the metadata topic everywhere."""
+"""The fixed id of the metadata topic in Kafka."""
 
 _CONFIG: Final = LogConfig(
-    flush_messages=1,  # what is answered is on the disk, as in Kafka's quorum
+    flush_messages=1,  # a change is on the disk before it is acknowledged, as in Kafka's quorum
     max_message_bytes=64 << 20,
     retention_ms=-1,
     retention_bytes=-1,
@@ -61,14 +61,14 @@ _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 class MetadataLog:
     """Appends metadata records and applies them to the image.
 
-    There is one voter, so what is written is committed. `epoch` is the Raft epoch: one more at every start.
+    With a single voter a written record is committed. `epoch` is the Raft epoch, incremented at every start.
     """
 
     def __init__(self, log: PartitionLog, image: MetadataImage, *, node_id: int, epoch: int, clock: Clock) -> None:
         self.epoch = epoch
         self.removed_topics: set[UUID] = set()
-        """The ids of the topics that the log removed before this start."""
-        self._unsynced: dict[str, int] = {}  # topic -> where its newest partitions are in the log, oldest first
+        """The ids of the topics that were removed before this start."""
+        self._unsynced: dict[str, int] = {}  # topic -> offset of its newest partitions in the log, oldest first
         self._log = log
         self._image = image
         self._node_id = node_id
@@ -86,11 +86,11 @@ class MetadataLog:
         clean: bool,
         before_changes: Callable[[], None] = lambda: None,
     ) -> MetadataLog:
-        """Open (or make) the log in `data_dir`, replay it into `image`, and begin a new epoch as its leader.
+        """Open or create the log in `data_dir`, replay it into `image`, and start a new epoch as its leader.
 
-        All that is there is read and checked first; then `before_changes` is called, and only then anything changes.
-        Raises `DamagedMetadataLog` (a `CorruptRecord`) for a log that makes no sense, and `ConfigError` for one of
-        several voters, or a `quorum-state` that cannot be read.
+        The existing files are read and checked before `before_changes` is called; nothing is written until then.
+        Raise `DamagedMetadataLog` (a `CorruptRecord`) for a damaged log, and `ConfigError` for a quorum of other voters
+        or an unreadable `quorum-state`.
         """
         directory = os.path.join(data_dir, METADATA_DIRECTORY)
         quorum = read_quorum_state(fs, directory)
@@ -105,29 +105,29 @@ class MetadataLog:
         before_changes()
         _make_directory(fs, data_dir, directory)
         log = _open_files(fs, clock, directory, end, clean=clean and not end.torn_bytes)
-        if log.end_offset < replay.from_offset:  # the log was lost behind a snapshot that covers it
+        if log.end_offset < replay.from_offset:  # the log ends before its snapshot, which has all of its records
             log.truncate_fully_and_start_at(replay.from_offset)
         epoch = max(quorum.epoch, replay.epoch, end.epoch) + 1
-        _note_epoch(fs, directory, node_id, epoch)
-        opened = cls(log, image, node_id=node_id, epoch=epoch, clock=clock)
-        opened.removed_topics = replay.removed_topics
-        opened._begin_epoch()
-        return opened
+        _write_quorum_state(fs, directory, node_id, epoch)
+        metadata = cls(log, image, node_id=node_id, epoch=epoch, clock=clock)
+        metadata.removed_topics = replay.removed_topics
+        metadata._begin_epoch()
+        return metadata
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._log.end_offset
 
     def sync_beside(self, arrange: Callable[[PartitionLog], None]) -> None:
-        """Have changes synced without waiting: `arrange` says where. Until then `append` returns when it is done."""
+        """Sync changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
         arrange(self._log)
 
     def append(self, records: Sequence[Any]) -> None:
-        """Write records as one batch and apply them. After an `OSError` nothing is written and nothing changed.
+        """Write records as one batch and apply them. An `OSError` means that nothing was written or changed.
 
-        A sync beside the loop that fails takes the log offline: what was applied stays until the next start, and
-        everything after it is refused.
+        A failed background sync takes the log offline: applied changes remain until the next start, and further ones
+        are refused.
         """
         level = self._level(records)
         values = [(None, metadata_records.encode(record, level)) for record in records]
@@ -138,18 +138,18 @@ class MetadataLog:
                 name = self._image.topics_by_id[record.topic_id].name
                 self._unsynced.pop(name, None)
                 self._unsynced[name] = self._log.end_offset - 1
-        self._forget_synced()
+        self._drop_synced()
 
     def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
-        """The log and the offset of the topic's newest partitions in it, if that is not on the disk yet.
+        """Return the log and the offset of the topic's newest partitions in it, None if they are on the disk.
 
-        What a client has in such a partition would be lost with it.
+        Records in such a partition would be lost with it.
         """
-        self._forget_synced()
+        self._drop_synced()
         offset = self._unsynced.get(topic)
         return None if offset is None else (self._log, offset)
 
-    def _forget_synced(self) -> None:
+    def _drop_synced(self) -> None:
         while self._unsynced:
             name, offset = next(iter(self._unsynced.items()))
             if offset >= self._log.high_watermark:
@@ -157,7 +157,7 @@ class MetadataLog:
             del self._unsynced[name]
 
     def _level(self, records: Sequence[Any]) -> int:
-        """The metadata.version that holds behind `records`."""
+        """Return the metadata.version that is in force after `records`."""
         levels = [
             record.feature_level
             for record in records
@@ -166,7 +166,7 @@ class MetadataLog:
         return levels[-1] if levels else self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
 
     def close(self, *, clean: bool = True) -> None:
-        """Flush and close the files; with `clean=False` leave them as they are."""
+        """Flush and close the files; with `clean=False` close them without a flush."""
         self._log.close(clean=clean)
 
     def _begin_epoch(self) -> None:
@@ -180,20 +180,20 @@ class MetadataLog:
 
 
 class MetadataReplay:
-    """Applies records to an image in the order of the log; those of an aborted metadata transaction are dropped."""
+    """Applies the records of the log to an image in order; records of aborted metadata transactions are dropped."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.from_offset = 0
-        """Where a snapshot ends; batches before it are in it."""
+        """The end offset of the snapshot, which contains the earlier batches."""
         self.epoch = 0
         self.removed_topics: set[UUID] = set()
         self._image = image
         self._transaction: list[Any] | None = None
 
     def snapshot(self, fs: FileSystem, directory: str) -> None:
-        """Start from the newest snapshot, if there is one: the log before it may be gone.
+        """Apply the newest snapshot if there is one; the log may start at its end.
 
-        Raises `DamagedMetadataLog` if it makes no sense.
+        Raise `DamagedMetadataLog` if it is damaged.
         """
         found = [match for name in fs.list_files(directory) if (match := _SNAPSHOT.fullmatch(name))]
         if not found:
@@ -205,38 +205,38 @@ class MetadataReplay:
         try:
             for position, header in iter_batches(content):
                 check_crc(content, position, header)
-                self._records(content, position, header)
+                self._apply_batch(content, position, header)
         except ProtocolError as error:
             raise DamagedMetadataLog(path, position, error) from error
         self.from_offset, self.epoch = int(newest[1]), int(newest[2])
 
     def take_batch(self, batch: bytes, header: BatchHeader) -> None:
-        """Apply a batch of the log. Raises `CorruptRecord` if it makes no sense."""
+        """Apply a batch of the log. Raise `CorruptRecord` if it is inconsistent with earlier records."""
         if header.base_offset >= self.from_offset:
-            self._records(batch, 0, header)
+            self._apply_batch(batch, 0, header)
 
-    def _records(self, buffer: bytes, position: int, header: BatchHeader) -> None:
+    def _apply_batch(self, buffer: bytes, position: int, header: BatchHeader) -> None:
         if header.is_control:
             return
         for offset, _timestamp, _key, value in decode_key_values(buffer, position, header):
             record = None if value is None else metadata_records.decode(value)
             if record is not None:
                 try:
-                    self._take(record)
+                    self._apply(record)
                 except (KeyError, ValueError, TypeError) as error:
-                    what = f"{type(record).__name__} at offset {offset}"
-                    raise CorruptRecord(f"{what} contradicts what is before it: {error!r}") from error
+                    name = type(record).__name__
+                    raise CorruptRecord(f"{name} at offset {offset} contradicts earlier records: {error!r}") from error
 
-    def _take(self, record: Any) -> None:
+    def _apply(self, record: Any) -> None:
         kind = record.api_key
         if kind == _REMOVE_TOPIC and self._transaction is None:
             self.removed_topics.add(record.topic_id)
         if kind == _BEGIN:
             self._transaction = []
         elif kind in (_END, _ABORT):
-            ended, self._transaction = self._transaction, None
-            for held in (ended or ()) if kind == _END else ():
-                self._take(held)
+            records, self._transaction = self._transaction, None
+            for each in (records or ()) if kind == _END else ():
+                self._apply(each)
         elif self._transaction is not None:
             self._transaction.append(record)
         else:
@@ -247,12 +247,12 @@ def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
     if not fs.exists(directory):
         fs.make_directory(directory)
         fs.sync_directory(data_dir)
-    if stored_topic_id(fs, directory) != TOPIC_ID:  # the directory's name says whose it is
+    if stored_topic_id(fs, directory) != TOPIC_ID:  # the directory's name already identifies the topic
         write_topic_id(fs, directory, TOPIC_ID)
 
 
 def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> PartitionLog:
-    """The log, which ends where its checked batches end: if its indexes say something else they are made again."""
+    """Open the log; rebuild its indexes if they do not end where the checked batches end."""
     while True:
         log = run_here(PartitionLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
         if log.end_offset == end.offset:
@@ -260,13 +260,13 @@ def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, 
         log.close(clean=False)
         if not clean:
             raise KafkaStorageError(
-                f"{directory} changed while it was opened: {log!r}, offset {end.offset} was its end"
+                f"{directory} changed while it was opened: {log!r}, expected end offset {end.offset}"
             )
         clean = False
 
 
-def _note_epoch(fs: FileSystem, directory: str, node_id: int, epoch: int) -> None:
-    """Note in `quorum-state`, before anything is written in it, that this node leads the epoch."""
+def _write_quorum_state(fs: FileSystem, directory: str, node_id: int, epoch: int) -> None:
+    """Record in `quorum-state` that this node leads the epoch, before the first batch of the epoch is written."""
     state = {
         "clusterId": "",
         "leaderId": node_id,

@@ -1,7 +1,7 @@
-"""Reading the metadata log from its files: every batch is checked, and damage that no crash explains is refused.
+"""Read and check the metadata log from its files; refuse damage that a crash cannot explain.
 
-A crash leaves at most a last batch that was not written to its end. It was never acknowledged, and is dropped. With any
-other damage the topics behind it would be gone, so nothing is changed until `cut_metadata_log` is called for.
+A crash leaves at most an incomplete last batch, which was never acknowledged and is dropped. Any other damage would
+lose the topics after it, so nothing is changed until an administrator runs `cut_metadata_log`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
 QUORUM_STATE: Final = "quorum-state"
 _INT_MAX: Final = 2**31 - 1
-_SECTOR: Final = 512  # a disk writes these as a whole
+_SECTOR: Final = 512  # a disk writes sectors atomically
 _LENGTH_AT: Final = 8
 _LENGTH_END: Final = 12
-_PERHAPS_A_BATCH: Final = re.compile(rb"(?=\x00\x00.{14}\x02)", re.DOTALL)  # a small offset, magic 2
+_BATCH_CANDIDATE: Final = re.compile(rb"(?=\x00\x00.{14}\x02)", re.DOTALL)  # a small offset, magic 2
 
 
 class DamagedMetadataLog(CorruptRecord):
-    """The metadata log makes no sense at a byte `position` of the file `path`; nothing was changed."""
+    """The metadata log is damaged at byte `position` of the file `path`; nothing was changed."""
 
     def __init__(self, path: str, position: int, reason: object) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class DamagedMetadataLog(CorruptRecord):
 
 
 class MetadataEnd(NamedTuple):
-    """Where the whole batches end: the next offset, the leader epoch (-1: no batch), and what is torn behind them."""
+    """The end of the complete batches: next offset, leader epoch (-1: no batch), and the size of a torn batch."""
 
     offset: int
     epoch: int
@@ -54,14 +54,14 @@ class MetadataEnd(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """What `quorum-state` says: the newest epoch (0: none) and the voters; the file is written before the log is."""
+    """The newest epoch (0: none) and the voters in `quorum-state`, which is written before the log."""
 
     epoch: int
     voters: list[int]
 
 
 def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
-    """Read `quorum-state`, if it is there. Raises `ConfigError` if it makes no sense."""
+    """Read `quorum-state` if it exists. Raise `ConfigError` if it is damaged."""
     path = os.path.join(directory, QUORUM_STATE)
     content = fs.read(path)
     try:
@@ -81,13 +81,13 @@ def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
 def read_metadata_log(
     fs: FileSystem, directory: str, take: Callable[[bytes, BatchHeader], object], *, clean: bool, newest_epoch: int
 ) -> MetadataEnd:
-    """Give `take` every batch of the log in `directory`, checked and in order; changes nothing.
+    """Check every batch of the log in `directory` and pass it to `take`, in order; change nothing.
 
-    `clean`: the log was closed in order, so that not even its last batch may be torn. `newest_epoch` is the one of
-    `quorum-state`, which no batch is newer than; 0 if that is not known. Raises `DamagedMetadataLog`, also for a
+    After a `clean` shutdown not even the last batch may be torn. `newest_epoch` is the epoch of `quorum-state`, the
+    upper bound of the batches' epochs; 0 if unknown. Raise `DamagedMetadataLog`, also for a
     `CorruptRecord` that `take` raises.
     """
-    most = newest_epoch or _INT_MAX - 1
+    newest = newest_epoch or _INT_MAX - 1
     files = fs.list_files(directory)
     bases = sorted(int(name[:20]) for name in files if DATA_FILE.fullmatch(name) and name.endswith(".log"))
     offset, epoch, torn = (bases[0] if bases else 0), -1, 0
@@ -100,9 +100,9 @@ def read_metadata_log(
                     segment.log.path, 0, f"it begins at offset {base}, the one before ends at {offset}"
                 )
             for position, header in whole_batches(segment, 0):
-                if header.base_offset != offset or not epoch <= header.leader_epoch <= most:
+                if header.base_offset != offset or not epoch <= header.leader_epoch <= newest:
                     found = f"offset {header.base_offset} of epoch {header.leader_epoch}"
-                    raise CorruptRecord(f"{found}, offset {offset} of an epoch from {epoch} to {most} would be next")
+                    raise CorruptRecord(f"{found}, offset {offset} of an epoch from {epoch} to {newest} would be next")
                 take(segment.read_batch(position, header), header)
                 offset, epoch = header.next_offset, header.leader_epoch
         except DamagedSegment as error:
@@ -117,22 +117,22 @@ def read_metadata_log(
 
 
 def _is_torn(segment: Segment, position: int) -> bool:
-    """Whether a crash can have left what is at `position`: one batch, and not all of it."""
+    """Return True if a crash explains the bytes from `position` on: one incomplete batch."""
     tail = segment.log.pread(segment.size - position, position)
     length = len(tail)
-    if any(_is_batch(tail, found.start()) for found in _PERHAPS_A_BATCH.finditer(tail, 1)):
+    if any(_is_batch(tail, found.start()) for found in _BATCH_CANDIDATE.finditer(tail, 1)):
         return False
     if length < HEADER_SIZE:
         return True
     written = len(tail.rstrip(b"\0"))
     if not written or position + length > -(-(position + written) // _SECTOR) * _SECTOR:
-        return True  # the file was made longer, and its last sectors were never written
+        return True  # the file size was extended, but its last sectors were never written
     (announced,) = struct.unpack_from(">i", tail, _LENGTH_AT)
     if announced + _LENGTH_END <= length:
         return False
     whole = bytearray(tail)
     struct.pack_into(">i", whole, _LENGTH_AT, length - _LENGTH_END)
-    return not _is_batch(whole, 0)  # else all of it is there, and its length is what is damaged
+    return not _is_batch(whole, 0)  # a complete batch here means that its length field is damaged
 
 
 def _is_batch(data: bytes | bytearray, position: int) -> bool:
@@ -147,7 +147,7 @@ def _is_batch(data: bytes | bytearray, position: int) -> bool:
 
 
 class CutMetadata(NamedTuple):
-    """What `cut_metadata_log` did: `kept` are the files with the bytes that were cut off."""
+    """The result of `cut_metadata_log`; `kept` are the files with the removed bytes."""
 
     damage: DamagedMetadataLog
     cut_bytes: int
@@ -155,10 +155,10 @@ class CutMetadata(NamedTuple):
 
 
 def cut_metadata_log(fs: FileSystem, data_dir: str, take: Callable[[bytes, BatchHeader], object]) -> CutMetadata | None:
-    """End a damaged metadata log in front of the damage; None if there is none (or no more than a crash explains).
+    """Truncate a damaged metadata log before the damage; return None if there is no damage that a crash cannot explain.
 
-    What is cut off is kept, in files with the ending `.cut-at-<byte>` next to the log's. The next start checks all
-    logs. Raises `ConfigError` if `data_dir` is no broker's or a broker uses it.
+    The removed bytes are kept in files with the suffix `.cut-at-<byte>` in the same directory. The next start recovers
+    all logs. Raise `ConfigError` if `data_dir` is no broker's data directory, or in use.
     """
     directory = os.path.join(data_dir, METADATA_DIRECTORY)
     if not fs.exists(os.path.join(data_dir, META_PROPERTIES)):

@@ -32,7 +32,7 @@ _CLASS_NAMES: Final[dict[int, str]] = {
     24: "EndTransactionRecord",
     25: "AbortTransactionRecord",
 }
-"""The record types that change what this broker answers; any other type stays in the log as it is."""
+"""The record types that this broker interprets; other types stay in the log unchanged."""
 
 _VERSIONS: Final[dict[int, tuple[tuple[int, int], ...]]] = {
     0: ((30, 4), (17, 3), (8, 2), (7, 1)),  # registrations: log directories from 3.7, cordoned ones from 4.3
@@ -40,23 +40,23 @@ _VERSIONS: Final[dict[int, tuple[tuple[int, int], ...]]] = {
     5: ((23, 2), (17, 1)),
     17: ((30, 3), (17, 2), (7, 1)),
 }
-"""Record type -> (metadata.version, record version that is written from there on); 0 where nothing is said."""
+"""Record type -> (metadata.version, record version written from that level on); version 0 for other types."""
 
 
 def version_of(api_key: int, level: int) -> int:
-    """The version that records of a type are written in at a metadata.version: a reader of that level knows it."""
+    """Return the version in which a record type is written at metadata.version `level`."""
     return next((version for since, version in _VERSIONS.get(api_key, ()) if level >= since), 0)
 
 
 def encode(record: Any, level: int) -> bytes:
-    """The bytes of a record as a metadata log of that metadata.version keeps it."""
+    """Encode a record for a log of metadata.version `level`."""
     version = version_of(record.api_key, level)
     head = encode_uvarint(FRAME_VERSION) + encode_uvarint(record.api_key) + encode_uvarint(version)
     return head + codec.encode(_in_version(record, version), version)
 
 
 def _in_version(record: Any, version: int) -> Any:
-    """The record without what its version cannot say: readers of that version do not miss it."""
+    """Return the record without the fields that the version does not have."""
     cls = type(record)
     fields = fields_of(cls)
     if all(each.present_in(version) for each in fields):
@@ -65,9 +65,9 @@ def _in_version(record: Any, version: int) -> Any:
 
 
 def decode(value: bytes | memoryview) -> Any | None:
-    """The record in `value`, or None for a type that this broker does not interpret.
+    """Decode a record; return None for a type that this broker does not interpret.
 
-    Raises `MalformedMessage` or `TruncatedMessage` for bytes that are no metadata record.
+    Raise `MalformedMessage` or `TruncatedMessage` for bytes that are no metadata record.
     """
     frame, position = decode_uvarint(value)
     if frame != FRAME_VERSION:

@@ -1,4 +1,4 @@
-"""SCRAM credentials in the metadata log (KIP-554): which are allowed, and what is kept of a password. Pure."""
+"""SCRAM credentials in the metadata log (KIP-554): validation and derivation. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from pyclient.protocol.messages.metadata_log import UserScramCredentialRecord
 
 MECHANISMS: Final[dict[int, str]] = {1: "sha256", 2: "sha512"}
-FEWEST_ITERATIONS: Final = 4096
-MOST_ITERATIONS: Final = 16_384
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 16_384
 
 Key = tuple[str, int]
 """A user and a mechanism."""
 
 
 class Credential(NamedTuple):
-    """What is kept: enough to check a password, not the password."""
+    """A stored credential: it verifies a password without containing it."""
 
     iterations: int
     salt: bytes
@@ -27,26 +27,26 @@ class Credential(NamedTuple):
 
 
 def check_name(name: str, mechanism: int) -> None:
-    """Raise `UnacceptableCredential` or `UnsupportedSaslMechanism`."""
+    """Raise `UnacceptableCredential` for an empty name, `UnsupportedSaslMechanism` for an unknown mechanism."""
     if not name:
-        raise errors.UnacceptableCredential("the name of a user is empty")
+        raise errors.UnacceptableCredential("the user name must not be empty")
     if mechanism not in MECHANISMS:
-        raise errors.UnsupportedSaslMechanism(f"there is no SCRAM mechanism {mechanism}")
+        raise errors.UnsupportedSaslMechanism(f"unknown SCRAM mechanism {mechanism}")
 
 
 def check_iterations(iterations: int) -> None:
     """Raise `UnacceptableCredential` for too few or too many."""
-    if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise errors.UnacceptableCredential(
-            f"{iterations} iterations: there must be from {FEWEST_ITERATIONS} to {MOST_ITERATIONS}"
+            f"{iterations} iterations: must be between {MIN_ITERATIONS} and {MAX_ITERATIONS}"
         )
 
 
 def record_of(
     name: str, mechanism: int, *, iterations: int, salt: bytes, salted_password: bytes
 ) -> UserScramCredentialRecord:
-    """The record that keeps a credential (RFC 5802)."""
-    import hashlib  # by whoever needs them: a node's start does not
+    """Derive a credential (RFC 5802) and return its record."""
+    import hashlib  # imported on first use to keep the broker's start fast
     import hmac
 
     from pyclient.protocol.messages.metadata_log import UserScramCredentialRecord

@@ -1,4 +1,4 @@
-"""What the controller decides about topics: whether a request is allowed, and which metadata records it takes."""
+"""Validation of topic requests, replica placement, and the metadata records of topics. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
 
-LONGEST_NAME: Final = 249
-MOST_PARTITIONS: Final = 10_000
-"""The most partitions that one request may ask for, as in Kafka."""
+MAX_NAME_LENGTH: Final = 249
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""Maximum number of new partitions in a request, as in Kafka."""
 
-MOST_RECORDS: Final = 10_000
-"""The most metadata records that one request may make, as in Kafka."""
+MAX_RECORDS_PER_REQUEST: Final = 10_000
+"""Maximum number of metadata records of a request, as in Kafka."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic as asked for: -1 stands for the broker's default; `assignments` lists each partition's replicas."""
+    """A requested topic: -1 is the broker's default; `assignments` lists the replicas of each partition."""
 
     name: str
     partitions: int = -1
@@ -41,29 +41,29 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a topic gets that does not say how many."""
+    """The broker's defaults for new topics."""
 
     partitions: int
     replication_factor: int
 
 
 def check_name(name: str) -> None:
-    """Raise `InvalidTopic` for a name that Kafka refuses."""
+    """Raise `InvalidTopic` for a name that Kafka rejects."""
     if not name:
         raise errors.InvalidTopic("a topic name must not be empty")
     if name in (".", ".."):
         raise errors.InvalidTopic(f"a topic must not be named {name!r}")
-    if len(name) > LONGEST_NAME:
-        raise errors.InvalidTopic(f"a topic name has at most {LONGEST_NAME} characters, this one has {len(name)}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise errors.InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}")
     if _NAME.fullmatch(name) is None:
         raise errors.InvalidTopic(f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
 
 
 def check_new_name(image: MetadataImage, name: str) -> None:
-    """Raise the error that forbids making a topic of that name now."""
+    """Raise `BrokerError` if a topic with that name cannot be created."""
     check_name(name)
     if name == METADATA_TOPIC:
-        raise errors.InvalidRequest(f"{name} is the controller's own log: it cannot be created")
+        raise errors.InvalidRequest(f"{name} is the controller's log and cannot be created")
     if name in image.topics:
         raise errors.TopicAlreadyExists(f"topic {name!r} exists")
     other = image.colliding_topic(name)
@@ -72,7 +72,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The topic options, checked. Raises `InvalidConfig` with what is allowed."""
+    """Return the validated topic options. Raise `InvalidConfig` with the allowed values."""
     checked: dict[str, str] = {}
     for name, value in configs.items():
         if value is None:
@@ -84,7 +84,7 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def replicas_of(plan: TopicPlan, brokers: Sequence[int], defaults: Defaults, first: int = 0) -> list[list[int]]:
-    """Each partition's replicas: those asked for, or spread over the brokers. Raises what is wrong with the numbers."""
+    """Return each partition's replicas, as requested or spread over the brokers. Raise `BrokerError` if invalid."""
     if plan.assignments:
         if plan.partitions != -1 or plan.replication_factor != -1:
             raise errors.InvalidRequest(
@@ -94,19 +94,19 @@ def replicas_of(plan: TopicPlan, brokers: Sequence[int], defaults: Defaults, fir
     count = defaults.partitions if plan.partitions == -1 else plan.partitions
     factor = defaults.replication_factor if plan.replication_factor == -1 else plan.replication_factor
     if count < 1:
-        raise errors.InvalidPartitions(f"topic {plan.name!r} with {count} partitions: it must be at least 1")
-    if count > MOST_PARTITIONS:
+        raise errors.InvalidPartitions(f"topic {plan.name!r} with {count} partitions: must be at least 1")
+    if count > MAX_PARTITIONS_PER_REQUEST:
         raise errors.PolicyViolation(
-            f"topic {plan.name!r} with {count} partitions: one request may ask for {MOST_PARTITIONS}"
+            f"topic {plan.name!r} with {count} partitions: a request may create {MAX_PARTITIONS_PER_REQUEST}"
         )
     return spread(count, factor, brokers, first)
 
 
 def spread(count: int, factor: int, brokers: Sequence[int], first: int = 0) -> list[list[int]]:
-    """Replicas for `count` partitions, each starting at the next broker. Raises `InvalidReplicationFactor`."""
+    """Return the replicas of `count` partitions, each starting at the next broker. Raise `InvalidReplicationFactor`."""
     if not 1 <= factor <= len(brokers):
         raise errors.InvalidReplicationFactor(
-            f"replication factor {factor}: it must be from 1 to {len(brokers)}, the number of brokers"
+            f"replication factor {factor}: must be between 1 and {len(brokers)}, the number of brokers"
         )
     return [[brokers[(first + index + step) % len(brokers)] for step in range(factor)] for index in range(count)]
 
@@ -120,7 +120,7 @@ def _assigned(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) 
 
 
 def check_assignment(chosen: Sequence[Sequence[int]], brokers: Sequence[int], factor: int | None = None) -> None:
-    """Raise `InvalidReplicaAssignment` for replicas that are repeated, unknown, none, or of differing number."""
+    """Raise `InvalidReplicaAssignment` for duplicate, unknown or missing replicas, or differing replica counts."""
     for index, replicas in enumerate(chosen):
         expected = factor if factor is not None else len(chosen[0])
         if not replicas:
@@ -133,23 +133,23 @@ def check_assignment(chosen: Sequence[Sequence[int]], brokers: Sequence[int], fa
             )
         unknown = [broker for broker in replicas if broker not in brokers]
         if unknown:
-            raise errors.InvalidReplicaAssignment(f"the assignment names broker {unknown[0]}, which is not there")
+            raise errors.InvalidReplicaAssignment(f"the assignment names broker {unknown[0]}, which is not registered")
 
 
 def directories_for(
     count: int, online: Sequence[tuple[UUID, bool]], sizes: Mapping[UUID, int], *, assigned: bool, replicas: int
 ) -> list[UUID]:
-    """The log directories of `count` new partitions: each in the one with the fewest, in the order of log.dirs.
+    """Return the log directories of `count` new partitions: each the one with the fewest replicas, in log.dirs order.
 
-    `online` are their ids, and whether they are cordoned: those get no partitions but ones that a client `assigned`.
-    Raises `InvalidReplicationFactor`, with Kafka's words, if all are; `replicas` is for its text, 0: partitions that
-    are added.
+    `online` are the directory ids, each with True if it is cordoned: only partitions that a client `assigned` go there.
+    Raise `InvalidReplicationFactor`, with Kafka's message, if all are cordoned; `replicas` is the count in the
+    message, 0 for added partitions.
     """
     usable = [directory for directory, cordoned in online if assigned or not cordoned]
     if not usable:
         reason = "All brokers are currently fenced, or have all their log directories cordoned."
-        what = f"Unable to replicate the partition {replicas} time(s): " if replicas else ""
-        raise errors.InvalidReplicationFactor(what + reason)
+        failure = f"Unable to replicate the partition {replicas} time(s): " if replicas else ""
+        raise errors.InvalidReplicationFactor(failure + reason)
     if len(usable) == 1:
         return usable * count
     load = {directory: sizes.get(directory, 0) for directory in usable}
@@ -168,7 +168,7 @@ def records_for_new_topic(
     configs: Mapping[str, str],
     directories: Sequence[UUID],
 ) -> list[Any]:
-    """The records that make a topic; `directories` are those of its partitions."""
+    """Return the records that create a topic; `directories` are the log directories of its partitions."""
     records: list[Any] = [TopicRecord(name=name, topic_id=topic_id)]
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=option, value=value)
@@ -180,7 +180,7 @@ def records_for_new_topic(
 def records_for_partitions(
     topic_id: UUID, first: int, replicas: Sequence[Sequence[int]], directories: Sequence[UUID]
 ) -> list[Any]:
-    """The records that add partitions `first`, `first + 1`, ...; the first replica leads."""
+    """Return the records that add partitions `first`, `first + 1`, ...; the first replica is the leader."""
     return [
         PartitionRecord(
             partition_id=first + index,
@@ -201,26 +201,26 @@ def records_for_partitions(
 def replicas_to_add(
     topic: TopicImage, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
 ) -> list[list[int]]:
-    """The replicas of the partitions that bring `topic` to `count`. Raises why it cannot be."""
+    """Return the replicas of the new partitions that increase `topic` to `count`. Raise `BrokerError` if invalid."""
     current = len(topic.partitions)
     if count <= current:
         raise errors.InvalidPartitions(
-            f"topic {topic.name!r} has {current} partitions: {count} would not be more (partitions cannot be removed)"
+            f"topic {topic.name!r} has {current} partitions: {count} must be more (partitions cannot be removed)"
         )
     added = count - current
-    if added > MOST_PARTITIONS:
-        raise errors.PolicyViolation(f"{added} more partitions: one request may ask for {MOST_PARTITIONS}")
+    if added > MAX_PARTITIONS_PER_REQUEST:
+        raise errors.PolicyViolation(f"{added} more partitions: a request may create {MAX_PARTITIONS_PER_REQUEST}")
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         return spread(added, factor, brokers, current)
     if len(assignments) != added:
         raise errors.InvalidReplicaAssignment(
-            f"{added} partitions would be added, but the assignment is for {len(assignments)}"
+            f"{added} partitions are added, but the assignment has {len(assignments)}"
         )
     check_assignment(assignments, brokers, factor)
     return [list(replicas) for replicas in assignments]
 
 
 def record_for_removal(topic: TopicImage) -> RemoveTopicRecord:
-    """The record that removes a topic with its partitions and options."""
+    """Return the record that removes a topic with its partitions and options."""
     return RemoveTopicRecord(topic_id=topic.topic_id)

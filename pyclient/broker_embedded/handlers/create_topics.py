@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.topics import MOST_PARTITIONS, MOST_RECORDS, TopicPlan
+from pyclient.broker_embedded.controller.topics import MAX_PARTITIONS_PER_REQUEST, MAX_RECORDS_PER_REQUEST, TopicPlan
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.create_topics import (
@@ -62,9 +62,9 @@ def _excess(topics: list[CreatableTopic], node: BrokerNode) -> Steps[errors.Poli
         count = node.config.integer("num.partitions") if given == -1 else max(given, 0)
         partitions += count
         records += 1 + count + len(topic.configs)
-    if partitions > MOST_PARTITIONS:
+    if partitions > MAX_PARTITIONS_PER_REQUEST:
         return errors.PolicyViolation("Excessively large number of partitions per request.")
-    if records > MOST_RECORDS:
+    if records > MAX_RECORDS_PER_REQUEST:
         return errors.PolicyViolation("Unable to perform excessively large batch operation.")
     return None
 

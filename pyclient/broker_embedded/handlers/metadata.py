@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
-from pyclient.broker_embedded.controller.topics import MOST_RECORDS, TopicPlan, check_name
+from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, TopicPlan, check_name
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.log.steps import in_steps
@@ -112,7 +112,7 @@ def _are_too_many(asked: list[MetadataRequestTopic], node: BrokerNode) -> Steps[
     for wanted in asked:
         records += 0 if wanted.name in node.image.topics else records_each
         yield None
-    return records > MOST_RECORDS
+    return records > MAX_RECORDS_PER_REQUEST
 
 
 def _answer(
