@@ -1,4 +1,4 @@
-"""Rules for all tests: under PYCLIENT_REQUIRE_ALL=1 a test that would be skipped fails; the report names the codec."""
+"""Configuration of all tests: PYCLIENT_REQUIRE_ALL=1 turns skips into failures; the header names the record codec."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyclient import records
 
 REQUIRE_ALL = os.environ.get("PYCLIENT_REQUIRE_ALL") == "1"
 
-# How long an example takes says nothing on a shared machine. What must pass before a change lands tries the same
-# examples every time; everyday runs look for new ones.
+# The duration of an example means nothing on a shared machine. Runs with PYCLIENT_REQUIRE_ALL=1 use the same examples
+# every time, others search for new ones.
 settings.register_profile(
     "pyclient", deadline=None, derandomize=REQUIRE_ALL, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -23,14 +23,18 @@ settings.load_profile("pyclient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Warnings are errors, but not those inside other people's clients: kafka-python reads its schemas the old way."""
+    """Ignore a deprecation warning of kafka-python, which reads its schemas in a deprecated way."""
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: the Ctrl-C tests need it
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # started in the background; the Ctrl-C tests need the handler
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
-    rule = "a skip is a failure (PYCLIENT_REQUIRE_ALL=1)" if REQUIRE_ALL else "what is missing is skipped"
+    rule = (
+        "a skip is a failure (PYCLIENT_REQUIRE_ALL=1)" if REQUIRE_ALL else "tests with missing requirements are skipped"
+    )
     return f"pyclient records: {records.IMPLEMENTATION}; {rule}"
 
 
@@ -47,7 +51,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def _without_skip(report: Any) -> Any:
-    """The report; a failure under PYCLIENT_REQUIRE_ALL if it is a skip. An expected failure (xfail) stays one."""
+    """Return the report, a skip as a failure under PYCLIENT_REQUIRE_ALL. An expected failure (xfail) stays one."""
     if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"

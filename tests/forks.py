@@ -1,4 +1,4 @@
-"""Forks of a test's own process."""
+"""Fork the test process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import signal
 from typing import Final
 
-CHILDREN_LIVE: Final = 30  # seconds
+CHILD_TIMEOUT: Final = 30  # seconds
 
 
 def fork() -> int:
-    """`os.fork`, but a child that hangs is killed after a while: whoever waits for it then sees that."""
+    """Call `os.fork`; a child that hangs is killed after `CHILD_TIMEOUT`, which its exit status shows."""
     child = os.fork()
     if not child:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not what pytest-timeout does
-        signal.alarm(CHILDREN_LIVE)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # replaces pytest-timeout's handler
+        signal.alarm(CHILD_TIMEOUT)
     return child

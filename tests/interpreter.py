@@ -1,4 +1,4 @@
-"""What the interpreter under the tests is, where that changes what can be expected."""
+"""Properties of the Python interpreter on which expectations of tests depend."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Threads run side by side (PEP 703)."""
+"""True if threads run in parallel (PEP 703)."""
 
-copies_loops: Any = pytest.mark.skipif(
+needs_loop_after_fork: Any = pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="asyncio of Python 3.14 and later does not run on in a forked child"
 )
 
-keeps_locks: Any = pytest.mark.skipif(
+needs_interrupt_safe_with: Any = pytest.mark.skipif(
     (3, 14) <= sys.version_info < (3, 15), reason="a `with` of Python 3.14 may lose its lock to Ctrl-C (gh-148874)"
 )

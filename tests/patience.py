@@ -1,4 +1,4 @@
-"""Calls that are made again until their error says why: a busy machine may not find out within one short timeout."""
+"""Retry calls until their error names the cause: on a busy machine one short timeout may not be enough for that."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pyclient.errors import KafkaTimeout
 PATIENCE: Final = 30.0  # seconds
 
 
-def until_said(call: Callable[[], object], says: str) -> str:
-    """Makes the call until its `KafkaTimeout` matches the pattern `says`; the error's text. It must never succeed."""
+def retry_until_error(call: Callable[[], object], pattern: str) -> str:
+    """Repeat `call`, which must not succeed, until its `KafkaTimeout` matches `pattern`; return the error's text."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with pytest.raises(KafkaTimeout) as caught:
             call()
-        if _said(str(caught.value), says, deadline):
+        if _matches(str(caught.value), pattern, deadline):
             return str(caught.value)
 
 
-async def until_told(call: Callable[[], Awaitable[object]], says: str) -> str:
-    """`until_said` for what is awaited."""
+async def retry_until_error_async(call: Callable[[], Awaitable[object]], pattern: str) -> str:
+    """Do as `retry_until_error` for a coroutine function."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with pytest.raises(KafkaTimeout) as caught:
             await call()
-        if _said(str(caught.value), says, deadline):
+        if _matches(str(caught.value), pattern, deadline):
             return str(caught.value)
 
 
-def _said(text: str, says: str, deadline: float) -> bool:
-    if re.search(says, text, re.DOTALL):
+def _matches(text: str, pattern: str, deadline: float) -> bool:
+    if re.search(pattern, text, re.DOTALL):
         return True
-    assert time.monotonic() < deadline, f"{text!r} does not say {says!r}"
+    assert time.monotonic() < deadline, f"{text!r} does not match {pattern!r}"
     return False

@@ -1,4 +1,4 @@
-"""Tests' forked children."""
+"""Forked children of tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import forks
 
 
 def test_hanging_child_is_killed_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "CHILDREN_LIVE", 1)
+    monkeypatch.setattr(forks, "CHILD_TIMEOUT", 1)
     child = forks.fork()
     if not child:
         try:

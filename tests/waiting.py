@@ -1,4 +1,4 @@
-"""Waiting for what another thread does."""
+"""Wait for a condition that another thread fulfils."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 PATIENCE: Final = 30.0  # seconds
 
 
-def until(reached: Callable[[], object], what: str = "it was waited for in vain") -> None:
-    """Looks until it is reached; after `PATIENCE` the test fails, and says `what` is the matter."""
+def until(reached: Callable[[], object], failure: str = "the condition was not reached in time") -> None:
+    """Block until `reached()` is true; after `PATIENCE` seconds fail with the text `failure`."""
     deadline = time.monotonic() + PATIENCE
     while not reached():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)  # between two looks
+        assert time.monotonic() < deadline, failure
+        time.sleep(0.002)

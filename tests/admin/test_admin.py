@@ -22,7 +22,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.scripts import TOPIC_ID, broker, metadata, partition, run, topic
 from tests.forks import fork
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
-from tests.patience import until_told
+from tests.patience import retry_until_error_async
 
 
 def created(*results):
@@ -161,7 +161,9 @@ def test_a_topic_that_is_made_anew_at_once_was_deleted_all_the_same():
         only.answers[DeleteTopicsRequest] = DeleteTopicsResponse(
             responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)]
         )
-        await until_told(lambda: admin.delete_topics(["t"], timeout=0.3), "was deleted, but not all nodes have done it")
+        await retry_until_error_async(
+            lambda: admin.delete_topics(["t"], timeout=0.3), "was deleted, but not all nodes have done it"
+        )
 
     with_broker(scenario)
 
@@ -227,7 +229,7 @@ def test_a_cluster_that_does_not_answer_is_a_timeout_that_tells_why(answer):
             lambda: admin.create_partitions({"a": 2}, timeout=1),
         )
         says = rf"not done within 1 s: .*{only.address}.*Metadata"
-        await asyncio.gather(*(until_told(call, says) for call in calls))
+        await asyncio.gather(*(retry_until_error_async(call, says) for call in calls))
 
     with_broker(scenario, request_timeout_ms=250)
 

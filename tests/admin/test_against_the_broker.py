@@ -4,7 +4,7 @@ import uuid
 import pytest
 
 from pyclient import Admin, AsyncAdmin, NewTopic, errors
-from tests.patience import until_said
+from tests.patience import retry_until_error
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_client_survives_the_restart_of_its_broker(tmp_path):
         admin = Admin(servers)
         admin.create_topics([NewTopic("kept")])
     try:
-        until_said(lambda: admin.list_topics(timeout=0.5), f"{servers}: connection refused")
+        retry_until_error(lambda: admin.list_topics(timeout=0.5), f"{servers}: connection refused")
         with EmbeddedCluster(data_dir=tmp_path, port=int(servers.rpartition(":")[2])):
             assert "kept" in admin.list_topics(timeout=30)
     finally:

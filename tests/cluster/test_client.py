@@ -18,7 +18,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.clients import cluster_of, free_port, has_nodes, started
 from tests.cluster.scripts import broker, config, metadata, run, topic
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
-from tests.patience import until_told
+from tests.patience import retry_until_error_async
 
 
 def test_a_cluster_is_found_from_the_first_address_that_answers():
@@ -254,7 +254,7 @@ def test_hostile_metadata_is_a_failure_of_its_address_and_nothing_breaks(answer,
     async def scenario():
         hostile = ScriptedBroker({MetadataRequest: answer})
         client = await started(hostile.address, **({"request_timeout_ms": 400} if answer is SILENCE else {}))
-        await until_told(lambda: client.wait_metadata(has_nodes, 0.5), says)
+        await retry_until_error_async(lambda: client.wait_metadata(has_nodes, 0.5), says)
         cluster_of(hostile)
         await client.wait_metadata(has_nodes, 30)
         await client.close()

@@ -11,7 +11,7 @@ from pyclient.protocol.messages.create_topics import CreatableTopicResult, Creat
 from tests.cluster.clients import cluster_of, started
 from tests.cluster.scripts import run
 from tests.net.scripted import CLOSE, ScriptedBroker
-from tests.patience import until_told
+from tests.patience import retry_until_error_async
 
 CREATED = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=0)])
 NOT_HERE = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=41)])
@@ -41,7 +41,7 @@ def test_a_controller_that_cannot_be_reached_is_waited_for_until_the_timeout():
         cluster_of(one)
         client = await started(one.address)
         why = "no answer to CreateTopics v7: the broker closed the connection"
-        text = await until_told(lambda: client.request_controller(CREATE, timeout=0.3), why)
+        text = await retry_until_error_async(lambda: client.request_controller(CREATE, timeout=0.3), why)
         assert text.startswith("CreateTopics on the controller: not done within 0.3 s: ")
         await client.close()
         one.stop()

@@ -6,7 +6,7 @@ from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordin
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.scripts import broker, config, metadata, run
 from tests.net.scripted import CLOSE, RANGES, ScriptedBroker
-from tests.patience import until_told
+from tests.patience import retry_until_error_async
 
 
 def found(key, node_id=1, host="127.0.0.1", port=1, error_code=0, message=None):
@@ -94,7 +94,9 @@ def test_a_coordinator_that_is_not_available_is_asked_for_again(unavailable):
 
 def test_a_coordinator_that_stays_away_is_a_timeout_that_tells_why():
     async def scenario(client, only):
-        text = await until_told(lambda: client.find_coordinator("g", timeout=0.3), rf"{only.address} says \(none yet\)")
+        text = await retry_until_error_async(
+            lambda: client.find_coordinator("g", timeout=0.3), rf"{only.address} says \(none yet\)"
+        )
         assert text.startswith("finding the coordinator of group 'g': not done within 0.3 s: ")
 
     asking([found("g", error_code=15, message="none yet")], scenario)

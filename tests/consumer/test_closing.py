@@ -15,7 +15,7 @@ from consumer_faces import Faces, close_in_time, partitions, poll_until
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.patience import until_said
+from tests.patience import retry_until_error
 
 NewTopic = Callable[..., str]
 
@@ -97,7 +97,7 @@ def test_closing_without_a_cluster_does_not_take_long(consumers: Faces) -> None:
 
 def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
     consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
-    until_said(lambda: polls_until_refused(consumer), r"127\.0\.0\.1:1")
+    retry_until_error(lambda: polls_until_refused(consumer), r"127\.0\.0\.1:1")
     assert len(consumer.poll(0)) == 0  # nothing was waited for, so nothing is missed
     with pytest.raises(errors.KafkaTimeout, match=r"127\.0\.0\.1:1"):
         consumer.end_offsets([("t", 0)], timeout=0.2)
@@ -108,7 +108,7 @@ def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
 
 def test_iterating_over_a_cluster_that_cannot_be_reached_ends_with_the_reason(consumers: Faces) -> None:
     consumer = consumers("t", bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=500)
-    until_said(lambda: next(iter(consumer)), r"127\.0\.0\.1:1")
+    retry_until_error(lambda: next(iter(consumer)), r"127\.0\.0\.1:1")
 
 
 def test_a_port_that_speaks_http_is_told_apart(consumers: Faces) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pyclient import Admin, Consumer, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.patience import until_said
+from tests.patience import retry_until_error
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def test_malformed_address_is_refused_at_once(servers: Any) -> None:
 
 def test_unreachable_address_names_address_and_cause() -> None:
     with free_port() as port, Producer(f"127.0.0.1:{port}", max_block_ms=500) as producer:
-        until_said(lambda: producer.send("topic", b"value"), rf"127\.0\.0\.1:{port}.*refused")
+        retry_until_error(lambda: producer.send("topic", b"value"), rf"127\.0\.0\.1:{port}.*refused")
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_error_names_protocol_of_port_that_is_not_kafka(answer: bytes, said: str
 
 def test_error_names_port_that_closes_connections() -> None:
     with server_that_says(b"") as address, Producer(address, max_block_ms=500) as producer:
-        until_said(lambda: producer.send("topic", b"value"), f"{address}.*closed")
+        retry_until_error(lambda: producer.send("topic", b"value"), f"{address}.*closed")
 
 
 def test_error_names_tls_against_plain_broker(kafka_cluster: EmbeddedCluster) -> None:
     context = ssl.create_default_context()
     servers = kafka_cluster.bootstrap_servers
     with Producer(servers, security_protocol="SSL", ssl_context=context, max_block_ms=500) as producer:
-        until_said(lambda: producer.send("topic", b"value"), f"{servers}.*TLS")
+        retry_until_error(lambda: producer.send("topic", b"value"), f"{servers}.*TLS")
 
 
 @pytest.mark.parametrize("value", ["text", 5, {"a": 1}])

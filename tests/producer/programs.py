@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Final
 
-from tests.forks import CHILDREN_LIVE
+from tests.forks import CHILD_TIMEOUT
 
 PATIENCE: Final = 100.0  # seconds
 
@@ -25,10 +25,10 @@ WARNINGS: Final = ("-W", "error", "-W", "ignore:This process:DeprecationWarning"
 def run(code: str, *arguments: str, expected: int = 0, said: str | None = None) -> str:
     """Runs a program of its own; its stdout. `said`: what it, and its children, must have written to stderr.
 
-    Nothing of it stays: its children, made by fork, are killed after `CHILDREN_LIVE`, and all of it after `PATIENCE`.
+    Nothing of it stays: its children, made by fork, are killed after `CHILD_TIMEOUT`, and all of it after `PATIENCE`.
     """
     with subprocess.Popen(
-        [sys.executable, *WARNINGS, "-c", START % CHILDREN_LIVE + textwrap.dedent(code), *arguments],
+        [sys.executable, *WARNINGS, "-c", START % CHILD_TIMEOUT + textwrap.dedent(code), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from pyclient import AsyncProducer, Producer, errors
-from tests.interpreter import keeps_locks
+from tests.interpreter import needs_interrupt_safe_with
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.producer.programs import run
 
@@ -148,7 +148,7 @@ print("done")
     assert out == "done\n"
 
 
-@keeps_locks
+@needs_interrupt_safe_with
 def test_ctrl_c_at_any_moment_of_sending_leaves_a_producer_that_works(cluster, topic):
     out = run(
         INTERRUPTED

@@ -23,7 +23,7 @@ def is_free(path: Path) -> bool:
 
 
 def test_a_child_that_hangs_is_killed_and_its_parent_sees_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "CHILDREN_LIVE", 1)
+    monkeypatch.setattr(programs, "CHILD_TIMEOUT", 1)
     said = programs.run(
         """
         import os, signal
@@ -43,7 +43,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(monkeypatch: pytest.Mo
         until(begun.exists)
         raise subprocess.TimeoutExpired(program.args, timeout)
 
-    monkeypatch.setattr(programs, "CHILDREN_LIVE", 60)  # longer than the test has patience
+    monkeypatch.setattr(programs, "CHILD_TIMEOUT", 60)  # longer than the test has patience
     monkeypatch.setattr(subprocess.Popen, "communicate", in_vain)
     with pytest.raises(subprocess.TimeoutExpired):
         programs.run(

@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import errors, serialization
 from pyclient.records import partition_for_key
-from tests.patience import until_said
+from tests.patience import retry_until_error
 
 
 def test_a_record_arrives_whole_and_its_future_says_where(make, topic, log):
@@ -176,7 +176,7 @@ def test_a_topic_that_was_forgotten_takes_records_that_look_like_its_first_ones(
 
 def test_an_unreachable_cluster_is_named_in_the_error(make):
     face = make("127.0.0.1:1", max_block_ms=300)
-    until_said(lambda: face.send("t", b""), r"127\.0\.0\.1:1.*connection refused")
+    retry_until_error(lambda: face.send("t", b""), r"127\.0\.0\.1:1.*connection refused")
 
 
 def test_a_closed_producer_says_so_at_once(make, topic):

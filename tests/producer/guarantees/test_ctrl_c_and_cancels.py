@@ -13,7 +13,7 @@ import textwrap
 import pytest
 
 from pyclient import AsyncProducer, errors
-from tests.interpreter import keeps_locks
+from tests.interpreter import needs_interrupt_safe_with
 
 SWALLOWED = re.compile(
     r"Exception ignored in: <function WeakSet\.__init__\.<locals>\._remove at 0x[0-9a-f]+>\n"
@@ -122,7 +122,7 @@ print("done")
 
 
 @OFTEN
-@keeps_locks
+@needs_interrupt_safe_with
 def test_ctrl_cs_at_any_moment_leave_a_producer_that_works(cluster, topic, log, times):
     """Guarantee 22: SIGINT at random points of send, send_many, result, purge, flush and close, 1,000 times: nothing
     hangs, close works, what has a future is delivered once and in order, or was purged, nothing is there twice, and

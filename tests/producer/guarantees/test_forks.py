@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interpreter import copies_loops
+from tests.interpreter import needs_loop_after_fork
 from tests.producer.programs import run
 
 ASYNC = """
@@ -37,7 +37,7 @@ print(asyncio.run(main()), flush=True)
 """
 
 
-@copies_loops
+@needs_loop_after_fork
 @pytest.mark.parametrize("ending", ["exits", "returns", "goes on"])
 def test_a_child_that_leaves_or_runs_a_copied_loop_sends_nothing_that_lingers(cluster, topic, log, ending):
     """asyncio winds up the copied loop in the child; without idempotence what is sent twice is there twice."""
@@ -137,7 +137,7 @@ def test_failed_futures_that_die_in_a_child_wait_for_nobody_and_say_nothing(clus
     )
 
 
-@copies_loops
+@needs_loop_after_fork
 def test_a_dropped_producer_that_still_delivers_leaves_a_child_alone(cluster, topic, log):
     run(
         """
