@@ -1,4 +1,4 @@
-"""Which node coordinates which group or transactional id: looked up when needed, remembered until proved wrong."""
+"""Coordinators of groups and transactional ids: looked up on demand, cached until they are invalidated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordin
 if TYPE_CHECKING:
     from pyclient.cluster.client import ClusterClient
 
-_BATCHED: Final = 4  # from this version on, several keys in one request
+_BATCHED: Final = 4  # since this version a request has several keys
 _KINDS: Final = {0: "group", 1: "transactional id"}
 
 
 class Coordinators:
-    """The coordinators known so far, and how to find the others."""
+    """A cache of coordinators, filled with FindCoordinator requests."""
 
     def __init__(self, client: ClusterClient, policy: RetryPolicy) -> None:
         self._client = client
@@ -25,7 +25,7 @@ class Coordinators:
         self._known: dict[tuple[int, str], int] = {}
 
     async def find(self, key: str, kind: int, timeout: float) -> int:
-        """The coordinator's node id; see `ClusterClient.find_coordinator`."""
+        """Return the coordinator's node id; see `ClusterClient.find_coordinator`."""
         known = self._known.get((kind, key))
         if known is not None:
             return known
@@ -39,11 +39,11 @@ class Coordinators:
         return node_id
 
     def forget(self, key: str, kind: int) -> None:
-        """Drops what is known of one key."""
+        """Remove one key from the cache."""
         self._known.pop((kind, key), None)
 
     def forget_node(self, node_id: int) -> None:
-        """Drops every coordinator at a node whose connection ended: it may have moved."""
+        """Remove every coordinator on a node whose connection ended: it may have moved."""
         self._known = {key: node for key, node in self._known.items() if node != node_id}
 
     async def _ask(self, key: str, kind: int, what: str) -> int:
@@ -61,7 +61,7 @@ class Coordinators:
             raise CoordinatorNotAvailable(
                 f"{what}: {connection.address} names node {answer.node_id} at {answer.host!r}:{answer.port}"
             )
-        self._client.learn(Node(answer.node_id, answer.host, answer.port))
+        self._client.add_node(Node(answer.node_id, answer.host, answer.port))
         return answer.node_id
 
 
@@ -78,4 +78,4 @@ def _answer_for(key: str, response: FindCoordinatorResponse, version: int) -> Co
     for answer in response.coordinators:
         if answer.key == key:
             return answer
-    raise MalformedMessage(f"FindCoordinatorResponse v{version} says nothing about {key!r}, which was asked for")
+    raise MalformedMessage(f"FindCoordinatorResponse v{version} has no entry for {key!r}, the key of the request")

@@ -1,4 +1,4 @@
-"""The picture of a cluster at one moment: nodes, topics, leaders. Immutable; what a broker tells is checked here."""
+"""Immutable snapshots of cluster metadata: nodes, topics, leaders. Metadata responses are validated here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_ID: Final = uuid.UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker and where it listens. Ids below 0 are bootstrap addresses, whose broker is not known yet."""
+    """A broker's id and address. Ids below 0 are bootstrap addresses, whose broker is not known yet."""
 
     node_id: int
     host: str
@@ -32,13 +32,13 @@ class Node:
 
     @property
     def address(self) -> str:
-        """host:port, with brackets around an IPv6 address."""
+        """The address as host:port, with brackets around an IPv6 address."""
         return format_address(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition and who has it. `leader` is -1 while there is none; epochs grow with each new leader."""
+    """A partition and its replicas. `leader` is -1 while there is none; each new leader has a higher epoch."""
 
     partition: int
     leader: int
@@ -51,7 +51,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic; `partitions` are in order of their number. Without partitions, `error_code` says why."""
+    """A topic; `partitions` are in order of their number. Without partitions, `error_code` is the reason."""
 
     name: str
     topic_id: uuid.UUID
@@ -64,8 +64,8 @@ class TopicInfo:
 class ClusterMetadata:
     """One snapshot; `controller_id` is -1 while there is none.
 
-    `fetched_at` is when all topics were last asked for, in the clock's monotonic seconds. `updated` names the topics
-    that the last answer was about, if it was asked for some only: all others are as they were before.
+    `fetched_at` is the time of the last response about all topics, in the clock's monotonic seconds. `updated` names
+    the topics of the last request if it was only for some: all others are unchanged.
     """
 
     cluster_id: str | None
@@ -76,34 +76,34 @@ class ClusterMetadata:
     updated: frozenset[str] | None = None
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node id of a partition's leader; -1 if it is not known."""
+        """Return the node id of a partition's leader; -1 if it is not known."""
         info = self.partition(topic, partition)
         return NO_LEADER if info is None else info.leader
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """A partition's entry; None if it is not known."""
+        """Return a partition's entry; None if it is not known."""
         info = self.topics.get(topic)
         if info is None or not 0 <= partition < len(info.partitions):
             return None
         return info.partitions[partition]
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None if it is not known."""
+        """Return the number of a topic's partitions; None if it is not known."""
         info = self.topics.get(topic)
         return len(info.partitions) if info is not None and info.partitions else None
 
 
 EMPTY: Final = ClusterMetadata(None, -1, MappingProxyType({}), MappingProxyType({}), float("-inf"))
-"""What is known before the first answer."""
+"""The snapshot before the first response."""
 
 
 def snapshot(
     previous: ClusterMetadata, response: MetadataResponse, now: float, asked: frozenset[str] | None = None
 ) -> ClusterMetadata:
-    """The picture after a broker's answer, which replaces the `asked` topics; None: all.
+    """Return the snapshot after a response to a request for the topics `asked` (None: all), which it replaces.
 
-    Nodes with an impossible id, host or port are left out, and so are leaders that are no such node. A partition whose
-    leader epoch is older than the one known is kept as known: the broker that answered lags behind (KIP-320).
+    Nodes with an impossible id, host or port are dropped, and so are leaders that are none of the nodes. A partition
+    whose leader epoch is lower than the known one is left unchanged: that broker's metadata is stale (KIP-320).
     """
     nodes: dict[int, Node] = {}
     for broker in response.brokers:
@@ -126,7 +126,7 @@ def snapshot(
 
 
 def _copy_of(topics: Mapping[str, TopicInfo]) -> dict[str, TopicInfo]:
-    """A dictionary with the same entries; a proxy copies what it shows in one step, 20 times as fast as `dict` does."""
+    """Return a dictionary with the same entries; a proxy's own `copy` is 20 times as fast as `dict(proxy)`."""
     return topics.copy() if isinstance(topics, MappingProxyType) else dict(topics)
 
 
@@ -138,7 +138,7 @@ def _topic(topic: MetadataResponseTopic, name: str, nodes: Mapping[int, Node], k
     partitions = {partition.partition_index: partition for partition in reversed(topic.partitions)}
     error_code = topic.error_code
     if set(partitions) != set(range(len(partitions))):
-        # The number of partitions decides where keys go, so a list with holes is not guessed at but asked for again.
+        # The number of partitions determines the partition of a key, so an incomplete list is requested again.
         partitions = {}
         error_code = error_code or LeaderNotAvailable.code
     comparable = known is not None and known.topic_id == topic.topic_id != _NO_ID

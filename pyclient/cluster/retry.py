@@ -1,4 +1,4 @@
-"""Trying again: tenacity's loop on the client's own backoff and random generator, bounded by a timeout."""
+"""Retries: tenacity's loop with the client's own backoff and random generator, bounded by a timeout."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class RetryPolicy:
-    """How one kind of call is tried again: after any retriable `KafkaError`, with growing pauses, until its timeout.
+    """Retries calls after any retriable `KafkaError`, with growing pauses, until their timeout.
 
-    `before_retry(error)` is called with each failure that another attempt follows; what it raises ends the call.
+    `before_retry(error)` is called before each retry; an exception from it ends the call.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class RetryPolicy:
         what: str,
         details: Callable[[], str] = str,
     ) -> T:
-        """The result of the first attempt that succeeds.
+        """Return the result of the first attempt that succeeds.
 
-        An error that is not retriable is raised as it is. After `timeout` seconds (None: never) `KafkaTimeout` says
-        `what` was tried, the last failure and the `details` known by then.
+        Errors that are not retriable are raised unchanged. After `timeout` seconds (None: no limit) raise
+        `KafkaTimeout` with `what` was tried, the last failure and the current `details`.
         """
         last: BaseException | None = None
 
@@ -69,5 +69,5 @@ class RetryPolicy:
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether the same call may succeed later: what the error's class says (`KafkaError.retriable`)."""
+    """Return True if the same call may succeed later, as the error's class says (`KafkaError.retriable`)."""
     return isinstance(error, KafkaError) and error.retriable

@@ -80,9 +80,7 @@ def test_lines_for_a_cluster_that_is_not_there_are_an_error_in_one_line(stdin: b
     failed = run("produce", "-b", "127.0.0.1:1", "-c", "max_block_ms=500", "t", stdin=stdin)
     assert (failed.returncode, failed.stdout) == (1, b"")
     at_once, line = failed.stderr.decode().splitlines()
-    assert at_once.startswith(
-        "client 'pyclient': no address answers yet, and it goes on trying: 127.0.0.1:1: connection"
-    )
+    assert at_once.startswith("client 'pyclient': no broker answers yet, retrying: 127.0.0.1:1: connection")
     assert line.startswith("Error: ") and "connection refused" in line
 
 

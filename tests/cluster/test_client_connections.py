@@ -37,12 +37,12 @@ def test_an_attempt_that_fails_for_a_bug_is_told_and_the_next_one_waits_as_after
                 await client.any_connection()
         assert all(after - before > 0.07 for before, after in itertools.pairwise(attempts))
         assert client.last_failures == {
-            "127.0.0.1:1": "127.0.0.1:1: connecting failed in a way it should not: TypeError('a bug')"
+            "127.0.0.1:1": "127.0.0.1:1: unexpected error while connecting: TypeError('a bug')"
         }
         await client.close()
 
     run(scenario())
-    assert "connecting to 127.0.0.1:1 failed in a way it should not" in caplog.text
+    assert "unexpected error while connecting to 127.0.0.1:1" in caplog.text
 
 
 def test_a_lost_connection_is_made_again_and_the_metadata_refreshed():
@@ -107,7 +107,7 @@ def test_many_who_want_a_connection_share_one_attempt_and_its_failure():
 
 
 def test_a_connection_that_nobody_uses_is_closed_and_not_missed(monkeypatch):
-    monkeypatch.setattr("pyclient.cluster.client._TIDY_SECONDS", 0.01)
+    monkeypatch.setattr("pyclient.cluster.client._IDLE_CHECK_SECONDS", 0.01)
 
     async def scenario():
         only = ScriptedBroker()

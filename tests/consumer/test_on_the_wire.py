@@ -13,7 +13,7 @@ from consumer_faces import Faces, poll_until, read, values
 import pyclient
 from pyclient import Admin, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.cluster import links
+from pyclient.cluster import connection_pool
 from pyclient.net.connect import TcpConnector
 from pyclient.protocol.codec import decode
 from pyclient.protocol.fields import Request
@@ -78,7 +78,7 @@ class Tap:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     wire = Wire()
-    monkeypatch.setattr(links, "TcpConnector", wire.connector)
+    monkeypatch.setattr(connection_pool, "TcpConnector", wire.connector)
     return wire
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.admin import NewTopic
-from pyclient.cluster import links
+from pyclient.cluster import connection_pool
 from tests.kafka import topics
 from tests.kafka.loads import BURST, PARTITIONS, PATIENCE, create, loads, read
 from tests.kafka.needs import skip_without_kafka
@@ -150,7 +150,7 @@ def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
 
     with monkeypatch.context() as patched:
         network = FaultyNetwork()
-        patched.setattr(links, "TcpConnector", network.connector)
+        patched.setattr(connection_pool, "TcpConnector", network.connector)
         face = make(kafka.bootstrap_servers, **ONE_BATCH_A_RECORD)
         try:
             check_written_once(face, network, topic, lambda: read(kafka, topic, 1)[0], restart, count=5)

@@ -12,7 +12,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.cluster import links
+from pyclient.cluster import connection_pool
 from tests.producer.faces import FACES
 from tests.producer.lane_fixture import LaneFixture
 from tests.producer.log import read_log
@@ -37,7 +37,7 @@ def topic() -> str:
 def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
     """What all producers of this test connect through."""
     network = FaultyNetwork()
-    monkeypatch.setattr(links, "TcpConnector", network.connector)
+    monkeypatch.setattr(connection_pool, "TcpConnector", network.connector)
     return network
 
 

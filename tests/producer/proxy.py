@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from pyclient.cluster import links
+from pyclient.cluster import connection_pool
 from pyclient.config import parse_address
 from pyclient.net.connect import TcpConnector
 from pyclient.net.loop_thread import LoopThread
@@ -180,7 +180,7 @@ def through_a_proxy(servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     """What clients that are made in the block connect through."""
     proxy = Proxy(servers)
     try:
-        monkeypatch.setattr(links, "TcpConnector", proxy.connector)
+        monkeypatch.setattr(connection_pool, "TcpConnector", proxy.connector)
         yield proxy
     finally:
         proxy.close()

@@ -26,9 +26,9 @@ def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Itera
 
 def refreshes(consumer: Any, count: int) -> Callable[[], bool]:
     """Return a condition: so many metadata answers came since."""
-    keeper = consumer.raw._core.cluster._keeper
-    wanted = keeper.generation + count
-    return lambda: keeper.generation >= wanted
+    updater = consumer.raw._core.cluster._updater
+    wanted = updater.generation + count
+    return lambda: updater.generation >= wanted
 
 
 PASSING = [errors.UnknownTopicOrPartition, errors.LeaderNotAvailable, errors.TopicAuthorizationFailed]

@@ -190,12 +190,12 @@ def test_tasks_cancelled_at_any_moment_leave_a_producer_that_works(cluster, topi
 BLOCKED = """
 import logging, os, signal, sys, threading, time
 from pyclient import Producer
-from pyclient.cluster import links
+from pyclient.cluster import connection_pool
 from tests.producer.network import HOLD, METADATA, PASS, PRODUCE, FaultyNetwork
 
 servers, topic = sys.argv[1:]
 network = FaultyNetwork()
-links.TcpConnector = network.connector
+connection_pool.TcpConnector = network.connector
 came = []
 
 def handle(number, frame):

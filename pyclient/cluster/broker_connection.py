@@ -1,4 +1,4 @@
-"""One broker as a client sees it: a connection that is opened when wanted and backs off when it fails."""
+"""A connection to one broker that is opened on demand and backs off when that fails."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pyclient.net.shared import shared
 log = logging.getLogger(__name__)
 
 OPTIONAL_IDLE: Final = 10.0
-"""Seconds: brokers limit the connections of an address, and others may need them."""
+"""Seconds. Brokers limit the connections per address, and other clients may need them."""
 
 
-class Link:
-    """Holds at most one connection to `node`. Attempts are at least the reconnect backoff apart, however many ask.
+class BrokerConnection:
+    """Holds at most one connection to `node`; attempts to open it are at least the reconnect backoff apart.
 
-    One that is `optional` is beside another that would do: it is closed when it was idle for `OPTIONAL_IDLE` seconds.
+    An `optional` one only adds capacity to another connection: it is closed after `OPTIONAL_IDLE` idle seconds.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Link:
 
     @property
     def ready(self) -> Connection | None:
-        """The connection, if it is open."""
+        """The connection if it is open, else None."""
         connection = self._connection
         return connection if connection is not None and not connection.closed else None
 
     def wake(self) -> None:
-        """Begins to connect in the background, unless a connection is open or being opened."""
+        """Start to connect in the background, unless a connection is open or being opened."""
         if self.ready is None and self._attempt is None and not self._closed:
             self._attempt = asyncio.create_task(self._open())
             self._attempt.add_done_callback(self._attempted)
 
     async def connection(self) -> Connection:
-        """The open connection, after waiting for one if need be; `ConnectionFailed` if this attempt fails."""
+        """Return the open connection, opening it if necessary; raise `ConnectionFailed` if this attempt fails."""
         connection = self.ready
         if connection is not None:
             return connection
@@ -79,29 +79,29 @@ class Link:
                 raise ConnectionFailed(f"{self.node.address}: the client was closed") from None
             raise
 
-    def adopt(self, node: Node) -> None:
-        """Keeps the connection under the node id that its broker turned out to have."""
+    def set_node(self, node: Node) -> None:
+        """Keep the connection for `node`, which metadata found at the same address."""
         self.node = node
         if self._connection is not None:
             self._connection.node_id = node.node_id
 
     def close_if_idle(self, idle_seconds: float) -> None:
-        """Closes a connection that nobody used for so long."""
+        """Close the connection if it was idle for `idle_seconds`."""
         connection = self.ready
         if connection is None or connection.in_flight:
             return
         if self.optional:
             idle_seconds = min(idle_seconds, OPTIONAL_IDLE)
         if self._clock.monotonic() - connection.last_used >= idle_seconds:
-            _put_away(connection, "it was idle")
+            _close(connection, "it was idle")
 
     def close(self) -> None:
-        """Gives up an attempt and closes the connection."""
+        """Cancel a connection attempt and close the connection."""
         self._closed = True
         if self._attempt is not None:
             self._attempt.cancel()
         if self._connection is not None:
-            _put_away(self._connection, "closed by this client")
+            _close(self._connection, "closed by this client")
 
     async def _open(self) -> Connection:
         pause = self._not_before - self._clock.monotonic()
@@ -111,7 +111,7 @@ class Link:
         self._not_before = self.connecting_since + self._backoff.delay(self.failures, self._rng)
         try:
             connection = await self._connect(self.node)
-        except Exception:  # a bug's, too: whoever tries again must not do so without a pause
+        except Exception:  # a bug must not cause retries without a pause
             self._not_before = self._clock.monotonic() + self._backoff.delay(self.failures, self._rng)
             self.failures += 1
             raise
@@ -119,20 +119,20 @@ class Link:
             self.connecting_since = None
         self.failures = 0
         self._connection = connection
-        connection.node_id = self.node.node_id  # it may have been learnt meanwhile
+        connection.node_id = self.node.node_id  # `set_node` may have changed it meanwhile
         return connection
 
     def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
         self._attempt = None
         error = None if attempt.cancelled() else attempt.exception()
-        if error is not None and not isinstance(error, ConnectionFailed):  # those are noted where connections are made
-            log.error("connecting to %s failed in a way it should not", self.node.address, exc_info=error)
+        if error is not None and not isinstance(error, ConnectionFailed):  # the pool records ConnectionFailed
+            log.error("unexpected error while connecting to %s", self.node.address, exc_info=error)
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "connecting" if self._attempt else "idle"
-        return f"<Link {self.node.address} {state} failures={self.failures}>"
+        return f"<BrokerConnection {self.node.address} {state} failures={self.failures}>"
 
 
-def _put_away(connection: Connection, reason: str) -> None:
-    connection.on_closed.clear()  # we know
+def _close(connection: Connection, reason: str) -> None:
+    connection.on_closed.clear()  # it is not lost
     connection.end(reason)

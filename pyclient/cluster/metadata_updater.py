@@ -1,4 +1,4 @@
-"""Keeps the picture of the cluster fresh: asks for metadata, one node after another, until somebody answers."""
+"""Keep the cluster's metadata up to date: request it from one node after another until one responds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
-from pyclient.cluster.link import Link
-from pyclient.cluster.links import Links
+from pyclient.cluster.broker_connection import BrokerConnection
+from pyclient.cluster.connection_pool import ConnectionPool
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, TopicInfo, snapshot
 from pyclient.cluster.refresh import RefreshGate
 from pyclient.cluster.retry import RetryPolicy
@@ -34,13 +34,13 @@ from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 1.0
-"""Seconds before another node is asked as well."""
+NEXT_NODE_SECONDS: Final = 1.0
+"""Seconds until a request is also sent to the next node."""
 
 _LOOKUPS_BEFORE_LISTING: Final = 32
 """New topics looked up by name, each in a request of its own, before one request lists all topics of the cluster.
 
-A producer that sends to 1,000 new topics needs a round trip for each otherwise. At most one list per
+Otherwise a producer that sends to 1,000 new topics needs a round trip for each. At most one list per
 `metadata_max_age_ms`.
 """
 
@@ -50,15 +50,15 @@ _ADVICE: Final[Mapping[int, str]] = {
 }
 
 
-class MetadataKeeper:
-    """The cluster's metadata: those of `topics`, or of all there are if that is None.
+class MetadataUpdater:
+    """Refreshes the metadata of `topics`, or of all topics if that is None.
 
-    `generation` grows with each answer; `listeners` are called with it.
+    `generation` grows with each response, after which the `listeners` are called with the new metadata.
     """
 
     def __init__(
         self,
-        links: Links,
+        pool: ConnectionPool,
         retry: Backoff,
         *,
         client_id: str,
@@ -72,36 +72,36 @@ class MetadataKeeper:
         self.topics: set[str] | None = set()
         self.generation = 0
         self.unreachable: ClusterUnreachable | None = None
-        """A new one from each round if no address ever answered, and each fails for a cause that waiting cannot mend"""
-        self._links = links
+        """A new error after each round, if no address ever responded and all of them fail with lasting causes"""
+        self._pool = pool
         self._client_id = client_id
         self._clock = clock
         self._auto_create = allow_auto_topic_creation
         self._gate = RefreshGate(retry, max_age, clock, rng)
         self._refreshing = RetryPolicy(retry, rng, before_retry=self._round_failed)
-        self._refusals: dict[str, KafkaError] = {}  # by address, why it gave no metadata when it was asked last
-        self._missing_since: float | None = None  # the clock, from the first round that no address answered
-        self._told_by = ""  # the address that gave the newest metadata
+        self._refusals: dict[str, KafkaError] = {}  # by address, the error of its last Metadata request
+        self._unanswered_since: float | None = None  # the time of the first round in which no address responded
+        self._source = ""  # the address that sent the newest metadata
         self._updated: asyncio.Future[None] | None = None
         self._max_age = max_age
-        self._asked_at = float("-inf")  # when all topics were asked for and answered
+        self._all_fetched_at = float("-inf")  # when the last response about all topics came
         self._all_wanted = True
-        self._pending: set[str] = set()  # topics to ask for, if not all are
-        self._unavailable: set[str] = set()  # topics that are not there yet, or have a partition without a leader
-        self._doubted: set[str] = set()  # topics of which another broker may know more than the last one asked
-        self.listed: frozenset[str] = frozenset()  # topics in the metadata though they were not asked for by name
+        self._pending: set[str] = set()  # topics to request, unless all are
+        self._unavailable: set[str] = set()  # topics that do not exist yet, or have a partition without a leader
+        self._stale: set[str] = set()  # topics for which another broker may have newer metadata than the last one
+        self.listed: frozenset[str] = frozenset()  # topics in the metadata that were not requested by name
         self._listed_at = float("-inf")
-        self._lookups = 0  # of new topics, since all topics were listed or the time for that began
+        self._lookups = 0  # of new topics, since the last list of all topics
 
     def add_topics(self, names: Iterable[str]) -> None:
-        """Asks for these topics, too; the next answer, fetched at once, has those that are new."""
+        """Add topics; if some are new, their metadata is requested at once."""
         if self.topics is not None and (new := set(names) - self.topics):
             self.topics |= new
             self._pending |= new
             self._gate.request_at_once()
 
     def set_topics(self, names: Iterable[str] | None) -> None:
-        """Asks for these topics and no others; None asks for all there are."""
+        """Replace the topics; None means all topics of the cluster."""
         wanted = None if names is None else set(names)
         if wanted == self.topics:
             return
@@ -111,23 +111,23 @@ class MetadataKeeper:
             return
         new = wanted - self.topics
         self.topics = wanted
-        for names in (self._pending, self._unavailable, self._doubted):
+        for names in (self._pending, self._unavailable, self._stale):
             names &= wanted
         if new:
             self._pending |= new
             self._gate.request_at_once()
 
     def request(self) -> None:
-        """Asks for new metadata soon: calls are joined, and kept apart by `retry_backoff_ms` and more."""
+        """Request a refresh of all topics soon: calls are merged, and refreshes at least `retry_backoff_ms` apart."""
         self._all_wanted = True
         self._gate.request()
 
     def request_topic(self, topic: str) -> None:
-        """The same for one topic, of which another broker is asked if there is one."""
+        """Request a refresh of one topic soon, from another broker than the last time if there is one."""
         if self.topics is not None:
             self.topics.add(topic)
             self._pending.add(topic)
-            self._doubted.add(topic)
+            self._stale.add(topic)
         self._gate.request()
 
     async def wait(
@@ -136,10 +136,10 @@ class MetadataKeeper:
         timeout: float,
         request: Callable[[], object] | None = None,
     ) -> ClusterMetadata:
-        """The first snapshot that fulfils the predicate, asking by `request` (all topics by default) until then.
+        """Return the first snapshot that satisfies the predicate, calling `request` (default: all topics) until then.
 
-        `KafkaTimeout` after `timeout` seconds says what failed at each address; `ClosedError` if the client is closed,
-        `ClusterUnreachable` as in `wait_for_ever`.
+        Raise `KafkaTimeout` with the last failure of each address after `timeout` seconds, `ClosedError` if the client
+        is closed, `ClusterUnreachable` as in `wait_for_ever`.
         """
         try:
             async with asyncio.timeout(timeout) as limit:
@@ -150,22 +150,22 @@ class MetadataKeeper:
             failures = self.describe_failures()
             reason = f"; last failures: {failures}" if failures else ""
             advice = "" if self.metadata is not EMPTY else "; check bootstrap_servers, and that a broker runs there"
-            raise KafkaTimeout(f"no metadata that would do within {round(timeout, 2):g} s{reason}{advice}") from None
+            raise KafkaTimeout(f"no suitable metadata within {round(timeout, 2):g} s{reason}{advice}") from None
 
     async def topic_partitions(self, topic: str, timeout: float, *, partitions: int = 1) -> TopicInfo:
-        """A topic with its partitions, once it has as many as that.
+        """Return a topic once it has at least `partitions` partitions.
 
-        Raises what the broker says of the topic if waiting cannot help (`InvalidTopic`, `TopicAuthorizationFailed`),
-        and `KafkaTimeout` after `timeout` seconds. A refusal that was known before the call is asked for again, as it
-        may have been lifted, and so is a topic with too few partitions, at other brokers; with the pauses of `request`,
-        so that calls in a loop are no storm of requests.
+        Raise the broker's error for the topic if waiting cannot help (`InvalidTopic`, `TopicAuthorizationFailed`), and
+        `KafkaTimeout` after `timeout` seconds. An error that was known before the call is checked again, since it may
+        have been resolved, and a topic with too few partitions is requested from other brokers; both with the pauses
+        of `request`, so that calls in a loop do not flood the brokers.
         """
         before = self.metadata.topics.get(topic)
         if not _is_refused(before) and not self.use_listed(topic):
             self._lookups += self.topics is not None and topic not in self.topics
             self.add_topics([topic])
 
-        def decided(metadata: ClusterMetadata) -> bool:
+        def is_decided(metadata: ClusterMetadata) -> bool:
             info = metadata.topics.get(topic)
             if _is_refused(info):
                 return info is not before
@@ -176,7 +176,7 @@ class MetadataKeeper:
                 self.request_topic(topic)
 
         try:
-            metadata = await self.wait(decided, timeout, request)
+            metadata = await self.wait(is_decided, timeout, request)
         except KafkaTimeout as error:
             known = self.metadata.topics.get(topic)
             if known is None or not _is_refused(known):
@@ -188,14 +188,14 @@ class MetadataKeeper:
         return info
 
     def use_listed(self, topic: str) -> bool:
-        """Keep a topic that a list of all topics contained; return False if none did, so that it must be asked for."""
+        """Add a topic that a list of all topics contained; return False if none did, so that it must be requested."""
         if topic not in self.listed or self.topics is None:
             return False
         self.topics.add(topic)
         return True
 
     def _not_found(self, topic: str, known: TopicInfo | None, error: KafkaTimeout) -> KafkaTimeout:
-        """The error for a topic that had no partitions in time, with what to do."""
+        """Return the error, with advice, for a topic that had no partitions in time."""
         if self.metadata is EMPTY:
             return KafkaTimeout(f"topic {topic!r} cannot be looked up, as no broker has answered yet: {error}")
         state, code = "is not known to the cluster yet", UnknownTopicOrPartition.code
@@ -210,20 +210,20 @@ class MetadataKeeper:
         return KafkaTimeout(f"topic {topic!r} {state}: {error}; {advice}")
 
     def _refusal(self, info: TopicInfo) -> KafkaError:
-        """The error for a topic of which a broker says what waiting does not help against."""
+        """Return the error for a topic that a broker answered with a code that is not retriable."""
         advice = _ADVICE.get(info.error_code, "")
-        text = f"topic {info.name!r}: broker {self._told_by} refused to tell its partitions"
+        text = f"topic {info.name!r}: broker {self._source} refused its metadata"
         return from_code(info.error_code, f"{text}; {advice}" if advice else text)
 
     async def wait_for_ever(
         self, predicate: Callable[[ClusterMetadata], bool], request: Callable[[], object] | None = None
     ) -> ClusterMetadata:
-        """The first snapshot that fulfils the predicate; the caller limits the time.
+        """Return the first snapshot that satisfies the predicate; the caller limits the time.
 
-        `ClusterUnreachable` if there was none yet and every address fails for a cause that waiting does not mend.
+        Raise `ClusterUnreachable` if there was no snapshot yet and every address fails with a lasting cause.
         """
         while not predicate(self.metadata):
-            if self._links.closed:
+            if self._pool.closed:
                 raise ClosedError("the client is closed")
             (request or self.request)()
             if self._updated is None or self._updated.done():
@@ -232,25 +232,25 @@ class MetadataKeeper:
         return self.metadata
 
     async def keep_fresh(self) -> None:
-        """Asks again and again, until it is cancelled."""
+        """Refresh the metadata whenever it is due, until cancelled."""
         while True:
             try:
                 await self._refreshing.call(self._refresh, timeout=None, what="Metadata")
-            except Exception:  # a bug must not end the loop that everything else hangs on
-                log.exception("refreshing the metadata failed in a way it should not")
+            except Exception:  # a bug must not end this task, which the whole client depends on
+                log.exception("unexpected error while refreshing the metadata")
                 self._gate.failed()
             await self._gate.wait_until_due()
 
     def close(self) -> None:
-        """Who waits gets `ClosedError`."""
+        """Fail all waiting calls with `ClosedError`."""
         if self._updated is not None and not self._updated.done():
             self._updated.set_exception(ClosedError("the client was closed"))
-            self._updated.exception()  # whether or not somebody waits
+            self._updated.exception()  # marks it as retrieved, since there may be no waiter
 
     async def _refresh(self) -> None:
         self._gate.begin()
-        overdue = self._clock.monotonic() - self._asked_at >= self._max_age
-        asked, listing = None, False
+        overdue = self._clock.monotonic() - self._all_fetched_at >= self._max_age
+        asked, listing = None, False  # asked: the names if only some topics are requested
         if self.topics is not None and self._pending and not (self._all_wanted or overdue):
             asked = frozenset(self._pending)
             now = self._clock.monotonic()
@@ -260,21 +260,21 @@ class MetadataKeeper:
         topics = None if names is None or listing else [MetadataRequestTopic(name=name) for name in sorted(names)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
 
-        def asking(link: Link) -> Callable[[], Any]:
-            return lambda: self._ask_metadata(link, request)
+        def attempt(broker: BrokerConnection) -> Callable[[], Any]:
+            return lambda: self._fetch(broker, request)
 
-        links = self._links.candidates()
-        if self._doubted:
-            links.sort(key=lambda link: link.node.address == self._told_by)
-        self._told_by, response = await first_success(map(asking, links), PATIENCE)
+        brokers = self._pool.candidates()
+        if self._stale:
+            brokers.sort(key=lambda broker: broker.node.address == self._source)
+        self._source, response = await first_success(map(attempt, brokers), NEXT_NODE_SECONDS)
         self._take(response, asked, frozenset(names or ()))
 
-    async def _ask_metadata(self, link: Link, request: MetadataRequest) -> tuple[str, MetadataResponse]:
-        """The answer, with the address that it came from."""
-        address = link.node.address
+    async def _fetch(self, broker: BrokerConnection, request: MetadataRequest) -> tuple[str, MetadataResponse]:
+        """Return a broker's address and its response."""
+        address = broker.node.address
         connection: Connection | None = None
         try:
-            connection = await link.connection()
+            connection = await broker.connection()
             response = await connection.request(request)
             if response.error_code:
                 raise from_code(response.error_code, f"{address}: Metadata was refused")
@@ -283,59 +283,59 @@ class MetadataKeeper:
         except KafkaError as failure:
             error = failure
             if connection is not None and connection.refused:
-                error = await self._links.why_refused(link.node, failure)
+                error = await self._pool.explain_refusal(broker.node, failure)
             self._refusals[address] = error
             if isinstance(failure, ConnectionFailed):
                 raise
-            raise ConnectionFailed(str(error)) from failure  # another node, or another time
+            raise ConnectionFailed(str(error)) from failure  # retriable: the next node may respond
         self._refusals.pop(address, None)
         return address, response
 
     def _round_failed(self, error: BaseException) -> None:
-        """No address gave metadata: say so once, and to those that wait if waiting does not help."""
-        if self._missing_since is None:
-            self._missing_since = self._clock.monotonic()
-            known = "no address answers yet" if self.metadata is EMPTY else "the cluster is lost, no address answers"
-            log.warning("client %r: %s, and it goes on trying: %s", self._client_id, known, self.describe_failures())
-        self.unreachable = self._nothing_to_wait_for()
+        """Log the first round in which no address responded; fail waiting calls if no retry can help."""
+        if self._unanswered_since is None:
+            self._unanswered_since = self._clock.monotonic()
+            state = "no broker answers yet" if self.metadata is EMPTY else "lost the cluster, no broker answers"
+            log.warning("client %r: %s, retrying: %s", self._client_id, state, self.describe_failures())
+        self.unreachable = self._lasting_failure()
         if self.unreachable is not None and self._updated is not None and not self._updated.done():
             self._updated.set_exception(ClusterUnreachable(*self.unreachable.args, lasting=True))
-            self._updated.exception()  # whether or not somebody waits
+            self._updated.exception()  # marks it as retrieved, since there may be no waiter
 
-    def _nothing_to_wait_for(self) -> ClusterUnreachable | None:
+    def _lasting_failure(self) -> ClusterUnreachable | None:
         if self.metadata is not EMPTY:
             return None
-        failures = {**self._refusals, **self._links.failures}
-        errors = [failures.get(address) for address in self._links.addresses()]
+        failures = {**self._refusals, **self._pool.failures}
+        errors = [failures.get(address) for address in self._pool.addresses()]
         if not all(isinstance(error, ConnectionFailed) and error.lasting for error in errors):
             return None
         return ClusterUnreachable(f"no broker can be used: {self.describe_failures()}", lasting=True)
 
     def _take(self, response: MetadataResponse, asked: frozenset[str] | None, names: frozenset[str]) -> None:
-        """An answer about `names`; `asked` is None if those are all that there is to ask for."""
+        """Apply a response to a request for `names`; `asked` is None if it was for all topics of this client."""
         first, known = self.metadata is EMPTY, self.metadata.nodes
         self.metadata = snapshot(self.metadata, response, self._clock.monotonic(), asked)
-        self._log_answer(first)
+        self._log_connected(first)
         self.generation += 1
         if asked is None:
-            self._asked_at, self._all_wanted = self.metadata.fetched_at, False
+            self._all_fetched_at, self._all_wanted = self.metadata.fetched_at, False
             self._unavailable.clear()
             others = self.metadata.topics.keys() - names if names else ()
             self.listed = frozenset(name for name in others if not self._is_unavailable(name))
         elif not known.keys() <= self.metadata.nodes.keys():
-            self._all_wanted = True  # a node has gone: what it led is led by others now
+            self._all_wanted = True  # a node was removed: its partitions have other leaders now
         self._pending -= names
-        self._doubted -= names
+        self._stale -= names
         self._unavailable -= names
         self._unavailable |= {name for name in names & (self.topics or set()) if self._is_unavailable(name)}
         self._gate.end()
-        self._links.fit(self.metadata)
-        for address in self._refusals.keys() - self._links.addresses():
+        self._pool.update(self.metadata)
+        for address in self._refusals.keys() - self._pool.addresses():
             del self._refusals[address]
         for listener in self.listeners:
             try:
                 listener(self.metadata)
-            except Exception:  # the others are told
+            except Exception:  # the other listeners are still called
                 log.exception("a metadata listener failed")
         if self._updated is not None and not self._updated.done():
             self._updated.set_result(None)
@@ -344,19 +344,19 @@ class MetadataKeeper:
         if self._pending or self._all_wanted:
             self._gate.request()
 
-    def _log_answer(self, first: bool) -> None:
-        since, self._missing_since, self.unreachable = self._missing_since, None, None
+    def _log_connected(self, first: bool) -> None:
+        since, self._unanswered_since, self.unreachable = self._unanswered_since, None, None
         count = len(self.metadata.nodes)
         brokers = f"{count} broker{'' if count == 1 else 's'}"
-        where = f"cluster {self.metadata.cluster_id} with {brokers}, by {self._told_by}"
+        cluster = f"cluster {self.metadata.cluster_id} with {brokers}, by {self._source}"
         if first:
-            log.info("client %r: connected to %s", self._client_id, where)
+            log.info("client %r: connected to %s", self._client_id, cluster)
         if since is not None:
             seconds = self._clock.monotonic() - since
-            log.warning("client %r: after %.1f s an address answers: %s", self._client_id, seconds, where)
+            log.warning("client %r: a broker answers after %.1f s: %s", self._client_id, seconds, cluster)
 
     def _is_unavailable(self, name: str) -> bool:
-        """Whether a topic that is asked for is not there yet, or has a partition that nobody leads."""
+        """Return True if a requested topic does not exist yet, or has a partition without a leader."""
         info = self.metadata.topics.get(name)
         return (
             info is None
@@ -366,17 +366,17 @@ class MetadataKeeper:
 
     @property
     def last_failures(self) -> Mapping[str, str]:
-        """Address -> why the last attempt to use it failed; addresses that work are not in it."""
-        failures = {**self._refusals, **self._links.failures}
+        """The error text of the last attempt by address; addresses that work are missing."""
+        failures = {**self._refusals, **self._pool.failures}
         return MappingProxyType({address: str(error) for address, error in failures.items()})
 
     def describe_failures(self) -> str:
-        """The last failure of each address, and what else is waited for, in one line; empty if there is nothing."""
-        return "; ".join([*self.last_failures.values(), *self._links.waits()])
+        """Return, in one line, the last failure of each address and the attempts in progress; "" if there are none."""
+        return "; ".join([*self.last_failures.values(), *self._pool.pending_attempts()])
 
 
 def _is_refused(info: TopicInfo | None) -> bool:
-    """Whether a broker has said of the topic what waiting does not help against."""
+    """Return True if a broker answered the topic with a code that is not retriable."""
     return info is not None and not info.partitions and not _may_recover(info)
 
 
