@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
-from pyclient.cluster.broker_connection import BrokerConnection
 from pyclient.cluster.connection_pool import ConnectionPool
 from pyclient.cluster.coordinators import Coordinators
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node, TopicInfo
 from pyclient.cluster.metadata_updater import NEXT_NODE_SECONDS, MetadataUpdater
+from pyclient.cluster.node_connection import NodeConnection
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.config import ClientConfig
 from pyclient.errors import ClusterUnreachable, ConnectionFailed, NotController
@@ -287,7 +287,7 @@ class ClusterClient:
 
     # -- internals
 
-    def _broker(self, node_id: int, purpose: str = "") -> BrokerConnection:
+    def _broker(self, node_id: int, purpose: str = "") -> NodeConnection:
         try:
             return self._pool.get(node_id, purpose)
         except ConnectionFailed:

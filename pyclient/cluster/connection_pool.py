@@ -8,8 +8,8 @@ from typing import Any
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
-from pyclient.cluster.broker_connection import BrokerConnection
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node
+from pyclient.cluster.node_connection import NodeConnection
 from pyclient.config import ClientConfig, parse_address
 from pyclient.errors import ConnectionFailed, KafkaError
 from pyclient.net.connect import Connector, TcpConnector
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionPool:
-    """One `BrokerConnection` for each node and purpose, bootstrap addresses included (as nodes with ids below 0).
+    """One `NodeConnection` for each node and purpose, bootstrap addresses included (as nodes with ids below 0).
 
     `failures` has, by address, the error of the last attempt to connect. `on_failed(address)` is called when a
     connection cannot be opened, `on_lost(connection)` when one ends that the pool did not close.
@@ -47,12 +47,12 @@ class ConnectionPool:
         self._backoff = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
         self._metadata: ClusterMetadata = EMPTY
         self._extra_nodes: dict[int, Node] = {}  # nodes from other responses than Metadata, by id
-        self._brokers: dict[tuple[int, str], BrokerConnection] = {}
+        self._brokers: dict[tuple[int, str], NodeConnection] = {}
         self._bootstrap = [
             Node(-1 - index, *parse_address(address)) for index, address in enumerate(config.bootstrap_servers)
         ]
 
-    def get(self, node_id: int, purpose: str = "", *, optional: bool = False) -> BrokerConnection:
+    def get(self, node_id: int, purpose: str = "", *, optional: bool = False) -> NodeConnection:
         """Return the broker connection of a node; raise `ConnectionFailed` if no such node is known.
 
         Failures to open an `optional` one are not recorded, since they say nothing about the node.
@@ -64,7 +64,7 @@ class ConnectionPool:
             raise ConnectionFailed(f"node {node_id} is not in the cluster, which has {sorted(self._metadata.nodes)}")
         return self._broker(node, purpose, optional=optional)
 
-    def candidates(self) -> list[BrokerConnection]:
+    def candidates(self) -> list[NodeConnection]:
         """Return the connections for a request to any node: open ones, least busy first, then nodes, then bootstrap."""
         nodes = [self._broker(node) for node in self._metadata.nodes.values()]
         known = {broker.node.address for broker in nodes}
@@ -146,7 +146,7 @@ class ConnectionPool:
             broker.close()
         self._brokers.clear()
 
-    def _broker(self, node: Node, purpose: str = "", *, optional: bool = False) -> BrokerConnection:
+    def _broker(self, node: Node, purpose: str = "", *, optional: bool = False) -> NodeConnection:
         key = (node.node_id, purpose)
         broker = self._brokers.get(key)
         if broker is not None and broker.node.address != node.address:
@@ -154,7 +154,7 @@ class ConnectionPool:
             broker = None
         if broker is None:
             connect = self._open if optional else self._connect
-            broker = self._brokers[key] = BrokerConnection(
+            broker = self._brokers[key] = NodeConnection(
                 node, connect, self._backoff, self._clock, self._rng, optional=optional
             )
         return broker
@@ -186,6 +186,6 @@ class ConnectionPool:
         return connection
 
 
-def _load(broker: BrokerConnection) -> tuple[bool, int]:
+def _load(broker: NodeConnection) -> tuple[bool, int]:
     ready = broker.ready
     return ready is None, 0 if ready is None else ready.in_flight

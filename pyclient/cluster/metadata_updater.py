@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
-from pyclient.cluster.broker_connection import BrokerConnection
 from pyclient.cluster.connection_pool import ConnectionPool
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, TopicInfo, snapshot
+from pyclient.cluster.node_connection import NodeConnection
 from pyclient.cluster.refresh import RefreshGate
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.errors import (
@@ -260,7 +260,7 @@ class MetadataUpdater:
         topics = None if names is None or listing else [MetadataRequestTopic(name=name) for name in sorted(names)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
 
-        def attempt(broker: BrokerConnection) -> Callable[[], Any]:
+        def attempt(broker: NodeConnection) -> Callable[[], Any]:
             return lambda: self._fetch(broker, request)
 
         brokers = self._pool.candidates()
@@ -269,7 +269,7 @@ class MetadataUpdater:
         self._source, response = await first_success(map(attempt, brokers), NEXT_NODE_SECONDS)
         self._take(response, asked, frozenset(names or ()))
 
-    async def _fetch(self, broker: BrokerConnection, request: MetadataRequest) -> tuple[str, MetadataResponse]:
+    async def _fetch(self, broker: NodeConnection, request: MetadataRequest) -> tuple[str, MetadataResponse]:
         """Return a broker's address and its response."""
         address = broker.node.address
         connection: Connection | None = None

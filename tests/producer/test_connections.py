@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.cluster import broker_connection, client
+from pyclient.cluster import client, node_connection
 from pyclient.producer import broker_links
 from pyclient.producer.node import PRESSED
 from tests.producer.log import read_log
@@ -181,7 +181,7 @@ def test_further_ones_that_nobody_uses_are_closed_soon(
     slowly: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_connection, "OPTIONAL_IDLE", 0.02)
+    monkeypatch.setattr(node_connection, "OPTIONAL_IDLE", 0.02)
     monkeypatch.setattr(client, "_IDLE_CHECK_SECONDS", 0.01)
     load = Load(make(connections_max_idle_ms=-1, **SMALL), topic)
     load.go_on(lambda: load.used == 3)

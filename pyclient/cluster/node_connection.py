@@ -20,7 +20,7 @@ OPTIONAL_IDLE: Final = 10.0
 """Seconds. Brokers limit the connections per address, and other clients may need them."""
 
 
-class BrokerConnection:
+class NodeConnection:
     """Holds at most one connection to `node`; attempts to open it are at least the reconnect backoff apart.
 
     An `optional` one only adds capacity to another connection: it is closed after `OPTIONAL_IDLE` idle seconds.
@@ -130,7 +130,7 @@ class BrokerConnection:
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "connecting" if self._attempt else "idle"
-        return f"<BrokerConnection {self.node.address} {state} failures={self.failures}>"
+        return f"<NodeConnection {self.node.address} {state} failures={self.failures}>"
 
 
 def _close(connection: Connection, reason: str) -> None:
