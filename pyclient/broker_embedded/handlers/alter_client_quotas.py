@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @handles(AlterClientQuotasRequest, versions=(0, 1))
 def handle(request: AlterClientQuotasRequest, context: RequestContext) -> Steps[AlterClientQuotasResponse]:
-    """Answer every entity; one that comes twice is an error, and a component that comes twice counts as the last."""
+    """Answer every entity; a duplicate entity is an error, and the last of duplicate components counts."""
     entries = {}
     times: Counter[object] = Counter()
     for entry in request.entries:
@@ -38,29 +38,29 @@ def handle(request: AlterClientQuotasRequest, context: RequestContext) -> Steps[
         yield None
     answers = []
     for key, entry in entries.items():
-        answers.append(_alter(entry, context, twice=times[key] > 1, validate_only=request.validate_only))
+        answers.append(_alter(entry, context, duplicate=times[key] > 1, validate_only=request.validate_only))
         yield None
     return AlterClientQuotasResponse(throttle_time_ms=0, entries=answers)
 
 
 def _alter(
-    entry: AlterClientQuotasRequestEntryData, context: RequestContext, *, twice: bool, validate_only: bool
+    entry: AlterClientQuotasRequestEntryData, context: RequestContext, *, duplicate: bool, validate_only: bool
 ) -> AlterClientQuotasResponseEntryData:
     code, message = 0, None
     try:
-        if twice:
-            raise InvalidRequest("an entity may be in a request once")
+        if duplicate:
+            raise InvalidRequest("duplicate entity in the request")
         entity = entity_of((each.entity_type, each.entity_name) for each in entry.entity)
         changes: dict[str, float | None] = {}
         for op in entry.ops:
             if op.key in changes:
-                raise InvalidRequest(f"{op.key} is changed twice for one entity")
+                raise InvalidRequest(f"duplicate {op.key} for one entity")
             if not op.remove:
                 check_value(entity, op.key, op.value)
             changes[op.key] = None if op.remove else op.value
         if not validate_only:
             context.node.controller.alter_client_quotas(entity, changes)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code, message = code_of(error, "AlterClientQuotas"), message_of(error)
     return AlterClientQuotasResponseEntryData(
         error_code=code,

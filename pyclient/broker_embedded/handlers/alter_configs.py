@@ -1,7 +1,7 @@
-"""AlterConfigs v0-2: give topics and this broker a new set of options; those that are not named go.
+"""AlterConfigs v0-2: replace the options of topics and of this broker; options that are not named are removed.
 
-Each resource succeeds or fails by itself. Only options that take effect at once may be set on a broker (KIP-226).
-Loggers are changed by IncrementalAlterConfigs alone, as in Kafka.
+Each resource succeeds or fails independently. Only dynamic options may be set on a broker (KIP-226). As in Kafka,
+loggers are changed by IncrementalAlterConfigs only.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 @handles(AlterConfigsRequest, versions=(0, 2))
 def handle(request: AlterConfigsRequest, context: RequestContext) -> Steps[AlterConfigsResponse]:
     """Answer every resource."""
-    asked = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
-    answers = yield from alter(context.node, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    planned = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
+    answers = yield from alter(context.node, planned, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return AlterConfigsResponse(throttle_time_ms=0, responses=answers)
 
 
 def _plan(wanted: AlterConfigsResource) -> Callable[[Resource], Changes]:
     def plan(resource: Resource) -> Changes:
         if resource.kind == LOGGER_RESOURCE:
-            raise errors.InvalidRequest("levels of loggers are changed by IncrementalAlterConfigs")
+            raise errors.InvalidRequest("levels of loggers can only be changed by IncrementalAlterConfigs")
         return replaced([(each.name, each.value) for each in wanted.configs], resource.current)
 
     return plan

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments v0-1: give partitions other replicas.
+"""AlterPartitionReassignments v0-1: change the replicas of partitions.
 
-A cluster of one can only drop replicas that are not there (any more), which is done at once; so nothing is ever under
-way, and cancelling is answered with NO_REASSIGNMENT_IN_PROGRESS.
+A single-broker cluster can only remove replicas on brokers that do not exist, which completes immediately. No
+reassignment is ever in progress, so cancelling is answered with NO_REASSIGNMENT_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def _reassign(
     index = wanted.partition_index
     try:
         if context.node.image.partition(topic, index) is None:
-            raise errors.UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+            raise errors.UnknownTopicOrPartition(f"partition {topic}-{index} does not exist")
         if wanted.replicas is None:
             raise errors.NoReassignmentInProgress(f"{topic}-{index} is not being reassigned")
         context.node.controller.reassign(topic, index, wanted.replicas, may_resize=may_resize)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"reassignment of {topic}-{index}")
         return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message_of(error))
     return ReassignablePartitionResponse(partition_index=index, error_code=0, error_message=None)

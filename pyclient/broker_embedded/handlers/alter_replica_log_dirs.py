@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs v1-2: move logs to other directories of this broker, beside requests for them (KIP-113).
+"""AlterReplicaLogDirs v1-2: move logs to other directories of this broker while they are in use (KIP-113).
 
-The answer says whether the moves have begun; DescribeLogDirs shows how far they are. A partition that is in the request
-twice goes to the last directory named.
+The response reports only that the moves have started; DescribeLogDirs has their progress. A duplicate partition moves
+to the last directory named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.steps import Steps
 
-_LONGEST_TOPIC = 255 - len("-0.00000000000000000000000000000000-future")
+_MAX_TOPIC_LENGTH = 255 - len("-0.00000000000000000000000000000000-future")
 
 
 @handles(AlterReplicaLogDirsRequest, versions=(1, 2))
@@ -38,14 +38,14 @@ def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Step
         for index in topic.partitions
     }
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for at, path in wanted.items():
+    for topic_partition, path in wanted.items():
         code = 0
         try:
-            _move(context.node, at, path)
-        except Exception as error:  # whatever it is, it becomes this answer
-            code = code_of(error, f"moving {at} to {path!r}")
-        found = AlterReplicaLogDirPartitionResult(partition_index=at.partition, error_code=code)
-        results.setdefault(at.topic, []).append(found)
+            _move(context.node, topic_partition, path)
+        except Exception as error:  # every failure is answered with its error code
+            code = code_of(error, f"moving {topic_partition} to {path!r}")
+        found = AlterReplicaLogDirPartitionResult(partition_index=topic_partition.partition, error_code=code)
+        results.setdefault(topic_partition.topic, []).append(found)
         yield None
     return AlterReplicaLogDirsResponse(
         throttle_time_ms=0,
@@ -56,9 +56,9 @@ def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Step
     )
 
 
-def _move(node: BrokerNode, at: TopicPartition, path: str) -> None:
-    if len(at.topic) > _LONGEST_TOPIC:
-        raise errors.InvalidTopic(f"the name of topic {at.topic!r} is too long for a directory that is copied")
+def _move(node: BrokerNode, topic_partition: TopicPartition, path: str) -> None:
+    if len(topic_partition.topic) > _MAX_TOPIC_LENGTH:
+        raise errors.InvalidTopic(f"topic name {topic_partition.topic!r} is too long for a future log directory")
     if any(os.path.abspath(each) == path for each in node.logs.offline_directories):
         raise errors.KafkaStorageError(f"log directory {path} is offline")
     target = next((each for each in node.logs.directories if os.path.abspath(each.path) == path), None)
@@ -66,9 +66,9 @@ def _move(node: BrokerNode, at: TopicPartition, path: str) -> None:
         raise errors.LogDirNotFound(f"{path!r} is not in log.dirs of broker {node.node_id}")
     if target.path in node.logs.cordoned:
         raise errors.InvalidReplicaAssignment(f"log directory {path} is cordoned")
-    partition = node.image.partition(*at)
+    partition = node.image.partition(*topic_partition)
     if partition is None or node.node_id not in partition.replicas:
-        raise errors.UnknownTopicOrPartition(f"broker {node.node_id} has no partition {at}")
-    if at in node.logs.offline:
-        raise errors.KafkaStorageError(f"{at} is offline: {node.logs.offline[at]}")
-    node.relocation.begin(at, target)
+        raise errors.UnknownTopicOrPartition(f"broker {node.node_id} has no partition {topic_partition}")
+    if topic_partition in node.logs.offline:
+        raise errors.KafkaStorageError(f"{topic_partition} is offline: {node.logs.offline[topic_partition]}")
+    node.relocation.begin(topic_partition, target)

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials v0: set and remove SCRAM credentials of users (KIP-554).
 
-They are kept in Kafka's records, so that a Kafka on the same data would check passwords by them. Not done: this broker
-does not authenticate anybody yet.
+They are stored in Kafka's records, so that a Kafka on the same data directory can use them. Not done: this broker does
+not authenticate clients yet.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> Steps[AlterUserScramCredentialsResponse]:
-    """Answer every user; all that is asked for a user is done, or nothing of it."""
+    """Answer every user; all changes of a user are applied, or none."""
     changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
-    asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    for change in asked:
+    requested: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    for change in requested:
         changes.setdefault(change.name, []).append(change)
     results = yield from in_steps(lambda change: _alter(*change, context), changes.items())
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 
 
 def _alter(
-    name: str, asked: list[ScramCredentialDeletion | ScramCredentialUpsertion], context: RequestContext
+    name: str, requested: list[ScramCredentialDeletion | ScramCredentialUpsertion], context: RequestContext
 ) -> AlterUserScramCredentialsResult:
     code, message = 0, None
     try:
-        records = [_record(change, context) for change in asked]
-        if max(Counter(change.mechanism for change in asked).values()) > 1:
-            raise errors.DuplicateResource(f"a credential of user {name!r} is changed twice in the request")
+        records = [_record(change, context) for change in requested]
+        if max(Counter(change.mechanism for change in requested).values()) > 1:
+            raise errors.DuplicateResource(f"duplicate change of a credential of user {name!r}")
         context.node.controller.alter_scram_credentials(records)
     except errors.BrokerError as error:
         code, message = error.code, message_of(error)
@@ -66,7 +66,7 @@ def _record(change: ScramCredentialDeletion | ScramCredentialUpsertion, context:
             salted_password=change.salted_password,
         )
     if (change.name, change.mechanism) not in context.node.image.scram_credentials:
-        raise errors.ResourceNotFound(f"user {change.name!r} has no such SCRAM credential")
+        raise errors.ResourceNotFound(f"user {change.name!r} has no SCRAM credential of mechanism {change.mechanism}")
     from pyclient.protocol.messages.metadata_log import RemoveUserScramCredentialRecord
 
     return RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)

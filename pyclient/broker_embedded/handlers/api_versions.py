@@ -1,7 +1,7 @@
-"""ApiVersions v0-4: what this broker serves, from the dispatch table; at most what the release has that it looks like.
+"""ApiVersions v0-4: the APIs in the dispatch table, limited to those of the release that the broker emulates.
 
-The response header is always v0. A version that is not known is answered in v0 with error 35 and the entry of
-ApiVersions itself; the server does that before a handler is looked up.
+The response header is always v0. An unknown version is answered in v0 with error 35 and the entry of ApiVersions; the
+server does that before it looks up the handler.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _api_keys(release: str | None) -> list[ApiVersion]:
 
 @handles(ApiVersionsRequest, versions=(0, 4))
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Answer with the table; `INVALID_REQUEST` for a client that names itself impossibly (v3+)."""
+    """Answer with the table; INVALID_REQUEST for a malformed client software name or version (v3+)."""
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
     release = context.node.release
@@ -75,7 +75,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
 
 
 def unsupported_version(release: Release | None = None) -> ApiVersionsResponse:
-    """The answer, in v0, to a version that is not known: it tells the versions of ApiVersions."""
+    """Return the v0 answer to an unknown version, which has the versions of ApiVersions."""
     own = [
         entry
         for entry in _api_keys(None if release is None else release.name)

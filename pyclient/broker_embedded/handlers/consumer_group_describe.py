@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe 0-1 (KIP-848): the state of consumer groups, what their members have and what they will have.
+"""ConsumerGroupDescribe 0-1 (KIP-848): the state of consumer groups, with current and target assignments of members.
 
-1 tells members of the classic protocol from those of the consumer protocol.
+Version 1 has the members' type, classic or consumer.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.steps import Steps
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
-_NOT_ASKED: Final = -(2**31)
+_NOT_REQUESTED: Final = -(2**31)
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
 @handles(ConsumerGroupDescribeRequest, versions=(0, 1))
 def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[ConsumerGroupDescribeResponse]:
-    """Describe each group that was named; GROUP_ID_NOT_FOUND for one that is no consumer group."""
-    operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    described: dict[str, DescribedGroup] = {}  # each once, however often it is named
+    """Describe each named group; GROUP_ID_NOT_FOUND for one that is not a consumer group."""
+    operations = _OPERATIONS if request.include_authorized_operations else _NOT_REQUESTED
+    described: dict[str, DescribedGroup] = {}  # each is described once
     for group_id in request.group_ids:
         if group_id in described:
             continue
@@ -56,7 +56,7 @@ def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> St
 
 def _find(group_id: str, context: RequestContext) -> ConsumerGroup:
     if not group_id:
-        raise InvalidGroupId("a group has a name")
+        raise InvalidGroupId("the group id must not be empty")
     entry = context.node.groups.groups.find(group_id)
     if entry is None:
         raise GroupIdNotFound(f"Group {group_id} not found.")
@@ -112,7 +112,7 @@ def _member(group: ConsumerGroup, member: GroupMember, topics: Topics) -> Member
 
 
 def _assignment(target: Target, topics: Topics) -> Assignment:
-    """The partitions of topics that still exist."""
+    """Return the assignment without partitions of deleted topics."""
     named = [(topics.name_of(topic_id), topic_id, partitions) for topic_id, partitions in target.items()]
     return Assignment(
         topic_partitions=[

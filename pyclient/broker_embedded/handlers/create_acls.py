@@ -1,4 +1,4 @@
-"""CreateAcls v1-3: SECURITY_DISABLED, as of a Kafka without an authorizer. Not done: ACLs."""
+"""CreateAcls v1-3: SECURITY_DISABLED, as in a Kafka without an authorizer. Not done: ACLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @handles(CreateAclsRequest, versions=(1, 3))
 def handle(request: CreateAclsRequest, context: RequestContext) -> Steps[CreateAclsResponse]:
-    """Refuse each."""
+    """Refuse every creation."""
     for new in request.creations:
         check_enums(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
         yield None

@@ -1,4 +1,4 @@
-"""CreatePartitions v0-3: add partitions to topics, or only check whether that could be done."""
+"""CreatePartitions v0-3: add partitions to topics, or only validate the request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
-_STRICT: Final = 3  # from here on a client above its quota is refused (KIP-599)
+_STRICT: Final = 3  # since this version a client above its quota is refused (KIP-599)
 
 
 @handles(CreatePartitionsRequest, versions=(0, 3))
@@ -34,7 +34,7 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> Steps[C
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
             _create(topic, context, quota, validate_only=request.validate_only)
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure is answered with its error code
             code = code_of(error, f"adding partitions to {topic.name}")
             results.append(
                 CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message_of(error))

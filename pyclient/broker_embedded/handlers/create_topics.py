@@ -1,7 +1,7 @@
-"""CreateTopics v2-7: make topics, or only check whether they could be made.
+"""CreateTopics v2-7: create topics, or only validate the request.
 
--1 stands for the broker's default of partitions and replication factor in every version. A name that a request has
-twice is one error. v5+ tell the numbers and the options of the new topic, v7 its id.
+-1 is the broker's default for partitions and replication factor in every version. A duplicate name is answered with one
+error. v5+ return partitions, replication factor and options of the new topic, v7 its id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
-_STRICT: Final = 6  # from here on a client above its quota is refused (KIP-599)
+_STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 
 
 @handles(CreateTopicsRequest, versions=(2, 7))
@@ -45,14 +45,14 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Steps[Creat
             if excess is not None:
                 raise excess
             topics.append(_create(topic, context.node, quota, validate_only=request.validate_only))
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure is answered with its error code
             topics.append(_failed(topic.name, error))
         yield None
     return CreateTopicsResponse(throttle_time_ms=context.throttle(quota.wait), topics=topics)
 
 
 def _excess(topics: list[CreatableTopic], node: BrokerNode) -> Steps[errors.PolicyViolation | None]:
-    """Why a request asks for too much, with Kafka's words: it is refused as a whole then."""
+    """Return the error, with Kafka's message, of a request that is refused as a whole because it is too large."""
     partitions = records = 0
     for topic in topics:
         yield None
@@ -74,18 +74,18 @@ def _create(
 ) -> CreatableTopicResult:
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
-        raise errors.InvalidReplicaAssignment(f"the assignment of topic {topic.name!r} has a partition twice")
+        raise errors.InvalidReplicaAssignment(f"duplicate partition in the assignment of topic {topic.name!r}")
     configs = {config.name: config.value for config in topic.configs}
     plan = TopicPlan(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
-    made = node.controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
+    created = node.controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
     given = {name: value for name, value in configs.items() if value is not None}
     return CreatableTopicResult(
         name=topic.name,
-        topic_id=made.topic_id,
+        topic_id=created.topic_id,
         error_code=0,
         error_message=None,
-        num_partitions=made.partitions,
-        replication_factor=made.replication_factor,
+        num_partitions=created.partitions,
+        replication_factor=created.replication_factor,
         configs=[
             CreatableTopicConfigs(
                 name=entry.name,

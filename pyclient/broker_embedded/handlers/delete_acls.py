@@ -1,4 +1,4 @@
-"""DeleteAcls v1-3: SECURITY_DISABLED, as of a Kafka without an authorizer. Not done: ACLs."""
+"""DeleteAcls v1-3: SECURITY_DISABLED, as in a Kafka without an authorizer. Not done: ACLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @handles(DeleteAclsRequest, versions=(1, 3))
 def handle(request: DeleteAclsRequest, context: RequestContext) -> Steps[DeleteAclsResponse]:
-    """Refuse each."""
+    """Refuse every filter."""
     for each in request.filters:
         check_enums(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
         yield None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @handles(DeleteGroupsRequest, versions=(0, 2))
 def handle(request: DeleteGroupsRequest, context: RequestContext) -> Steps[DeleteGroupsResponse]:
-    """Delete each group that was named; a group with members stays."""
+    """Delete each named group; NON_EMPTY_GROUP for a group with members."""
     groups = context.node.groups
     results = []
     for group_id in dict.fromkeys(request.groups_names):

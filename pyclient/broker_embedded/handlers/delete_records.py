@@ -1,7 +1,7 @@
-"""DeleteRecords v0-2: let logs start later, so that what is before is read no more.
+"""DeleteRecords v0-2: advance the start offsets of logs, so that earlier records are no longer readable.
 
--1 stands for the high watermark. A topic that is only compacted is refused, as in Kafka, and so are the brokers' own.
-The files of whole segments go with retention.
+Offset -1 is the high watermark. Topics that are only compacted are refused, as in Kafka, and so are internal topics.
+Retention deletes the files of whole segments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HIGH_WATERMARK: Final = -1
 
 @handles(DeleteRecordsRequest, versions=(0, 2))
 def handle(request: DeleteRecordsRequest, context: RequestContext) -> Steps[DeleteRecordsResponse]:
-    """Answer every partition with the new start of its log; of one that is named twice the last counts."""
+    """Answer every partition with its new log start offset; the last of duplicate partitions counts."""
     topics = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         offsets = {each.partition_index: each.offset for each in topic.partitions}
@@ -45,13 +45,13 @@ def _delete(node: BrokerNode, topic: str, index: int, offset: int) -> DeleteReco
     try:
         log, _epoch = node.partitions.leader(topic, index)
         if topic in node.internal_topics:
-            raise errors.InvalidTopic(f"{topic} is the brokers' own: its records are not deleted by clients")
+            raise errors.InvalidTopic(f"{topic} is an internal topic: clients cannot delete its records")
         if not log.config.deletes:
-            raise errors.PolicyViolation(f"{topic} is compacted only: cleanup.policy has no delete")
+            raise errors.PolicyViolation(f"{topic}: cleanup.policy does not include delete")
         if offset < HIGH_WATERMARK:
             raise errors.OffsetOutOfRange(f"{topic}-{index}: offset {offset} is negative")
         log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"DeleteRecords of {topic}-{index}")
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)

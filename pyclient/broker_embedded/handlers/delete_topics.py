@@ -1,6 +1,7 @@
 """DeleteTopics v1-6: delete topics by name, from v6 also by id.
 
-A topic that a request has twice is one error, and stays. Before v3 a broker without deletion answers INVALID_REQUEST.
+A duplicate topic is answered with one error and not deleted. With deletion disabled, versions before 3 answer
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
-_STRICT: Final = 5  # from here on a client above its quota is refused (KIP-599)
+_STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 
 
 @handles(DeleteTopicsRequest, versions=(1, 6))
@@ -35,14 +36,15 @@ def handle(request: DeleteTopicsRequest, context: RequestContext) -> Steps[Delet
     """Answer every topic."""
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]
     times: Counter[object] = Counter()
-    once: dict[object, DeleteTopicState] = {}
+    states: dict[object, DeleteTopicState] = {}
     for state in reversed(wanted):
         key = _key(context.node, state)
         times[key] += 1
-        once[key] = state
+        states[key] = state
         yield None
     quota = context.mutation_quota(strict=context.version >= _STRICT)
-    responses = yield from in_steps(lambda state: _delete(state, context, times, quota), reversed(list(once.values())))
+    deletions = reversed(list(states.values()))
+    responses = yield from in_steps(lambda state: _delete(state, context, times, quota), deletions)
     return DeleteTopicsResponse(throttle_time_ms=context.throttle(quota.wait), responses=responses)
 
 
@@ -51,7 +53,7 @@ def _by_name(name: str) -> DeleteTopicState:
 
 
 def _key(node: BrokerNode, state: DeleteTopicState) -> object:
-    """The same for a topic that is named and one that is asked for by its id."""
+    """Return a key that is the same for a topic by name and by id."""
     if state.name is not None:
         return state.name
     topic = node.image.topics_by_id.get(state.topic_id)
@@ -67,7 +69,7 @@ def _delete(
             raise errors.InvalidRequest("the topic is in the request more than once")
         topic = _find(node, state)
         node.controller.delete_topic(topic, charge=quota.charge)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"deletion of topic {state.name or state.topic_id}")
         if code == errors.TopicDeletionDisabled.code and context.version < 3:
             code = errors.InvalidRequest.code
@@ -82,15 +84,15 @@ def _delete(
 
 def _find(node: BrokerNode, state: DeleteTopicState) -> TopicImage:
     if state.name is None and state.topic_id == ZERO_UUID:
-        raise errors.InvalidRequest("a topic is asked for by neither name nor id")
+        raise errors.InvalidRequest("a topic must have a name or an id")
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise errors.InvalidRequest("a topic is asked for by name and by id: one of them, please")
+        raise errors.InvalidRequest("a topic must not have both a name and an id")
     if state.name is not None:
         topic = node.image.topics.get(state.name)
         if topic is None:
-            raise errors.UnknownTopicOrPartition(f"there is no topic {state.name!r}")
+            raise errors.UnknownTopicOrPartition(f"topic {state.name!r} does not exist")
         return topic
     found = node.image.topics_by_id.get(state.topic_id)
     if found is None:
-        raise errors.UnknownTopicId(f"there is no topic with id {state.topic_id}")
+        raise errors.UnknownTopicId(f"topic id {state.topic_id} does not exist")
     return found

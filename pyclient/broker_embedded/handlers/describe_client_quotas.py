@@ -1,4 +1,4 @@
-"""DescribeClientQuotas v0-1: the quotas that are set, of the entities that a filter finds (KIP-546)."""
+"""DescribeClientQuotas v0-1: the quotas of the entities that match a filter (KIP-546)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @handles(DescribeClientQuotasRequest, versions=(0, 1))
 def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> Steps[DescribeClientQuotasResponse]:
-    """Answer with every entity that matches; no filter at all matches every one."""
+    """Answer with every entity that matches; an empty filter matches all entities."""
     try:
         components = [(each.entity_type, each.match_type, each.match) for each in request.components]
-        wanted = Filter(components, strict=request.strict)
+        entity_filter = Filter(components, strict=request.strict)
     except BrokerError as error:
         return DescribeClientQuotasResponse(
             throttle_time_ms=0, error_code=error.code, error_message=message_of(error), entries=None
         )
     entries = []
     for entity, values in list(context.node.image.client_quotas.items()):
-        if wanted.finds(entity):
+        if entity_filter.finds(entity):
             entries.append(
                 EntryData(
                     entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],

@@ -1,6 +1,6 @@
-"""DescribeCluster v0-2: cluster id, controller and brokers; from v2 on, when asked for, also fenced ones.
+"""DescribeCluster v0-2: cluster id, controller and brokers; from v2 on also fenced brokers on request.
 
-Controllers (endpoint type 2) are not told on a broker's listener: MISMATCHED_ENDPOINT_TYPE, as in Kafka.
+A broker's listener does not describe controllers (endpoint type 2): MISMATCHED_ENDPOINT_TYPE, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from pyclient.broker_embedded.handlers.metadata import CLUSTER_OPERATIONS, NOT_REQUESTED
 from pyclient.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -43,7 +43,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         ]
         + _fenced(context, wanted=request.include_fenced_brokers),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

@@ -1,8 +1,8 @@
-"""DescribeConfigs v1-4: the options of topics and of this broker, with who set them.
+"""DescribeConfigs v1-4: the options of topics and of this broker, with their sources.
 
-No list of names, or an empty one, asks for all options. Broker "" asks for what was set for all brokers at run time.
-Options that this broker does not know are told without their values, as they may be secrets. A
-broker tells the levels of its own loggers, too (KIP-412).
+A missing or empty list of names requests all options. Broker "" requests the options set for all brokers at run time.
+Unknown options are returned without their values, as they may be secrets. The levels of this broker's loggers are
+resources, too (KIP-412).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> Steps[DescribeConfigsResponse]:
-    """Answer every resource; the same one is described once, however often it is named."""
+    """Answer every resource; a duplicate resource is computed once."""
     results = []
     described: dict[object, list[DescribeConfigsResourceResult]] = {}
     for resource in request.resources:
@@ -52,9 +52,9 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Steps[De
             key = resource.resource_type, resource.resource_name, wanted
             configs = described.get(key)
             if configs is None:
-                told = _told(context.node, resource, request)
-                configs = described[key] = [entry for entry in told if not wanted or entry.name in wanted]
-        except Exception as error:  # whatever it is, it becomes this answer
+                available = _describe(context.node, resource, request)
+                configs = described[key] = [entry for entry in available if not wanted or entry.name in wanted]
+        except Exception as error:  # every failure is answered with its error code
             results.append(_failed(resource, error))
         else:
             results.append(
@@ -74,31 +74,31 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[En
     if resource.resource_type == TOPIC_RESOURCE:
         check_name(name)
         if name not in node.image.topics:
-            raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
         return node.configs.of_topic(node.image.topic_configs(name))
     if resource.resource_type == BROKER_RESOURCE:
         if name == CLUSTER:
             return node.configs.of_cluster()
         if not _is_number(name, node.node_id):
-            raise errors.InvalidRequest(f"this is broker {node.node_id}: ask broker {name!r} itself")
+            raise errors.InvalidRequest(f"this is broker {node.node_id}: send the request to broker {name!r}")
         return node.configs.of_broker()
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
-            raise errors.InvalidRequest("a group's options are asked for under its name: this one is empty")
+            raise errors.InvalidRequest("the name of a group must not be empty")
         return node.configs.of_group(node.image.configs.get((GROUP_RESOURCE, name), {}))
     if resource.resource_type == METRICS_RESOURCE:
         if not name:
-            raise errors.InvalidRequest("options of client metrics are asked for under their name: this one is empty")
+            raise errors.InvalidRequest("the name of client metrics must not be empty")
         return node.configs.of_metrics(node.image.configs.get((METRICS_RESOURCE, name), {}))
-    raise errors.InvalidRequest(f"this broker has no configuration of resources of type {resource.resource_type}")
+    raise errors.InvalidRequest(f"resources of type {resource.resource_type} have no options")
 
 
 def _is_number(name: str, node_id: int) -> bool:
-    """Whether a name is the node's number, however it is written."""
+    """Return True if the name is the node id in decimal, possibly with leading zeros."""
     return name.isascii() and name.isdigit() and int(name) == node_id
 
 
-def _told(
+def _describe(
     node: BrokerNode, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> Iterable[DescribeConfigsResourceResult]:
     if resource.resource_type != LOGGER_RESOURCE:

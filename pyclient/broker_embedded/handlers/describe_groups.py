@@ -1,7 +1,7 @@
-"""DescribeGroups 0-6: the state and the members of classic groups. A group that does not exist is Dead.
+"""DescribeGroups 0-6: the state and the members of classic groups.
 
-3 has the authorised operations (everything, without an authoriser), 4 static members, 6 answers GROUP_ID_NOT_FOUND for
-a group that is not there or is a consumer group (KIP-848); before that such a group is Dead without an error.
+Version 3 has the authorised operations (all, without an authoriser), 4 static members. 6 answers GROUP_ID_NOT_FOUND for
+a missing group or a consumer group (KIP-848); earlier versions answer such a group as Dead without an error.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.steps import Steps
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
-_NOT_ASKED: Final = -(2**31)
-_SAYS_NOT_FOUND: Final = 6
+_NOT_REQUESTED: Final = -(2**31)
+_HAS_NOT_FOUND: Final = 6
 
 
 @handles(DescribeGroupsRequest, versions=(0, 6))
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
-    """Describe each group that was named."""
-    operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    described: dict[str, DescribedGroup] = {}  # each once, however often it is named
+    """Describe each named group."""
+    operations = _OPERATIONS if request.include_authorized_operations else _NOT_REQUESTED
+    described: dict[str, DescribedGroup] = {}  # each is described once
     for group_id in request.groups:
         if group_id not in described:
             described[group_id] = yield from _describe(group_id, operations, context)
@@ -46,14 +46,14 @@ def _describe(group_id: str, operations: int, context: RequestContext) -> Steps[
     try:
         entry = context.node.groups.groups.find(group_id)
     except BrokerError as error:
-        return _described(group_id, "", _NOT_ASKED, error_code=error.code)
+        return _described(group_id, "", _NOT_REQUESTED, error_code=error.code)
     group = None if entry is None else entry.classic
     if group is None:
-        if context.version < _SAYS_NOT_FOUND:
+        if context.version < _HAS_NOT_FOUND:
             return _described(group_id, DEAD.value, operations)
-        why = "not found" if entry is None else "is not a classic group"
-        text = message_of(GroupIdNotFound(f"Group {group_id} {why}."))
-        return _described(group_id, DEAD.value, _NOT_ASKED, error_code=GroupIdNotFound.code, error_message=text)
+        reason = "not found" if entry is None else "is not a classic group"
+        text = message_of(GroupIdNotFound(f"Group {group_id} {reason}."))
+        return _described(group_id, DEAD.value, _NOT_REQUESTED, error_code=GroupIdNotFound.code, error_message=text)
     stable = group.state is STABLE
     members = yield from in_steps(lambda member: _member(group, member, stable=stable), list(group.members.values()))
     return _described(
@@ -90,7 +90,7 @@ def _described(
 
 
 def _member(group: ClassicGroup, member: Member, *, stable: bool) -> DescribedGroupMember:
-    """What a member said is told once the assignment that came of it is made."""
+    """Describe a member; its metadata is included in a stable group only, as in Kafka."""
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

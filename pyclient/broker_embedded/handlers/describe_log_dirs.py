@@ -1,7 +1,7 @@
 """DescribeLogDirs v1-5: the data directories, their space, and the size of the partitions in them.
 
-Null topics are all topics. A log that is not open has the size of its files. A copy that is on its way to a directory
-is a future log there, with the offsets that it lacks. v5 says which directories are cordoned.
+Null topics are all topics. The size of a log that is not open is that of its files. A log that is being moved is a
+future log in the target directory, with its offset lag. v5 has the cordoned directories.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @handles(DescribeLogDirsRequest, versions=(1, 5))
 def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Steps[DescribeLogDirsResponse]:
-    """Answer with every directory; partitions that are not here are left out."""
+    """Answer with every directory; partitions that this broker does not have are left out."""
     node = context.node
     if request.topics is None:
         wanted = {topic.name: set(topic.partitions) for topic in node.image.topics.values()}
@@ -53,31 +53,32 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Steps[De
     return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-def _describe(node: BrokerNode, at: TopicPartition) -> Iterator[tuple[str, DescribeLogDirsPartition]]:
-    """The directory of a partition's log, if that is here and online, and of a copy that is made of it."""
-    partition = node.image.partition(*at)
+def _describe(node: BrokerNode, topic_partition: TopicPartition) -> Iterator[tuple[str, DescribeLogDirsPartition]]:
+    """Yield the directory of a partition's log, if this broker has it online, and the directory of its future log."""
+    partition = node.image.partition(*topic_partition)
     if partition is None or node.node_id not in partition.replicas:
         return
-    home = node.logs.home(at)
+    home = node.logs.home(topic_partition)
     if home is None:
-        named = node.partitions.directory_id(at)
+        named = node.partitions.directory_id(topic_partition)
         home = next((each for each in node.logs.directories if each.directory_id == named), None)
         if home is None and node.logs.offline_directories:
             return
-    size = node.partitions.size(*at)
+    size = node.partitions.size(*topic_partition)
     path = node.logs.data_dir if home is None else home.path
-    yield path, _partition(at, size, lag=0, is_future=False)
-    move = node.relocation.moves.get(at)
+    yield path, _partition(topic_partition, size, lag=0, is_future=False)
+    move = node.relocation.moves.get(topic_partition)
     if move is not None:
-        log = node.logs.get(*at)
+        log = node.logs.get(*topic_partition)
         end, copied = (0 if log is None else log.end_offset), move.copy
         lag = end if copied is None else max(end - copied.end_offset, 0)
-        yield move.target.path, _partition(at, 0 if copied is None else copied.size, lag=lag, is_future=True)
+        copied_size = 0 if copied is None else copied.size
+        yield move.target.path, _partition(topic_partition, copied_size, lag=lag, is_future=True)
 
 
-def _partition(at: TopicPartition, size: int, *, lag: int, is_future: bool) -> DescribeLogDirsPartition:
+def _partition(topic_partition: TopicPartition, size: int, *, lag: int, is_future: bool) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
-        partition_index=at.partition, partition_size=size, offset_lag=lag, is_future_key=is_future
+        partition_index=topic_partition.partition, partition_size=size, offset_lag=lag, is_future_key=is_future
     )
 
 
@@ -98,7 +99,7 @@ def _offline(path: str) -> DescribeLogDirsResult:
 
 
 def _space(path: str) -> tuple[int, int]:
-    """The size of the disk and what is left of it, in bytes; -1 where that cannot be known."""
+    """Return the size and the free space of the disk in bytes, -1 if unknown."""
     try:
         found = os.statvfs(path)
     except OSError:

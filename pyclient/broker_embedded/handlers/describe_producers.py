@@ -1,4 +1,4 @@
-"""DescribeProducers v0: what partitions know of the producers that write to them (KIP-664)."""
+"""DescribeProducers v0: the producer state of partitions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def handle(request: DescribeProducersRequest, context: RequestContext) -> Steps[DescribeProducersResponse]:
     """Answer every partition."""
     topics = []
-    described: dict[tuple[str, int], PartitionResponse] = {}  # each once, however often it is named
+    described: dict[tuple[str, int], PartitionResponse] = {}  # each is described once
     for topic in request.topics:
         partitions = []
         for index in topic.partition_indexes:
@@ -43,7 +43,7 @@ def _describe(node: BrokerNode, topic: str, index: int) -> PartitionResponse:
     try:
         check_name(topic)
         log, _epoch = node.partitions.leader(topic, index)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"DescribeProducers of {topic}-{index}")
         return PartitionResponse(
             partition_index=index, error_code=code, error_message=message_of(error), active_producers=[]

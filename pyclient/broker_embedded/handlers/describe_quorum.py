@@ -1,6 +1,6 @@
-"""DescribeQuorum v0-2: the state of the metadata log's quorum, which is this node alone.
+"""DescribeQuorum v0-2: the state of the metadata log's quorum, with this node as the only voter.
 
-Only `__cluster_metadata-0` has one. The node's address is its broker's, as the controller has no listener of its own.
+Only `__cluster_metadata-0` has a quorum. The controller has no listener of its own: the address is the broker's.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @handles(DescribeQuorumRequest, versions=(0, 2))
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> Steps[DescribeQuorumResponse]:
-    """Answer every partition that was asked for."""
-    alone = len(request.topics) == 1 and len(request.topics[0].partitions) == 1  # Kafka tells of nothing else
+    """Answer every requested partition."""
+    single = len(request.topics) == 1 and len(request.topics[0].partitions) == 1  # Kafka refuses anything else
     topics = []
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
-            partitions.append(_describe(topic.topic_name, each.partition_index, context, alone=alone))
+            partitions.append(_describe(topic.topic_name, each.partition_index, context, single=single))
             yield None
         topics.append(DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions))
         yield None
@@ -47,10 +47,10 @@ def handle(request: DescribeQuorumRequest, context: RequestContext) -> Steps[Des
     return DescribeQuorumResponse(error_code=0, topics=topics, nodes=nodes if context.version >= 2 else [])
 
 
-def _describe(topic: str, index: int, context: RequestContext, *, alone: bool) -> DescribeQuorumResponsePartitionData:
-    if (topic, index) != (TOPIC, 0) or not alone:
+def _describe(topic: str, index: int, context: RequestContext, *, single: bool) -> DescribeQuorumResponsePartitionData:
+    if (topic, index) != (TOPIC, 0) or not single:
         error = errors.UnknownTopicOrPartition(
-            f"{topic}-{index} has no quorum: {TOPIC}-0 has one, which is asked for alone"
+            f"{topic}-{index} has no quorum: request {TOPIC}-0, and no other partition"
         )
         return DescribeQuorumResponsePartitionData(
             partition_index=index,

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions v0: topics with their partitions, page by page (KIP-966).
 
-Topics come in the order of their names, all of them for an empty list; a page has at most `response_partition_limit`
-partitions and never more than `max.request.partition.size.limit`, and a cursor to where the next one begins. Not done:
-eligible leader replicas, of which there are never any in a cluster of one.
+Topics are sorted by name; an empty list requests all. A page has at most `response_partition_limit` and
+`max.request.partition.size.limit` partitions, and a cursor to the next page. Not done: eligible leader replicas, which
+a single-broker cluster never has.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 @handles(DescribeTopicPartitionsRequest, versions=(0, 0))
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Steps[DescribeTopicPartitionsResponse]:
-    """Answer with one page; a cursor that cannot be is an error of every topic."""
+    """Answer with one page; an invalid cursor is an error of every topic."""
     image, cursor = context.node.image, request.cursor
     named = {topic.name for topic in request.topics}
-    first, begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    if begin < 0 or (named and cursor is not None and first not in named):
+    first, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    if first_partition < 0 or (named and cursor is not None and first not in named):
         return DescribeTopicPartitionsResponse(
             topics=[_failed(name, errors.InvalidRequest.code, known=False) for name in sorted(named)]
         )
-    left = max(
+    remaining = max(
         1, min(request.response_partition_limit, context.node.config.integer("max.request.partition.size.limit"))
     )
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(name for name in named or image.topics if name >= first):
         yield None
-        if left == 0:
+        if remaining == 0:
             return _page(topics, name, 0)
         topic = image.topics.get(name)
         if topic is None:
             topics.append(_missing(name))
             continue
-        start = begin if name == first else 0
+        start = first_partition if name == first else 0
         numbers = [index for index in sorted(topic.partitions) if index >= start]
-        topics.append(_describe(topic, numbers[:left]))
-        if len(numbers) > left:
-            return _page(topics, name, numbers[left])
-        left -= len(numbers)
+        topics.append(_describe(topic, numbers[:remaining]))
+        if len(numbers) > remaining:
+            return _page(topics, name, numbers[remaining])
+        remaining -= len(numbers)
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
@@ -72,10 +72,10 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _failed(name: str, code: int, *, known: bool = True) -> DescribeTopicPartitionsResponseTopic:
-    told = DescribeTopicPartitionsResponseTopic(error_code=code, name=name, partitions=[])
+    failed = DescribeTopicPartitionsResponseTopic(error_code=code, name=name, partitions=[])
     if known:
-        told.topic_authorized_operations = TOPIC_OPERATIONS
-    return told
+        failed.topic_authorized_operations = TOPIC_OPERATIONS
+    return failed
 
 
 def _describe(topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:

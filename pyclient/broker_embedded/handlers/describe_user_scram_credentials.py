@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials v0: which users have SCRAM credentials, by which mechanism; never the keys (KIP-554)."""
+"""DescribeUserScramCredentials v0: users with SCRAM credentials and their mechanisms, without keys (KIP-554)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Answer for the users that were named; for all of them when none was."""
+    """Answer for the named users, or for all users if none is named."""
     found: dict[str, list[CredentialInfo]] = {}
     for (name, mechanism), credential in list(context.node.image.scram_credentials.items()):
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)

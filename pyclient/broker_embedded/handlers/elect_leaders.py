@@ -1,7 +1,7 @@
-"""ElectLeaders v0-2: let the preferred replica (from v1: or, unclean, any replica) lead partitions.
+"""ElectLeaders v0-2: elect the preferred replica (from v1 also, unclean, any replica) as leader of partitions.
 
-In a cluster of one the one broker leads whatever it can: ELECTION_NOT_NEEDED. Where all partitions are asked for, those
-that need no election are left out, as in Kafka.
+In a single-broker cluster the broker already leads every partition that it can: ELECTION_NOT_NEEDED. A request for all
+partitions is answered without those that need no election, as in Kafka.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> Steps[Elect
 def _elect(node: BrokerNode, topic: str, index: int, kind: int) -> PartitionResult:
     try:
         if kind not in (PREFERRED, UNCLEAN):
-            raise errors.InvalidRequest(f"there is no election of type {kind}")
+            raise errors.InvalidRequest(f"unknown election type {kind}")
         node.controller.elect_leader(topic, index, unclean=kind == UNCLEAN)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"election of a leader of {topic}-{index}")
         return PartitionResult(partition_id=index, error_code=code, error_message=message_of(error))
     return PartitionResult(partition_id=index, error_code=0, error_message=None)

@@ -1,8 +1,9 @@
 """Fetch v4-18: read record batches, waiting for `min_bytes` up to `max_wait_ms`.
 
-An error of a partition that is there ends the wait at once. From v7 on clients may have a session (KIP-227) and then
-name only what changed; its partitions take turns, and only those with data, news or an error are answered. From v13 on
-topics have ids. Not done: reads by followers (a replica id is refused), preferred replicas, tiered storage.
+An error of an existing partition ends the wait. From v7 on clients may have a fetch session (KIP-227) and then name
+only changed partitions; the session's partitions are read in rotation, and only those with data, changes or an error
+are in the response. From v13 on topics have ids. Not done: fetches by followers (a replica id is refused), preferred
+replicas, tiered storage.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 
     Respond = Callable[[Told], Steps[FetchResponse]]
 
-_FEW: Final = 16  # partitions of a request that is answered in one go
+_FEW: Final = 16  # a request of so many partitions is served in one step
 
 
 @handles(FetchRequest, versions=(4, 18))
 def handle(request: FetchRequest, context: RequestContext) -> Any:
-    """Answer at once where there is enough, or an error; else park the request. In steps if partitions are many."""
+    """Answer immediately if there is enough data or an error, else park the request. Many partitions take steps."""
     topics = request.topics
     in_session = context.node.fetch_sessions.size_of(request.session_id)
     if in_session <= _FEW and len(topics) <= _FEW and sum(len(topic.partitions) for topic in topics) <= _FEW:
@@ -58,7 +59,7 @@ def _serve(request: FetchRequest, context: RequestContext) -> Steps[Any]:
         return FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[])
     if node.image.client_quotas:
         respond = partial(_within_quota, respond, request.session_id, context)
-    reading = Reading(request, wanted, node, version=context.version, most=_most_at_once(context), respond=respond)
+    reading = Reading(request, wanted, node, version=context.version, most=_response_limit(context), respond=respond)
     response = yield from reading.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response
@@ -66,7 +67,7 @@ def _serve(request: FetchRequest, context: RequestContext) -> Steps[Any]:
 
 
 def _refused(request: FetchRequest, code: int, *, by_id: bool) -> Steps[FetchResponse]:
-    """One error of the whole request, and before topics had ids of each partition, too."""
+    """Return an error of the whole request, and in versions without topic ids of each partition, too."""
     all_wanted = [] if by_id else (yield from wanted_of(request))
     response = yield from _full([(wanted, refused(wanted.partition, code)) for wanted in all_wanted])
     response.error_code = code
@@ -74,58 +75,58 @@ def _refused(request: FetchRequest, code: int, *, by_id: bool) -> Steps[FetchRes
 
 
 def _plan(request: FetchRequest, context: RequestContext, *, by_id: bool) -> Steps[tuple[Iterable[Wanted], Respond]]:
-    """What is to be read, and how the response is made of it. Raises what is wrong with the session."""
+    """Return the partitions to read and the function that builds the response. Raise the session's error."""
     sessions = context.node.fetch_sessions
     if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
         sessions.close(request.session_id)
         wanted = yield from wanted_of(request)
         if request.session_epoch == FIRST_EPOCH and context.version >= SESSIONS_SINCE:
-            return wanted, partial(_begin, context, wanted, by_id)
+            return wanted, partial(_open_session, context, wanted, by_id)
         return wanted, _full
     session = yield from sessions.resume(
         request, context.version, context.node.clock.monotonic(), owner=context.connection_id
     )
     if session is None:
         return (), _full
-    # another connection may go on with the session while this request waits: what it reads is not to change with it
-    return list(session.partitions.values()), partial(_go_on, session, session.epoch)
+    # a copy: another connection may change the session while this request waits
+    return list(session.partitions.values()), partial(_continue_session, session, session.epoch)
 
 
-def _most_at_once(context: RequestContext) -> int:
-    """The bytes that one answer may have: `fetch.max.bytes`, or what a quota of the client allows in its windows."""
+def _response_limit(context: RequestContext) -> int:
+    """Return the maximum size of a response in bytes: `fetch.max.bytes`, or less if the client's quota requires it."""
     node = context.node
     limit = node.config.integer("fetch.max.bytes")
-    of_quota = node.fetch_quotas.most_at_once(context.client_id)
-    return limit if of_quota is None else min(limit, int(of_quota))
+    quota = node.fetch_quotas.most_at_once(context.client_id)
+    return limit if quota is None else min(limit, int(quota))
 
 
-def _within_quota(respond: Respond, session_id: int, context: RequestContext, told: Told) -> Steps[FetchResponse]:
-    """The response, unless the client has had too much: then nothing for now, and it is left alone (KIP-219).
+def _within_quota(respond: Respond, session_id: int, context: RequestContext, answers: Told) -> Steps[FetchResponse]:
+    """Return the response; if the client exceeds its quota, an empty one, and mute its connection (KIP-219).
 
-    A batch that is larger than all a client may have is given to one that was quiet, or it would never get on.
+    A client that was idle gets its response even if one batch exceeds the quota; otherwise it could never progress.
     """
     quotas, now = context.node.fetch_quotas, context.node.clock.monotonic()
-    size = sum(len(answer.records or b"") for _wanted, answer in told)
-    was_quiet = quotas.had_nothing(context.client_id, now)
+    size = sum(len(answer.records or b"") for _wanted, answer in answers)
+    was_idle = quotas.had_nothing(context.client_id, now)
     seconds = quotas.charge(context.client_id, size, now)
     if seconds <= 0 or not size:
-        return (yield from respond(told))
+        return (yield from respond(answers))
     context.connection.mute(seconds)
-    if was_quiet:
-        response = yield from respond(told)
+    if was_idle:
+        response = yield from respond(answers)
     else:
         quotas.refund(context.client_id, size, now)
-        _release(told)
+        _release(answers)
         response = FetchResponse(session_id=session_id, responses=[])
     response.throttle_time_ms = round(seconds * 1000)
     return response
 
 
-def _full(told: Told, session_id: int = NO_SESSION) -> Steps[FetchResponse]:
-    """A response with every partition; neighbours of one topic share an entry."""
+def _full(answers: Told, session_id: int = NO_SESSION) -> Steps[FetchResponse]:
+    """Return a response with every partition; adjacent partitions of one topic share an entry."""
     topics: list[FetchableTopicResponse] = []
     last: Wanted | None = None
-    for wanted, answer in told:
+    for wanted, answer in answers:
         if last is None or wanted.topic != last.topic or wanted.topic_id != last.topic_id:
             topics.append(FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]))
             yield None
@@ -136,8 +137,8 @@ def _full(told: Told, session_id: int = NO_SESSION) -> Steps[FetchResponse]:
     return FetchResponse(session_id=session_id, responses=topics)
 
 
-def _begin(context: RequestContext, wanted: list[Wanted], by_id: bool, told: Told) -> Steps[FetchResponse]:
-    """The first response of a session, if there is room for one more and its client is still there."""
+def _open_session(context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Told) -> Steps[FetchResponse]:
+    """Return the first response of a session, without one if there is no capacity or the client has disconnected."""
     node = context.node
     session = None
     if context.connection_id in node.connections:
@@ -145,25 +146,25 @@ def _begin(context: RequestContext, wanted: list[Wanted], by_id: bool, told: Tol
             wanted, uses_topic_ids=by_id, now=node.clock.monotonic(), owner=context.connection_id
         )
     if session is None:
-        return (yield from _full(told))
-    for each, answer in told:
+        return (yield from _full(answers))
+    for each, answer in answers:
         each.note(answer)
-    return (yield from _full(told, session.id))
+    return (yield from _full(answers, session.id))
 
 
-def _go_on(session: FetchSession, epoch: int, told: Told) -> Steps[FetchResponse]:
-    """A response with what is new."""
-    if session.epoch != epoch:  # another request went on with the session while this one waited
-        _release(told)
+def _continue_session(session: FetchSession, epoch: int, answers: Told) -> Steps[FetchResponse]:
+    """Return a response with the changed partitions of a session."""
+    if session.epoch != epoch:  # another request of the session was served while this one waited
+        _release(answers)
         return FetchResponse(error_code=errors.InvalidFetchSessionEpoch.code, session_id=NO_SESSION, responses=[])
-    news = [(wanted, answer) for wanted, answer in told if wanted.must_be_told(answer)]
-    for wanted, answer in news:
+    changed = [(wanted, answer) for wanted, answer in answers if wanted.must_be_told(answer)]
+    for wanted, answer in changed:
         wanted.note(answer)
         if answer.records:
             session.served(wanted)
-    return (yield from _full(news, session.id))
+    return (yield from _full(changed, session.id))
 
 
-def _release(told: Told) -> None:
-    """Give back the files behind what is not sent after all."""
-    release_regions([answer.records or b"" for _wanted, answer in told])
+def _release(answers: Told) -> None:
+    """Release the file regions of records that are not sent."""
+    release_regions([answer.records or b"" for _wanted, answer in answers])

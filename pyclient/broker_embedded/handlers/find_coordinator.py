@@ -1,4 +1,4 @@
-"""FindCoordinator 0-6: which broker coordinates a group. The first request creates `__consumer_offsets`.
+"""FindCoordinator 0-6: the broker that coordinates a group. The first request creates `__consumer_offsets`.
 
 Not done: transactional ids (type 1), for which there is no coordinator yet, and share groups.
 """
@@ -30,7 +30,7 @@ _BATCHED: Final = 4
 
 @handles(FindCoordinatorRequest, versions=(0, 6))
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> Steps[FindCoordinatorResponse]:
-    """Answer for one key, or (from version 4 on) for each of several."""
+    """Answer for one key, or from version 4 on for several."""
     if context.version >= _BATCHED:
         coordinators = yield from in_steps(lambda key: _find(key, request.key_type, context), request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=coordinators)
@@ -54,10 +54,10 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int, str, int]:
-    if key_type == _TRANSACTION:  # the one error that every client takes as final; others are retried until a timeout
+    if key_type == _TRANSACTION:  # the only error that no client retries
         raise TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
     if key_type != _GROUP:
-        raise InvalidRequest(f"coordinators of type {key_type} are not served here: groups (type 0) are")
+        raise InvalidRequest(f"coordinators of type {key_type} are not served: only groups (type 0) are")
     node = context.node
     node.ensure_internal_topic(OFFSETS_TOPIC)
     partition = node.groups.groups.partition_of(key)

@@ -1,4 +1,4 @@
-"""Heartbeat 0-4: keeps a member's session alive and tells it when the group rebalances. 3 has static members."""
+"""Heartbeat 0-4: extend a member's session; REBALANCE_IN_PROGRESS asks it to rejoin. 3 has static members."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @handles(HeartbeatRequest, versions=(0, 4))
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Note that the member is alive."""
+    """Extend the member's session."""
     event = Heartbeat(
         member_id=request.member_id, generation=request.generation_id, instance_id=request.group_instance_id
     )

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs v0-1: set and remove single options of topics and of this broker, or change their lists.
 
-Each resource succeeds or fails by itself. APPEND and SUBTRACT start from the value in effect. Only options that take
-effect at once may be set on a broker (KIP-226). The levels of its loggers may be set, too (KIP-412).
+Each resource succeeds or fails independently. APPEND and SUBTRACT start from the value in effect. Only dynamic options
+may be set on a broker (KIP-226), and the levels of its loggers (KIP-412).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @handles(IncrementalAlterConfigsRequest, versions=(0, 1))
 def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> Steps[IncrementalAlterConfigsResponse]:
     """Answer every resource."""
-    asked = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
-    answers = yield from alter(context.node, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    planned = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
+    answers = yield from alter(context.node, planned, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=answers)
 
 

@@ -1,7 +1,7 @@
 """InitProducerId v0-5: a producer id for an idempotent producer.
 
-Every call gives a new id with epoch 0. A transactional id is refused, for there is no transaction coordinator: with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as final.
+Every request gets a new id with epoch 0. A transactional id is refused, as there is no transaction coordinator, with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no client retries.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 
 @handles(InitProducerIdRequest, versions=(0, 5))
 def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Give an id, or say why not."""
+    """Answer with a new id, or an error."""
     try:
         _check(request)
         producer_id = context.node.controller.next_producer_id()
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         return InitProducerIdResponse(error_code=code_of(error, "InitProducerId"), producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
 
 
 def _check(request: InitProducerIdRequest) -> None:
     if (request.producer_id < 0) != (request.producer_epoch < 0):
-        raise errors.InvalidRequest("a producer id and its epoch come together")
+        raise errors.InvalidRequest("a producer id requires an epoch, and an epoch a producer id")
     if request.transactional_id is None:
         return
     if not request.transactional_id:
         raise errors.InvalidRequest("a transactional id must not be empty")
     if request.transaction_timeout_ms <= 0:
-        raise errors.InvalidTransactionTimeout(f"a transaction timeout of {request.transaction_timeout_ms} ms")
-    log.warning("a producer asked for transactions (transactional.id), which this broker does not serve yet")
+        timeout_ms = request.transaction_timeout_ms
+        raise errors.InvalidTransactionTimeout(f"transaction.timeout.ms is {timeout_ms}: must be positive")
+    log.warning("refused a transactional producer (transactional.id): transactions are not supported yet")
     raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")

@@ -1,6 +1,6 @@
-"""JoinGroup 0-9: enter a classic group or take part in its rebalance; the answer waits until the members are together.
+"""JoinGroup 0-9: join a classic group or take part in its rebalance; the answer waits until the members have joined.
 
-From version 4 on a new dynamic member is told its id first and joins with it (KIP-394); 5 has static members
+From version 4 on a new dynamic member first receives its id and joins with it (KIP-394). Version 5 has static members
 (KIP-345), 9 lets a restarted leader skip the assignment (KIP-814).
 """
 
@@ -22,7 +22,7 @@ _SKIPS_ASSIGNMENT: Final = 9
 
 @handles(JoinGroupRequest, versions=(0, 9))
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    """Wait for the group's next generation (or for the reason why not)."""
+    """Wait for the group's next generation, or an error."""
     groups = context.node.groups
     timeout = request.rebalance_timeout_ms
     event = Join(
@@ -39,12 +39,12 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         can_skip_assignment=context.version >= _SKIPS_ASSIGNMENT,
     )
     result = await groups.join(request.group_id, event)
-    without = None if context.version >= _NULLABLE_PROTOCOL else ""
+    no_protocol = None if context.version >= _NULLABLE_PROTOCOL else ""
     return JoinGroupResponse(
         error_code=result.error,
         generation_id=result.generation,
         protocol_type=result.protocol_type,
-        protocol_name=without if result.protocol_name is None else result.protocol_name,
+        protocol_name=no_protocol if result.protocol_name is None else result.protocol_name,
         leader=result.leader,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,

@@ -1,4 +1,4 @@
-"""LeaveGroup 0-5: members go. From 3 on several at once, by member id or (an administrator) by group.instance.id."""
+"""LeaveGroup 0-5: remove members; from 3 on several, by member id or (an administrator) by group.instance.id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BATCHED: Final = 3
 
 @handles(LeaveGroupRequest, versions=(0, 5))
 def handle(request: LeaveGroupRequest, context: RequestContext) -> Steps[LeaveGroupResponse]:
-    """Let them go; before version 3 the one member's error is the answer's own."""
+    """Remove the members; before version 3 the single member's error is the response's error."""
     batched = context.version >= _BATCHED
     if batched:
         identities = yield from in_steps(_identity, request.members)

@@ -1,7 +1,6 @@
-"""ListConfigResources v0-1: the resources that have or may have options: topics, brokers, and groups
-and client metrics that have some.
+"""ListConfigResources v0-1: all topics, brokers and loggers, and the groups and client metrics that have options.
 
-No types, or an empty list, are all types. v0 asks for client metrics.
+Missing or empty types are all types. v0 requests client metrics.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOU
 
 @handles(ListConfigResourcesRequest, versions=(0, 1))
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> Steps[ListConfigResourcesResponse]:
-    """Answer with the resources of each type; UNSUPPORTED_VERSION for a type that is none."""
+    """Answer with the resources of each type; UNSUPPORTED_VERSION for an unknown type."""
     image = context.node.image
     wanted = (METRICS_RESOURCE,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _KINDS
     if not set(wanted) <= set(_KINDS):

@@ -1,6 +1,7 @@
 """ListGroups 0-5: the groups that this broker coordinates.
 
-4 has their state, and a filter by it (KIP-518), 5 their type (`classic` or `consumer`), and a filter by that (KIP-848).
+Version 4 has their state and a filter by state (KIP-518), 5 their type (`classic`, `consumer`) and a filter by type
+(KIP-848).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @handles(ListGroupsRequest, versions=(0, 5))
 def handle(request: ListGroupsRequest, context: RequestContext) -> Steps[ListGroupsResponse]:
-    """List the groups whose state and type are asked for; all, if none is."""
+    """List the groups that match the filters; an empty filter matches all."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = []

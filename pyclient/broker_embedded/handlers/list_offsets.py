@@ -1,8 +1,8 @@
-"""ListOffsets v1-11: the ends of a log, and the first record of a time.
+"""ListOffsets v1-11: the start and end offsets of a log, and offsets by timestamp.
 
 -1 is the high watermark (read committed: the last stable offset), -2 the start, -3 the newest timestamp (v7), -4 the
-earliest local offset (v8), which is the start, -5 and -6 what tiered storage has or awaits (v9, v11): nothing. A
-special timestamp that the version does not know is answered with UNSUPPORTED_VERSION. Not done: tiered storage.
+earliest local offset (v8), which is the start, -5 and -6 offsets of tiered storage (v9, v11), of which there are none.
+A special timestamp that the version does not have is answered with UNSUPPORTED_VERSION. Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING: 11,
 }
-_NOWHERE: Final = OffsetAndTimestamp(-1, -1, -1)
+_NOT_FOUND: Final = OffsetAndTimestamp(-1, -1, -1)
 
 
 @handles(ListOffsetsRequest, versions=(1, 11))
 def handle(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
-    """Answer every partition once; one asked for twice is an error."""
+    """Answer every partition once; a duplicate partition is an error."""
     node, version = context.node, context.version
     committed = request.isolation_level == READ_COMMITTED
-    is_possible = request.isolation_level in ISOLATION_LEVELS
+    is_valid = request.isolation_level in ISOLATION_LEVELS
     topics = []
     for name, partitions in (yield from _by_topic(request)).items():
         answers = []
-        for partition, is_twice in partitions.values():
-            if is_twice or not is_possible:
-                answers.append(_impossible(partition))
+        for partition, is_duplicate in partitions.values():
+            if is_duplicate or not is_valid:
+                answers.append(_invalid(partition))
             else:
                 answers.append(_answer(node, name, partition, version, committed))
             yield None
@@ -60,9 +60,9 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOf
 
 
 def _by_topic(request: ListOffsetsRequest) -> Steps[dict[str, dict[int, tuple[ListOffsetsPartition, bool]]]]:
-    """The partitions of each topic by their numbers, the last one of each, and whether there were others before.
+    """Return the last entry of each partition by topic and number, with True if there are duplicates.
 
-    A topic may be in a request twice; one without any partitions is not answered.
+    A topic may be in a request several times; a topic without partitions is not answered.
     """
     found: dict[str, dict[int, tuple[ListOffsetsPartition, bool]]] = {}
     for topic in request.topics:
@@ -79,7 +79,7 @@ def _answer(
     try:
         log, epoch = node.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, version, epoch, committed)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"ListOffsets of {topic}-{wanted.partition_index}")
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
     return ListOffsetsPartitionResponse(
@@ -98,13 +98,13 @@ def _find(log: PartitionLog, timestamp: int, version: int, epoch: int, committed
     if timestamp == LATEST:
         return OffsetAndTimestamp(end, -1, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
-        return _NOWHERE
+        return _NOT_FOUND
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        written_in = log.epoch_at(log.start_offset)
-        return OffsetAndTimestamp(log.start_offset, -1, epoch if written_in < 0 else written_in)
+        start_epoch = log.epoch_at(log.start_offset)
+        return OffsetAndTimestamp(log.start_offset, -1, epoch if start_epoch < 0 else start_epoch)
     found = log.latest_timestamp_offset() if timestamp == NEWEST_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    return found if found is not None and found.offset < end else _NOWHERE
+    return found if found is not None and found.offset < end else _NOT_FOUND
 
 
-def _impossible(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _invalid(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=errors.InvalidRequest.code)

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments v0: the partitions whose replicas are being moved: none that this node began.
+"""ListPartitionReassignments v0: the partitions whose replicas are being moved.
 
-What a Kafka that wrote the data directory had under way is told as the metadata log has it.
+This broker starts none; those of a Kafka that wrote the data directory are listed as they are in the metadata log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> Steps[ListPartitionReassignmentsResponse]:
-    """Answer with the partitions under way, among those asked for; null asks for all."""
+    """Answer with the reassignments in progress among the requested partitions; null requests all."""
     image = context.node.image
     wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:

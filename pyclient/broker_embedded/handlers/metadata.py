@@ -1,8 +1,8 @@
 """Metadata v0-13: brokers, controller, topics, partition leaders.
 
-Null topics (v0: an empty list) are all topics. An unknown topic is made at once where the request and
-auto.create.topics.enable allow it, so its first answer has the partitions already. Ask by topic id from v12. v13's
-error for everything (REBOOTSTRAP_REQUIRED) is never needed. Not done: hiding topics from clients without rights.
+Null topics (v0: an empty list) are all topics. An unknown topic is created if the request and
+auto.create.topics.enable allow it, and the response already has its partitions. Topics may be requested by id from v12.
+v13's top-level error (REBOOTSTRAP_REQUIRED) is never sent. Not done: hiding topics from unauthorized clients.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 _BY_ID: Final = 12
-NOT_ASKED: Final = -(2**31)
+NOT_REQUESTED: Final = -(2**31)
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
-"""Everything that may be done to a topic, as bits: read, write, create, delete, alter, describe, and both configs."""
+"""All operations on a topic, as bits: read, write, create, delete, alter, describe, and both of configs."""
 
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 
 @handles(MetadataRequest, versions=(0, 13))
 def handle(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
-    """Answer for the topics asked for."""
+    """Answer for the requested topics."""
     node, version = context.node, context.version
     for wanted in request.topics or ():
-        if not _is_named(wanted, version):
+        if not _is_valid(wanted, version):
             return _refused(request)
         yield None
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
     topics = []
     if request.topics is None or (version == 0 and not request.topics):
         for topic in list(node.image.topics.values()):
@@ -59,10 +59,10 @@ def handle(request: MetadataRequest, context: RequestContext) -> Steps[MetadataR
             topics.append(described)
     else:
         create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
-        asked = list(_wanted(request.topics))
+        requested = list(_unique(request.topics))
         if create:
-            create = not (yield from _are_too_many(asked, node))
-        for wanted in asked:
+            create = not (yield from _exceed_limit(requested, node))
+        for wanted in requested:
             described = yield from _answer(wanted, node, operations, create)
             topics.append(described)
     return MetadataResponse(
@@ -74,20 +74,20 @@ def handle(request: MetadataRequest, context: RequestContext) -> Steps[MetadataR
         controller_id=node.controller.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
-def _is_named(topic: MetadataRequestTopic, version: int) -> bool:
-    """Whether a topic has the one name that its version looks at: by ids it does from version 12 on."""
+def _is_valid(topic: MetadataRequestTopic, version: int) -> bool:
+    """Return True if a topic has a name, or from version 12 on a name or an id."""
     if version < _BY_ID:
         return topic.name is not None and topic.topic_id == ZERO_UUID
     return topic.name is not None or topic.topic_id != ZERO_UUID
 
 
 def _refused(request: MetadataRequest) -> MetadataResponse:
-    """INVALID_REQUEST of every topic, and nothing else: as Kafka refuses the whole request."""
+    """Refuse the whole request with INVALID_REQUEST for every topic, as Kafka does."""
     code = errors.InvalidRequest.code
     return MetadataResponse(
         brokers=[],
@@ -99,17 +99,17 @@ def _refused(request: MetadataRequest) -> MetadataResponse:
     )
 
 
-def _wanted(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
-    """Each topic once; where any is asked for by id, those are all."""
+def _unique(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+    """Return each topic once; if any is requested by id, only those."""
     by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != ZERO_UUID}
     return by_id.values() or {topic.name: topic for topic in topics}.values()
 
 
-def _are_too_many(asked: list[MetadataRequestTopic], node: BrokerNode) -> Steps[bool]:
-    """Whether it would take too many records to make the topics that are not there: then none is made, as in Kafka."""
+def _exceed_limit(requested: list[MetadataRequestTopic], node: BrokerNode) -> Steps[bool]:
+    """Return True if creating the missing topics takes too many records: as in Kafka, none is created then."""
     records_each = 1 + node.config.integer("num.partitions")
     records = 0
-    for wanted in asked:
+    for wanted in requested:
         records += 0 if wanted.name in node.image.topics else records_each
         yield None
     return records > MAX_RECORDS_PER_REQUEST
@@ -132,7 +132,7 @@ def _answer(
         return (yield from _describe(topic, operations))
     try:
         topic = _create(name, node, create)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"auto-creation of topic {name}")
         return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
     return (yield from _describe(topic, operations))
@@ -140,14 +140,14 @@ def _answer(
 
 def _create(name: str | None, node: BrokerNode, create: bool) -> TopicImage:
     if name is None:
-        raise errors.InvalidRequest("a topic is asked for by neither name nor id")
+        raise errors.InvalidRequest("a topic must have a name or an id")
     check_name(name)
     if not create:
-        raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
+        raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
     if name in node.internal_topics:
         return node.ensure_internal_topic(name)
     node.controller.create_topic(TopicPlan(name))
-    log.info("topic %s was made because a client asked for it", name)
+    log.info("topic %s was created on a client's Metadata request", name)
     return node.image.topics[name]
 
 

@@ -1,7 +1,7 @@
 """OffsetCommit 2-10: store a group's positions in `__consumer_offsets`.
 
-2 to 4 may name a retention time, 6 has leader epochs, 7 static members, 9 names a missing group as such and has the
-member epochs of KIP-848, 10 has topic ids instead of names.
+Versions 2 to 4 have a retention time, 6 leader epochs, 7 static members, 9 GROUP_ID_NOT_FOUND and the member epochs of
+KIP-848, 10 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BY_ID: Final = 10
 
 @handles(OffsetCommitRequest, versions=(2, 10))
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Steps[OffsetCommitResponse]:
-    """Commit for the partitions that exist; the group answers for those, an error for the others."""
+    """Commit the positions of existing partitions; answer an error for the others."""
     image = context.node.image
     names = yield from in_steps(lambda topic: _name(topic, context), request.topics)
     positions: dict[TopicPartition, Position] = {}
@@ -61,7 +61,7 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Steps[Offse
 
 
 def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> str | None:
-    """The topic's name; None for an id that no topic has."""
+    """Return the topic's name; None for an unknown id."""
     if context.version < _BY_ID:
         return topic.name
     found = context.node.image.topics_by_id.get(topic.topic_id)

@@ -1,4 +1,4 @@
-"""OffsetDelete 0: remove committed offsets of topics that the group does not read any more."""
+"""OffsetDelete 0: delete committed offsets of topics that the group does not subscribe to."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @handles(OffsetDeleteRequest, versions=(0, 0))
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Steps[OffsetDeleteResponse]:
-    """Delete what may be deleted; an error for each of the other partitions."""
+    """Delete the offsets of unsubscribed topics; answer an error for each other partition."""
     codes: dict[TopicPartition, int] = {}
     existing: list[TopicPartition] = []
     image = context.node.image
     for topic in request.topics:
         for part in topic.partitions:
-            asked = TopicPartition(topic.name, part.partition_index)
-            if asked not in codes and image.partition(*asked) is not None:
-                existing.append(asked)
-            codes[asked] = UnknownTopicOrPartition.code
+            partition = TopicPartition(topic.name, part.partition_index)
+            if partition not in codes and image.partition(*partition) is not None:
+                existing.append(partition)
+            codes[partition] = UnknownTopicOrPartition.code
             yield None
     try:
         codes.update(context.node.groups.offsets.delete(request.group_id, existing))

@@ -1,7 +1,7 @@
-"""OffsetFetch 1-10: read committed positions; offset -1 where nothing is committed.
+"""OffsetFetch 1-10: return committed positions; offset -1 if there is none.
 
-2 asks for all partitions with null topics, 5 has leader epochs, 7 asks for stable offsets only (without transactional
-commits every offset is stable), 8 asks for several groups, 9 has the member epochs of KIP-848, 10 topic ids instead of
+From version 2 on null topics request all partitions. 5 has leader epochs, 7 requests stable offsets only (without
+transactional commits every offset is stable), 8 several groups, 9 the member epochs of KIP-848, 10 topic ids instead of
 names.
 """
 
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
     )
 
     Found = list[tuple[str, list[tuple[int, CommittedOffset | None]]]]
-    """Topics with their partitions, as often as they are asked for."""
+    """Topics with their partitions, in request order, with duplicates."""
 
 _BATCHED: Final = 8
 _BY_ID: Final = 10
 _GROUP_ERROR: Final = 2
-_NOTHING: Final = -1
+_NONE: Final = -1
 
 
 @handles(OffsetFetchRequest, versions=(1, 10))
 def handle(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
-    """Answer for one group, or (from version 8 on) for each of several."""
+    """Answer for one group, or from version 8 on for several."""
     if context.version >= _BATCHED:
         groups = []
-        whole: dict[tuple[str, str | None, int], OffsetFetchResponseGroup] = {}  # each once, however often it is named
+        complete: dict[tuple[str, str | None, int], OffsetFetchResponseGroup] = {}  # each is described once
         for group in request.groups:
             yield None
             key = group.group_id, group.member_id, group.member_epoch
-            if group.topics is None and key in whole:
-                groups.append(whole[key])
+            if group.topics is None and key in complete:
+                groups.append(complete[key])
                 continue
             answer = yield from _group(group, context)
             groups.append(answer)
             if group.topics is None:
-                whole[key] = answer
+                complete[key] = answer
         return OffsetFetchResponse(groups=groups)
     topics = []
     try:
@@ -89,11 +89,11 @@ def _find(
         return list(found.items())
     answers: Found = []
     for topic in topics:
-        of_topic: list[tuple[int, CommittedOffset | None]] = []
+        committed_offsets: list[tuple[int, CommittedOffset | None]] = []
         for index in topic.partition_indexes:
-            of_topic.append((index, offsets.get(TopicPartition(topic.name, index))))
+            committed_offsets.append((index, offsets.get(TopicPartition(topic.name, index))))
             yield None
-        answers.append((topic.name, of_topic))
+        answers.append((topic.name, committed_offsets))
         yield None
     return answers
 
@@ -101,15 +101,15 @@ def _find(
 def _partition(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
         partition_index=index,
-        committed_offset=_NOTHING if committed is None else committed.offset,
-        committed_leader_epoch=_NOTHING if committed is None else committed.leader_epoch,
+        committed_offset=_NONE if committed is None else committed.offset,
+        committed_leader_epoch=_NONE if committed is None else committed.leader_epoch,
         metadata="" if committed is None else committed.metadata,
         error_code=error,
     )
 
 
 def _refusal(request: OffsetFetchRequest, error: int, version: int) -> OffsetFetchResponse:
-    """The group's error; version 1 has no place for it but the partitions'."""
+    """Return the group's error; version 1 has no error field of the group, only of partitions."""
     if version >= _GROUP_ERROR:
         return OffsetFetchResponse(topics=[], error_code=error)
     topics = [
@@ -138,7 +138,7 @@ def _by_name(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[l
 
 
 def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[list[OffsetFetchResponseTopics]]:
-    """From version 10 on topics have ids only: UNKNOWN_TOPIC_ID for one that no topic has."""
+    """Answer topics by id (version 10); UNKNOWN_TOPIC_ID for an unknown one."""
     image = context.node.image
     named = None
     missing: list[OffsetFetchRequestTopics] = []
@@ -169,8 +169,8 @@ def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[lis
 def _in_group(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
         partition_index=index,
-        committed_offset=_NOTHING if committed is None else committed.offset,
-        committed_leader_epoch=_NOTHING if committed is None else committed.leader_epoch,
+        committed_offset=_NONE if committed is None else committed.offset,
+        committed_leader_epoch=_NONE if committed is None else committed.leader_epoch,
         metadata="" if committed is None else committed.metadata,
         error_code=error,
     )

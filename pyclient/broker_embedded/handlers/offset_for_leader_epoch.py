@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch v2-4: where the records of a leader epoch ended, so that a client sees truncation (KIP-320)."""
+"""OffsetForLeaderEpoch v2-4: the end offset of a leader epoch, so that clients detect truncation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @handles(OffsetForLeaderEpochRequest, versions=(2, 4))
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Steps[OffsetForLeaderEpochResponse]:
-    """Answer every partition; -1 and -1 for an epoch that the log knows nothing of."""
+    """Answer every partition; epoch -1 and offset -1 for an epoch that is not in the log."""
     topics = []
     for topic in request.topics:
         answers = []
@@ -38,7 +38,7 @@ def _answer(node: BrokerNode, topic: str, wanted: OffsetForLeaderPartition) -> E
     try:
         log, leader_epoch = node.partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch, leader_epoch)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"OffsetForLeaderEpoch of {topic}-{wanted.partition}")
         return EpochEndOffset(error_code=code, partition=wanted.partition)
     return EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

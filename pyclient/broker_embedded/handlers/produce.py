@@ -1,8 +1,8 @@
 """Produce v3-13 (advertised from 0): append record batches.
 
-Every partition gets its own answer. acks=0 has no response; where it fails the connection is closed, as Kafka does.
-Produce never makes a topic. From v13 on topics have ids. A transactional batch is refused, for there is no transaction
-coordinator. Not done: hints to another leader (v10), which a cluster of one never has to give.
+Every partition has its own result. acks=0 has no response; a failure closes the connection, as in Kafka. Produce never
+creates a topic. From v13 on topics have ids. Transactional batches are refused, as there is no transaction coordinator.
+Not done: the current leader of a moved partition (v10), which a single-broker cluster never has.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ATTRIBUTES: Final = 21  # where the low byte of a batch's attributes starts, less one: they are 16 bits
+_ATTRIBUTES: Final = 21  # position of the 16-bit attributes of a batch
 _BY_ID: Final = 13
-_FEW: Final = 16  # partitions of a request that is answered in one go
+_FEW: Final = 16  # a request of so many partitions is served in one step
 _MAGIC: Final = 16
 _ZSTD_SINCE: Final = 7
 _TRANSACTIONAL: Final = 0x10
@@ -47,9 +47,9 @@ _TRANSACTIONAL: Final = 0x10
 
 @handles(ProduceRequest, versions=(3, 13))
 def handle(request: ProduceRequest, context: RequestContext) -> Any:
-    """Append what the request holds, partition by partition; batches that take long to check come last.
+    """Append the batches of the request, partition by partition; batches that take long to check come last.
 
-    In steps if there are many partitions.
+    Many partitions take several steps.
     """
     topics = request.topic_data
     if len(topics) <= _FEW and sum(len(topic.partition_data) for topic in topics) <= _FEW:
@@ -71,7 +71,7 @@ def _append_all(
                 answers.append(_append(node, name, partition, request, context.version))
             except TooLongForLoop:
                 slow.append(_SlowAppend(name or "", partition, answers, len(answers)))
-                answers.append(written(partition.index, -1, -1, -1))  # until it is known
+                answers.append(written(partition.index, -1, -1, -1))  # a placeholder
             yield None
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if slow:
@@ -92,20 +92,20 @@ def _response(
 
 
 class _SlowAppend(NamedTuple):
-    """A batch that another thread checks; its answer goes to `answers[place]`."""
+    """A batch that another thread checks; its answer goes to `answers[position]`."""
 
     topic: str
     partition: PartitionProduceData
     answers: list[PartitionProduceResponse]
-    place: int
+    position: int
 
 
 async def _append_slowly(
     slow: list[_SlowAppend], responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    """Check batches on the side thread, and append each as soon as that is done."""
-    for topic, partition, answers, place in slow:
-        answers[place] = await _append_checked(context.node, topic, partition)
+    """Check batches on the log's I/O thread, and append each one as soon as it is checked."""
+    for topic, partition, answers, position in slow:
+        answers[position] = await _append_checked(context.node, topic, partition)
     return _response(responses, request, context)
 
 
@@ -114,33 +114,31 @@ async def _append_checked(node: BrokerNode, topic: str, partition: PartitionProd
         log, _epoch = node.partitions.leader(topic, partition.index)
         batch = writable(partition.records or b"")
         name = f"{topic}-{partition.index}"
-        checked = await _on_side_thread(
-            node, partial(check_client_batch, batch, log.config, node.clock.time_ms(), name)
-        )
-        log, epoch = node.partitions.leader(topic, partition.index)  # it may have moved, or be another topic's
+        checked = await _on_io_thread(node, partial(check_client_batch, batch, log.config, node.clock.time_ms(), name))
+        log, epoch = node.partitions.leader(topic, partition.index)  # the topic may have been recreated
         info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), checked=checked)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         return refusal(error, topic, partition.index)
     return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
 
 
-def _on_side_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
-    over: Future[T] = node.loop.create_future()
+def _on_io_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
+    future: Future[T] = node.loop.create_future()
 
-    def done(answer: T, failure: Exception | None) -> None:
-        if over.done():
+    def complete(answer: T, failure: Exception | None) -> None:
+        if future.done():
             return
         if failure is None:
-            over.set_result(answer)
+            future.set_result(answer)
         else:
-            over.set_exception(failure)
+            future.set_exception(failure)
 
-    node.logs.side.submit(work, done)
-    return over
+    node.logs.side.submit(work, complete)
+    return future
 
 
 def _merged(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Each topic and each of its partitions once: what comes last counts, and a topic of nothing not at all."""
+    """Return each topic and partition once: the last of duplicates counts; topics without partitions are dropped."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -154,7 +152,7 @@ def _merged(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 
 def _throttle(request: ProduceRequest, context: RequestContext) -> int:
-    """Charge the client for what it has sent; milliseconds that it is to be left alone for, and is (KIP-219)."""
+    """Charge the client's quota; if exceeded, mute the connection (KIP-219). Return the throttle time in ms."""
     node = context.node
     if not node.image.client_quotas:
         return 0
@@ -170,19 +168,19 @@ def _append(
 ) -> PartitionProduceResponse:
     try:
         if topic is None:
-            raise errors.UnknownTopicId("there is no topic with that id")
+            raise errors.UnknownTopicId(f"topic id of partition {partition.index} does not exist")
         log, epoch = node.partitions.leader(topic, partition.index)
         records = _checked(topic, partition.records, request, version)
         info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), on_loop=True)
     except TooLongForLoop:
         raise
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         return refusal(error, topic, partition.index)
     return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
 
 
 def written(index: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:
-    """What is answered for a partition whose batch was appended."""
+    """Return the answer of a partition whose batch was appended."""
     return PartitionProduceResponse(
         index=index,
         error_code=0,
@@ -193,7 +191,7 @@ def written(index: int, base_offset: int, append_time_ms: int, log_start_offset:
 
 
 def refusal(error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
-    """What is answered for a partition that nothing was appended to; records that are at fault are named (KIP-467)."""
+    """Return the answer of a partition whose batch was refused; invalid records are named (KIP-467)."""
     records = error.records if isinstance(error, RefusedRecords) else {}
     return PartitionProduceResponse(
         index=index,
@@ -208,11 +206,11 @@ def refusal(error: Exception, topic: str | None, index: int) -> PartitionProduce
 
 
 def _checked(topic: str, records: memoryview | None, request: ProduceRequest, version: int) -> memoryview:
-    """The partition's batches, if the request may be served at all."""
+    """Return the partition's batches. Raise `BrokerError` for a request that is refused."""
     if request.acks not in (-1, 0, 1):
-        raise errors.InvalidRequiredAcks(f"acks is {request.acks}: it must be -1 (all), 0 or 1")
+        raise errors.InvalidRequiredAcks(f"acks is {request.acks}: must be -1 (all), 0 or 1")
     if is_closed(topic):
-        raise errors.InvalidTopic(f"{topic} is written by the brokers only")
+        raise errors.InvalidTopic(f"{topic} is an internal topic: clients cannot write to it")
     if records is None or len(records) == 0:
         raise errors.InvalidRecord("a partition of a Produce request has no records")
     if is_transactional(records):
@@ -225,12 +223,12 @@ def _checked(topic: str, records: memoryview | None, request: ProduceRequest, ve
 
 
 def is_transactional(records: memoryview) -> bool:
-    """Whether what begins there is a batch of a transaction."""
+    """Return True if the first batch is transactional."""
     return len(records) > _ATTRIBUTES + 1 and records[_MAGIC] == 2 and records[_ATTRIBUTES + 1] & _TRANSACTIONAL != 0
 
 
 def is_closed(topic: str) -> bool:
-    """Whether no client may write the topic."""
+    """Return True if clients may not write to the topic."""
     return topic in _CLOSED_TOPICS
 
 

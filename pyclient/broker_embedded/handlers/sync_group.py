@@ -1,6 +1,6 @@
-"""SyncGroup 0-5: the leader hands in the assignment; every member's answer is its own part, once that is stored.
+"""SyncGroup 0-5: the leader sends the assignment; each member receives its partitions once the assignment is stored.
 
-3 has static members; 5 has to name the protocol and its type (KIP-559).
+Version 3 has static members; 5 requires the protocol and its type (KIP-559).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES_PROTOCOL: Final = 5
 
 @handles(SyncGroupRequest, versions=(0, 5))
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
-    """Wait for the assignment (or for the reason why there is none)."""
+    """Wait for the assignment, or an error."""
     if context.version >= _NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=InconsistentGroupProtocol.code, assignment=b"")
     event = Sync(

@@ -1,6 +1,6 @@
-"""UpdateFeatures v0-2: change the level of features, all of those that are named or none.
+"""UpdateFeatures v0-2: change the levels of the named features, all or none.
 
-v0-1 answer each feature where all went well. metadata.version goes down only where Kafka's may.
+A successful response of v0-1 has each feature. metadata.version is lowered only where Kafka allows it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 @handles(UpdateFeaturesRequest, versions=(0, 2))
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Steps[UpdateFeaturesResponse]:
     """Answer for all features at once."""
-    asked = [each.feature for each in request.feature_updates]
+    requested = [each.feature for each in request.feature_updates]
     updates: dict[str, tuple[int, int]] = {}
     for each in request.feature_updates:
         updates[each.feature] = each.max_version_level, _kind(each, context.version)
         yield None
     try:
         context.node.controller.update_features(updates, validate_only=request.validate_only)
-    except Exception as error:  # whatever it is, it becomes this answer
+    except Exception as error:  # every failure is answered with its error code
         code = code_of(error, "UpdateFeatures")
         return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))
-    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in asked]
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in requested]
     return UpdateFeaturesResponse(
         throttle_time_ms=0, error_code=0, error_message=None, results=results if context.version <= 1 else []
     )
