@@ -1,4 +1,4 @@
-"""What a client that is closed still answers, method by method: its state does, everything else is a `ClosedError`."""
+"""A closed client, method by method: its state is still available, everything else raises `ClosedError`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def finished(result: Any) -> Any:
 
 
 async def use(client: Any) -> None:
-    """So that there is something to be closed."""
+    """Use the client, so that it has connections to close."""
     if isinstance(client, (Producer, AsyncProducer)):
         future = await finished(client.send("orders", b"value"))
         await future

@@ -1,4 +1,4 @@
-"""Each kind of bad input gets one clear error that says what to do, and nothing that was accepted is lost."""
+"""Each kind of bad input gets one clear error that says what to do, and no accepted record is lost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.patience import retry_until_error
 
 
 @contextmanager
-def server_that_says(answer: bytes) -> Iterator[str]:
-    """A port that reads a little, answers the same to everybody, and hangs up."""
+def server_that_answers(answer: bytes) -> Iterator[str]:
+    """Serve a port that reads a little, sends `answer` and closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -47,13 +47,13 @@ def server_that_says(answer: bytes) -> Iterator[str]:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """A port that nobody listens on while the block runs: bound, but not listening."""
+    """Yield a port that is bound but not listening."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
 
 
-def everything_read(servers: str, topic: str) -> list[bytes | None]:
+def read_all(servers: str, topic: str) -> list[bytes | None]:
     with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
@@ -102,24 +102,24 @@ def test_unreachable_address_names_address_and_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "pattern"),
     [
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS.*security_protocol"),
     ],
     ids=["http", "tls"],
 )
-def test_error_names_protocol_of_port_that_is_not_kafka(answer: bytes, said: str) -> None:
+def test_error_names_protocol_of_port_that_is_not_kafka(answer: bytes, pattern: str) -> None:
     with (
-        server_that_says(answer) as address,
+        server_that_answers(answer) as address,
         Producer(address) as producer,
-        pytest.raises(errors.ClusterUnreachable, match=f"{address}.*{said}"),
+        pytest.raises(errors.ClusterUnreachable, match=f"{address}.*{pattern}"),
     ):
         producer.send("topic", b"value")
 
 
 def test_error_names_port_that_closes_connections() -> None:
-    with server_that_says(b"") as address, Producer(address, max_block_ms=500) as producer:
+    with server_that_answers(b"") as address, Producer(address, max_block_ms=500) as producer:
         retry_until_error(lambda: producer.send("topic", b"value"), f"{address}.*closed")
 
 
@@ -138,7 +138,7 @@ def test_value_that_is_not_bytes_suggests_a_serializer(
         producer.send(kafka_topic, b"accepted")
         with pytest.raises(errors.SerializationError, match=rf"(?s){kafka_topic}.*value_serializer"):
             producer.send(kafka_topic, value)
-    assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"accepted"]
+    assert read_all(kafka_cluster.bootstrap_servers, kafka_topic) == [b"accepted"]
 
 
 def test_record_above_max_request_size_is_refused_others_are_delivered(
@@ -149,7 +149,7 @@ def test_record_above_max_request_size_is_refused_others_are_delivered(
         with pytest.raises(errors.KafkaError, match=r"(?s)max_request_size.*10.?000"):
             producer.send(kafka_topic, bytes(20_000))
         producer.send(kafka_topic, b"after")
-    assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"before", b"after"]
+    assert read_all(kafka_cluster.bootstrap_servers, kafka_topic) == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "no spaces", "no/slash", "x" * 250])
@@ -167,7 +167,7 @@ def test_closed_client_raises_at_once(kafka_cluster: EmbeddedCluster, kafka_topi
     producer, consumer, admin = Producer(servers), Consumer(bootstrap_servers=servers), Admin(servers)
     for client in (producer, consumer, admin):
         client.close()
-        client.close()  # a second close is nothing
+        client.close()  # idempotent
     with pytest.raises(errors.ClosedError, match="closed"):
         producer.send(kafka_topic, b"value")
     with pytest.raises(errors.ClosedError, match="closed"):
@@ -181,7 +181,7 @@ def test_records_accepted_before_close_are_delivered(kafka_cluster: EmbeddedClus
     futures = [producer.send(kafka_topic, b"%d" % n) for n in range(1000)]
     producer.close()
     assert [future.result(0).offset for future in futures] == list(range(1000))
-    assert everything_read(kafka_cluster.bootstrap_servers, kafka_topic) == [b"%d" % n for n in range(1000)]
+    assert read_all(kafka_cluster.bootstrap_servers, kafka_topic) == [b"%d" % n for n in range(1000)]
 
 
 def test_data_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

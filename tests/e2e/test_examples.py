@@ -1,4 +1,4 @@
-"""Every example runs as it stands."""
+"""Every example runs unchanged."""
 
 from __future__ import annotations
 

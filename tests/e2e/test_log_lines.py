@@ -1,4 +1,4 @@
-"""What the clients log of their cluster and their group: each change once, at a level that a default set-up shows."""
+"""The clients log each change of their cluster and their group once, at a level that is visible by default."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyclient.broker_embedded import EmbeddedCluster
 from tests.waiting import until
 
 
-def said(caplog: pytest.LogCaptureFixture, client: str, level: int) -> list[str]:
-    """The messages of one client at a level."""
+def logged(caplog: pytest.LogCaptureFixture, client: str, level: int) -> list[str]:
+    """Return the log messages of one client at a level."""
     messages = (record.getMessage() for record in caplog.records if record.levelno == level)
     return [message.removeprefix(f"client {client!r}: ") for message in messages if repr(client) in message]
 
@@ -24,7 +24,7 @@ def test_client_logs_once_when_it_loses_its_cluster_and_once_on_return(
     caplog.set_level(logging.INFO, "pyclient")
 
     def connected(client: str) -> list[str]:
-        return [line for line in said(caplog, client, logging.INFO) if line.startswith("connected to cluster ")]
+        return [line for line in logged(caplog, client, logging.INFO) if line.startswith("connected to cluster ")]
 
     with (
         EmbeddedCluster() as cluster,
@@ -36,22 +36,24 @@ def test_client_logs_once_when_it_loses_its_cluster_and_once_on_return(
         for client in ("producer", "consumer"):
             until(lambda client=client: connected(client))
             assert len(connected(client)) == 1
-            assert said(caplog, client, logging.WARNING) == []
+            assert logged(caplog, client, logging.WARNING) == []
         broker = cluster.brokers[0]
         for outage in (1, 2):
             broker.kill()
             for client in ("producer", "consumer"):
-                until(lambda client=client, outage=outage: len(said(caplog, client, logging.WARNING)) == 2 * outage - 1)
-                warning = said(caplog, client, logging.WARNING)[-1]
+                until(
+                    lambda client=client, outage=outage: len(logged(caplog, client, logging.WARNING)) == 2 * outage - 1
+                )
+                warning = logged(caplog, client, logging.WARNING)[-1]
                 assert warning.startswith("lost the cluster, no broker answers, retrying: "), warning
                 assert "connection refused" in warning or "closed" in warning or "reset" in warning, warning
             broker.start()
             for client in ("producer", "consumer"):
-                until(lambda client=client, outage=outage: len(said(caplog, client, logging.WARNING)) == 2 * outage)
-                warning = said(caplog, client, logging.WARNING)[-1]
+                until(lambda client=client, outage=outage: len(logged(caplog, client, logging.WARNING)) == 2 * outage)
+                warning = logged(caplog, client, logging.WARNING)[-1]
                 assert warning.startswith("a broker answers after ") and " s: cluster " in warning, warning
         producer.send("orders", b"2").result(30)
-    assert [len(said(caplog, client, logging.WARNING)) for client in ("producer", "consumer")] == [4, 4]
+    assert [len(logged(caplog, client, logging.WARNING)) for client in ("producer", "consumer")] == [4, 4]
 
 
 def test_client_warns_once_of_cluster_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +61,7 @@ def test_client_warns_once_of_cluster_that_does_not_answer(caplog: pytest.LogCap
         port = listener.getsockname()[1]
     with Admin(f"127.0.0.1:{port}", client_id="early") as admin, pytest.raises(errors.KafkaTimeout):
         admin.list_topics(timeout=1)
-    (warning,) = said(caplog, "early", logging.WARNING)
+    (warning,) = logged(caplog, "early", logging.WARNING)
     assert warning.startswith(f"no broker answers yet, retrying: 127.0.0.1:{port}: connection refused")
 
 
@@ -67,7 +69,7 @@ def test_producer_logs_its_producer_id(caplog: pytest.LogCaptureFixture) -> None
     caplog.set_level(logging.INFO, "pyclient")
     with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, client_id="mine") as producer:
         producer.send("orders", b"1").result(30)
-    lines = [line for line in said(caplog, "mine", logging.INFO) if line.startswith("its producer id is ")]
+    lines = [line for line in logged(caplog, "mine", logging.INFO) if line.startswith("its producer id is ")]
     assert len(lines) == 1 and lines[0].endswith(", epoch 0")
 
 

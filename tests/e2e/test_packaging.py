@@ -1,4 +1,4 @@
-"""What is shipped: the wheel holds what runs, the sdist what the wheel is built from and what the README links to."""
+"""The wheel contains what runs; the sdist what it is built from and the files that the README links to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
 
 
 def links(document: Path) -> list[str]:
-    """The files that a document links to, or names as commands do: [text](target), `examples/`."""
+    """Return the files that a document links to or names: [text](target), `examples/`."""
     text = document.read_text()
     found = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", text)
     return [*found, *re.findall(r"`((?:examples|docs|benchmarks|tests)/[\w/.-]*)`", text)]
@@ -79,12 +79,12 @@ def test_pure_codec_is_logged_once_in_process() -> None:
     assert "'record_codec': 'pure'" in done.stdout
 
 
-# -- what is built; it takes a compiler's time
+# -- built distributions; compiling takes time
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the repository's files, with what a build in it leaves behind."""
+    """A copy of the repository's files, with the leftovers of an earlier build."""
     copy = tmp_path_factory.mktemp("sources")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -97,7 +97,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def build(kind: str, sources: Path, target: Path, **environment: str) -> Path:
-    """The distribution that the build backend makes of a source tree, without fetching anything."""
+    """Build a distribution from a source tree with the build backend, without downloads."""
     program = f"from setuptools.build_meta import build_{kind}; build_{kind}({str(target)!r})"
     done = subprocess.run(
         [sys.executable, "-c", program],

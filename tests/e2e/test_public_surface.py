@@ -1,4 +1,4 @@
-"""What the design promises a user, tried from the outside over both ways to run the embedded cluster."""
+"""The public API's promises, tested from outside with the cluster in threads and in processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 
 
 def run_script(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program to its end, with warnings as errors."""
+    """Run a program to its end, with warnings as errors."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", UNTIL_EXIT + body, *arguments],
         capture_output=True,
@@ -35,7 +35,7 @@ def run_script(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def in_child(action: Callable[[], None]) -> None:
-    """Runs the action in a child made by fork, and expects it to succeed."""
+    """Run the action in a forked child and assert that it succeeds."""
     child = fork()
     if child == 0:
         status = 1
@@ -84,7 +84,7 @@ def test_commit_async_accepts_callback_before_or_after_offsets(
         outcomes.append((offsets[(kafka_topic, 0)].offset, error))
 
     with Consumer(kafka_topic, bootstrap_servers=servers, group_id=kafka_topic, auto_offset_reset="earliest") as reader:
-        assert len(reader.poll(timeout=None)) == 1  # no limit: it waits for the record
+        assert len(reader.poll(timeout=None)) == 1  # no limit: blocks until the record arrives
         reader.commit_async(note)
         reader.commit_async({(kafka_topic, 0): 0}, note)  # type: ignore[dict-item]
         reader.commit_async(callback=note)

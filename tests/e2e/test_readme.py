@@ -1,4 +1,4 @@
-"""Code in the README and in docs/ runs as it is written there."""
+"""Code in the README and in docs/ runs unchanged."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pyclient.broker_embedded import EmbeddedCluster
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 ADDRESS = "localhost:9092"
-"""The cluster of the examples; tests put that of their own there."""
+"""The address in the examples, which tests replace by that of their cluster."""
 
 
 def blocks(text: str) -> dict[tuple[str, str], str]:
-    """The code blocks of a document by language and the heading they are under; each heading has one at most."""
+    """Return the code blocks of a document by language and heading; each heading has at most one."""
     found: dict[tuple[str, str], str] = {}
     heading = ""
     for title, language, code in re.findall(r"^#+ (.*)|^```(\w+)\n((?s:.*?))^```", text, re.MULTILINE):
@@ -46,7 +46,7 @@ CLIENTS = {
     "Administer": "['invoices', 'orders']\norders-0 4\n",
     "asyncio": "0\nb'an event'\n",
 }
-"""What the examples of the clients print, in their order."""
+"""The output of the client examples, in order."""
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_extras_of_install_section_exist() -> None:
 
 @contextmanager
 def members(servers: str, topic: str, group: str, count: int, **options: Any) -> Iterator[None]:
-    """So many members of a group that poll until the block ends."""
+    """Run `count` members of a group that poll until the block ends."""
     ended = threading.Event()
 
     def poll() -> None:
@@ -143,7 +143,7 @@ def test_fault_injection_example_runs() -> None:
 
 
 def requests_of(shell: str, url: str) -> list[tuple[str, str, str | None]]:
-    """Method, address and body of every `curl` in a block of shell commands."""
+    """Return method, URL and body of every `curl` in a block of shell commands."""
     found = []
     for command in re.split(r"[;\n]", shell.replace("$URL", url)):
         words = shlex.split(command, comments=True)

@@ -1,4 +1,4 @@
-"""All brokers are replaced by others behind the same name: clients find them by their bootstrap addresses."""
+"""All brokers are replaced by others with the same host name: clients find them by their bootstrap addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {
 
 
 class Resolver:
-    """What `NAME` means, instead of a name server."""
+    """Resolves `NAME` instead of DNS."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.address = "127.0.0.1"
@@ -69,7 +69,7 @@ def test_producers_and_group_continue_when_all_brokers_are_replaced(resolver: Re
 
 
 def read(consumer: Consumer[Any, Any], count: int) -> list[bytes | None]:
-    """The values of the next records."""
+    """Return the values of the next records."""
     found: list[bytes | None] = []
     for _ in range(40):
         found += [record.value for record in consumer.poll(timeout=1.0)]

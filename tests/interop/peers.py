@@ -1,4 +1,4 @@
-"""Four clients behind one interface, so that every test can put each of them on either side."""
+"""Four clients with one interface, so that every test can use each of them in either role."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Message(NamedTuple):
-    """What every client must carry unchanged."""
+    """The fields of a record that every client must preserve."""
 
     key: bytes | None
     value: bytes | None
@@ -33,7 +33,7 @@ class Peer(Protocol):
         """Join the group, read `count` records, commit, leave."""
 
     def committed(self, servers: str, topic: str, group: str) -> int | None:
-        """The group's committed offset of partition 0."""
+        """Return the group's committed offset of partition 0."""
 
 
 class Pyclient:

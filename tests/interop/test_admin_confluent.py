@@ -1,4 +1,4 @@
-"""confluent-kafka's AdminClient does to our broker all that it can do to a Kafka."""
+"""confluent-kafka's AdminClient works with our broker as with Kafka, in all its calls."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def admin(servers: str) -> AdminClient:
 
 
 def result(futures: dict[Any, Any]) -> Any:
-    """The result of the only future."""
+    """Return the result of the only future."""
     [future] = futures.values()
     return future.result(SECONDS)
 

@@ -1,4 +1,4 @@
-"""The admin clients of kafka-python and aiokafka do to our broker what they do to a Kafka."""
+"""The admin clients of kafka-python and aiokafka work with our broker as with Kafka."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def test_kafka_python_alters_and_describes_options(admin: Any) -> None:
 
     admin.create_topics([NewTopic("kp-options", 1, 1)])
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-options", {"retention.ms": "7000"})])
-    told = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-options")])
-    assert "7000" in repr(told)
+    described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-options")])
+    assert "7000" in repr(described)
     admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-options", {"retention.ms": None})])
-    told = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-options")])
-    assert "7000" not in repr(told)
+    described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-options")])
+    assert "7000" not in repr(described)
     assert "kp-options" in repr(admin.list_config_resources())
 
 

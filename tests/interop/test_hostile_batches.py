@@ -1,4 +1,4 @@
-"""confluent-kafka reads every batch that our broker took of the hostile ones, each record once."""
+"""confluent-kafka reads every hostile batch that our broker accepted, each record once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PATIENCE = 60.0
 
 def test_librdkafka_reads_all_accepted_batches() -> None:
     with EmbeddedCluster(profile="kafka") as cluster:
-        taken = {name for name, answer in replay(cluster.bootstrap_servers, CASES) if answer.code == 0}
-        assert taken
+        accepted = {name for name, answer in replay(cluster.bootstrap_servers, CASES) if answer.code == 0}
+        assert accepted
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "fetch.queue.backoff.ms": 0}
         consumer = Consumer(settings)
         try:
@@ -27,7 +27,7 @@ def test_librdkafka_reads_all_accepted_batches() -> None:
 
 
 def read_all(consumer: Consumer) -> None:
-    """Every offset of every topic comes once, in order, with its headers."""
+    """Read all topics and check that every offset arrives once, in order, with its headers."""
     places = [TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in TOPICS]
     ends = {at.topic: consumer.get_watermark_offsets(at, timeout=PATIENCE)[1] for at in places}
     consumer.assign(places)

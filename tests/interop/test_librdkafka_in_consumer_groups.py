@@ -1,4 +1,4 @@
-"""librdkafka's consumers of the new group protocol (KIP-848), alone and beside classic ones, on our broker."""
+"""librdkafka's consumers of the new group protocol (KIP-848), alone and with classic ones, on our broker."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Members:
         self._all.append(consumer)
         return consumer
 
-    def until(self, happened: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
-        while not happened():
+        while not condition():
             assert time.monotonic() < deadline, [len(consumer.assignment()) for consumer in self._all]
             for consumer in self._all:
                 message = consumer.poll(0.02)
@@ -74,7 +74,7 @@ class Members:
 
 @pytest.fixture
 def members(servers: str) -> Iterator[Members]:
-    """A topic of six partitions and a group of nobody."""
+    """A topic with six partitions and an empty group."""
     made = Members(servers)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import their shared samples."""
+"""Make the shared samples of this folder importable."""
 
 import sys
 from pathlib import Path

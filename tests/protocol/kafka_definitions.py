@@ -1,4 +1,4 @@
-"""Kafka's own message definitions, out of the jars of its release."""
+"""Kafka's own message definitions, from the jars of its release."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOT_DECLARED = re.compile(r"Share|Streams|DelegationToken(Request|Response)$")
 
 
 def kafka_jars() -> list[Path]:
-    """Kafka's own jars, without those of others that it needs. Raises `NoKafka` where they cannot be had."""
+    """Return Kafka's own jars, without its dependencies. Raise `NoKafka` if they are not available."""
     return sorted(Path(class_path(KAFKA)).parent.glob("kafka-*.jar"))
 
 
 def definitions_in_jars() -> dict[str, dict[str, Any]]:
-    """Definitions of every message that has valid versions and that we mean to declare, by name."""
+    """Return the definitions, by name, of all messages with valid versions except `NOT_DECLARED`."""
     texts = (text for jar in kafka_jars() for text in _definitions_in(jar))
     found = [json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)) for text in texts]
     return {

@@ -1,4 +1,4 @@
-"""Every declared message, and values for it: drawn by hypothesis, or one fixed sample that fills every field."""
+"""All declared messages, and values for them: from hypothesis, or one fixed sample that sets every field."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def label(cls: type[Message], version: int) -> str:
     return f"{cls.__name__} v{version}"
 
 
-# --- drawn by hypothesis ----------------------------------------------------------------------------------------
+# --- hypothesis strategies --------------------------------------------------------------------------------------
 
 
 @functools.cache
-def drawn(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Instances with values of every kind in the fields that the version has."""
+def strategy_for(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
+    """Return a strategy for instances with arbitrary values in the version's fields."""
     present = {each.name: _field(each, version) for each in fields_of(cls) if each.present_in(version)}
     return st.fixed_dictionaries(present).map(lambda values: cls(**values))
 
@@ -63,7 +63,7 @@ def _field(each: Field, version: int) -> st.SearchStrategy[Any]:
 
 def _value(kind: Kind, version: int) -> st.SearchStrategy[Any]:
     if isinstance(kind, Nested):
-        return drawn(kind.cls, version)
+        return strategy_for(kind.cls, version)
     if isinstance(kind, ArrayOf):
         return st.lists(_value(kind.item, version), max_size=2)
     if isinstance(kind, Text):
@@ -89,7 +89,7 @@ def integer_range(kind: Fixed) -> tuple[int, int]:
 
 
 def filled(cls: type[Any], version: int) -> Any:
-    """An instance in which no field is empty, null or at its default, and every number is different."""
+    """Return an instance in which no field is empty, null or at its default, and all numbers differ."""
     numbers = iter(range(1, 100_000))
 
     def instance(one: type[Any]) -> Any:
@@ -113,22 +113,22 @@ def filled(cls: type[Any], version: int) -> Any:
     return instance(cls)
 
 
-def emptied(cls: type[Any], version: int) -> Any:
-    """An instance in which everything is null that may be, and empty or zero otherwise."""
+def minimal(cls: type[Any], version: int) -> Any:
+    """Return an instance with null in every nullable field, and empty or zero values elsewhere."""
     instance = blank(cls)
     for each in fields_of(cls):
         if each.present_in(version):
             if each.nullable_in(version):
                 setattr(instance, each.name, None)
             elif isinstance(each.kind, ArrayOf) and isinstance(each.kind.item, Nested):
-                setattr(instance, each.name, [emptied(each.kind.item.cls, version)])
+                setattr(instance, each.name, [minimal(each.kind.item.cls, version)])
             elif isinstance(each.kind, Nested):
-                setattr(instance, each.name, emptied(each.kind.cls, version))
+                setattr(instance, each.name, minimal(each.kind.cls, version))
     return instance
 
 
-def sprinkled(cls: type[Any], version: int, rng: Random) -> Any:
-    """An instance with some fields null, empty or at their defaults and others not; much faster than `drawn`."""
+def randomized(cls: type[Any], version: int, rng: Random) -> Any:
+    """Return an instance with some fields null, empty or at their defaults; much faster than `strategy_for`."""
 
     def instance(one: type[Any]) -> Any:
         given = {}

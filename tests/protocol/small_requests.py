@@ -1,4 +1,4 @@
-"""Small requests that tests of the codec change and encode."""
+"""Small requests for tests of the codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own message classes read what we wrote, and write the same bytes."""
+"""Kafka's own message classes decode our bytes and encode the same bytes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 from kafka_definitions import KAFKA, kafka_jars
-from protocol_samples import all_versions, emptied, filled, label, sprinkled
+from protocol_samples import all_versions, filled, label, minimal, randomized
 
 from pyclient.protocol import codec
 from tests.kafka.jars import class_path, java
 from tests.kafka.needs import skip_without_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # the jars may have to come first
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # the jars may have to be downloaded first
 
 SOURCE = Path(__file__).parent / "KafkaBytes.java"
 SAMPLES = 4
 
 
 def java_classes() -> dict[str, str]:
-    """Class name -> the name with its package, of every generated message class in Kafka's jars."""
+    """Map the name of every generated message class in Kafka's jars to its qualified name."""
     found = {}
     for jar in kafka_jars():
         with zipfile.ZipFile(jar) as archive:
@@ -39,7 +39,11 @@ def lines() -> Iterator[tuple[str, str, str, str]]:
     classes, rng = java_classes(), random.Random(4)
     for cls, version in all_versions():
         java_class = classes.get(cls.__name__) or classes[f"{cls.__name__}Data"]
-        samples = [filled(cls, version), emptied(cls, version), *(sprinkled(cls, version, rng) for _ in range(SAMPLES))]
+        samples = [
+            filled(cls, version),
+            minimal(cls, version),
+            *(randomized(cls, version, rng) for _ in range(SAMPLES)),
+        ]
         for sample in samples:
             yield label(cls, version), java_class, str(version), codec.encode(sample, version).hex()
 

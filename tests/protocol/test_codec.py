@@ -1,4 +1,4 @@
-"""What the codec does with values, versions and bytes that do not fit, and what it never copies."""
+"""The codec's errors for invalid values and versions, and the data that it does not copy."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_part_that_was_not_sent_is_immutable() -> None:
 
 
 class Region:
-    """Something with a length that only a stream can send."""
+    """An object with a length that only a stream can send."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -240,7 +240,7 @@ def test_bytes_fields_are_copied_out_of_frame() -> None:
     assert type(decoded.metrics) is bytes
 
 
-# --- messages behind a version ----------------------------------------------------------------------------------
+# --- versioned messages -----------------------------------------------------------------------------------------
 
 
 def test_versioned_message_starts_with_its_version() -> None:

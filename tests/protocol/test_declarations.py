@@ -1,4 +1,4 @@
-"""Every declaration beside Kafka's definition of the same message: field by field, version by version."""
+"""Compare every declaration with Kafka's definition of the message: field by field, version by version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.protocol.kinds import BLANK, ZERO_UUID, ArrayOf, Kind, Nested
 from pyclient.protocol.parts import Field, fields_of
 from tests.kafka.needs import skip_without_kafka
 
-pytestmark = pytest.mark.timeout(600)  # the first test of a checkout may have to wait for Kafka's jars
+pytestmark = pytest.mark.timeout(600)  # the first run may have to download Kafka's jars
 
 FOREVER = 10**6
 Range = tuple[int, int]
@@ -91,7 +91,7 @@ def test_part_names_match_kafkas_definitions(definitions: Definitions) -> None:
 
 
 class Definition:
-    """A definition, brought into the form that `declared_fields` gives."""
+    """A definition, converted to the form that `declared_fields` returns."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self.definition = definition
@@ -128,7 +128,7 @@ class Definition:
         return fields
 
     def at(self, path: str) -> dict[str, Any]:
-        """The field at a path like `FetchRequest.topics.partitions`."""
+        """Return the field at a path like `FetchRequest.topics.partitions`."""
         each: dict[str, Any] = {}
         fields = self.definition["fields"]
         for name in path.split(".")[1:]:
@@ -177,7 +177,7 @@ def intersection(one: Range, other: Range) -> Range | None:
 
 
 def snake_case(name: str) -> str:
-    """As Kafka's generator does it: KRaftVersion -> kraft_version, Enable2Pc -> enable2_pc."""
+    """Convert as Kafka's generator does: KRaftVersion -> kraft_version, Enable2Pc -> enable2_pc."""
     snake, after_capital = "", True
     for letter in name:
         snake += letter.lower() if after_capital or not letter.isupper() else f"_{letter.lower()}"

@@ -1,4 +1,4 @@
-"""Frames of both sides: headers, and the exceptions for ApiVersions."""
+"""Request and response frames: headers, and the exceptions for ApiVersions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 def frame_of(parts: list[object]) -> bytes:
-    """The frame without its length, which is checked."""
+    """Check the frame's length and return the frame without it."""
     joined = b"".join(parts)  # type: ignore[arg-type]
     [size] = struct.unpack_from(">i", joined)
     assert size == len(joined) - 4
@@ -133,7 +133,7 @@ def test_header_of_newer_api_versions_request_is_flexible() -> None:
     assert framing.decode_request_header(future) == (18, 32_767, 5, "me", 13)
 
 
-# --- bytes that make no sense -----------------------------------------------------------------------------------
+# --- malformed bytes --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 4])

@@ -1,4 +1,4 @@
-"""Messages beside the bytes that Kafka 4.3.1's own classes write for them, field by field."""
+"""Messages compared with the bytes that Kafka 4.3.1's own classes write for them, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of many items are encoded and decoded in steps: the same bytes and values, with pauses in between."""
+"""Encoding and decoding in steps gives the same bytes and values, with pauses in between."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 import pytest
-from protocol_samples import all_versions, emptied, filled, label
+from protocol_samples import all_versions, filled, label, minimal
 
 from pyclient.errors import MalformedMessage, ProtocolError, TruncatedMessage
 from pyclient.protocol import codec, framing
@@ -22,7 +22,7 @@ EVERY_VERSION = [pytest.param(cls, version, id=label(cls, version)) for cls, ver
 
 
 def finished(steps: Generator[None, None, T]) -> tuple[T, int]:
-    """What the steps return, and how many pauses they made."""
+    """Run the steps to the end; return their result and the number of pauses."""
     pauses = 0
     while True:
         try:
@@ -34,7 +34,7 @@ def finished(steps: Generator[None, None, T]) -> tuple[T, int]:
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
 def test_steps_give_same_result_as_one_call(cls: type[Message], version: int) -> None:
-    for message in (filled(cls, version), emptied(cls, version)):
+    for message in (filled(cls, version), minimal(cls, version)):
         encoded = codec.encode(message, version)
         parts, _ = finished(codec.encoder_in_steps(cls, version)(message))
         assert b"".join(parts) == encoded
@@ -54,7 +54,7 @@ def test_steps_have_few_items_each() -> None:
     message = offsets(10_000)
     parts, pauses = finished(codec.encoder_in_steps(ListOffsetsRequest, 6)(message))
     assert pauses > 300
-    assert max(map(len, parts)) < 100_000  # no last step that joins them all
+    assert max(map(len, parts)) < 100_000  # no last step that joins all parts
     decoded, pauses = finished(codec.decoder_in_steps(ListOffsetsRequest, 6)(b"".join(parts)))
     assert pauses > 300
     assert decoded == message

@@ -1,4 +1,4 @@
-"""Requests that clients in the field get wrong, and that a Kafka takes all the same."""
+"""Requests with known client bugs that Kafka accepts nevertheless."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 
 
 def test_metadata_request_of_librdkafka_with_extra_bytes_is_accepted():
-    """What 2.16.1 sends behind the header of version 12: the null array as four bytes instead of one."""
+    """librdkafka 2.16.1 encodes the null array of v12 with four bytes instead of one."""
     request = codec.decode(MetadataRequest, 12, bytes.fromhex("00000000010000"))
     assert request.topics is None
     assert request.allow_auto_topic_creation is False

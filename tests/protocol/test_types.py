@@ -1,4 +1,4 @@
-"""What a type checker sees of the declarations: fields and their types, without stubs or a plug-in."""
+"""A type checker knows the declared fields and their types, without stubs or a plug-in."""
 
 from __future__ import annotations
 

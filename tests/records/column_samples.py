@@ -1,4 +1,4 @@
-"""Columns for tests: how they are made from lists, and how they are looked at."""
+"""Convert columns from and to lists for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = st.lists(st.tuples(st.integers(-1, 2**41), SMALL, SMALL, HEADERS), max_si
 
 
 def column(values: list[bytes | None], *, start: int = 0, validity: bool = True) -> BinaryColumn:
-    """A column by hand, with `start` rows of junk in front as a slice of an Arrow array has them."""
+    """Build a column with `start` unrelated rows before it, as in a slice of an Arrow array."""
     rows = [b"junk"] * start + values
     offsets, data, bits = array("i", [0]), bytearray(), 0
     for number, value in enumerate(rows):
@@ -26,7 +26,7 @@ def column(values: list[bytes | None], *, start: int = 0, validity: bool = True)
     return BinaryColumn(offsets.tobytes(), bytes(data), packed, len(values), start)
 
 
-def listed(part: BinaryColumn) -> list[bytes | None]:
+def to_list(part: BinaryColumn) -> list[bytes | None]:
     offsets = memoryview(part.offsets).cast("B").cast("i")
     data = bytes(part.data)
     return [
@@ -41,8 +41,8 @@ def integers(buffer: Any, kind: str) -> list[int]:
     return memoryview(buffer).cast("B").cast(kind).tolist()  # type: ignore[no-any-return]
 
 
-def exact(columns: Any) -> Any:
-    """Every byte of the columns, for comparing twins."""
+def all_bytes(columns: Any) -> Any:
+    """Return every byte of the columns, to compare implementations."""
     binaries = (columns.keys, columns.values, columns.headers.names, columns.headers.values)
     fixed = ("topic_ids", "partitions", "offsets", "timestamps", "timestamp_types")
     return (

@@ -1,4 +1,4 @@
-"""Every test that asks for `twin` runs twice in one process: [c] over the compiled codec, [py] over the Python one."""
+"""Tests with the fixture `twin` run twice in one process: [c] with the compiled codec, [py] with the one in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...
 
 
 class Twin:
-    """One implementation, and the few steps that most tests take with it."""
+    """One implementation of the codec, with helpers for most tests."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -56,10 +56,10 @@ class Twin:
 
 
 def required(name: str, how: str) -> ModuleType:
-    """A module that a test cannot do without: it skips, or fails where everything must run."""
+    """Import a module that a test needs; skip without it, or fail under PYCLIENT_REQUIRE_ALL=1."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other people's, while they are imported
+            warnings.simplefilter("ignore")  # warnings of other libraries on import
             return import_module(name)
     except ImportError:
         if os.environ.get("PYCLIENT_REQUIRE_ALL") == "1":
@@ -73,7 +73,7 @@ def compiled() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def peer() -> Callable[[str], ModuleType]:
-    """Imports a module of another client."""
+    """Return a function that imports a module of another client."""
     return lambda name: required(name, "pip install 'pyclient-kafka[test]'")
 
 
@@ -84,7 +84,7 @@ def twin(request: pytest.FixtureRequest) -> Twin:
 
 @pytest.fixture(scope="session")
 def twins() -> tuple[Twin, Twin]:
-    """Both at once, for comparing them."""
+    """Both implementations, to compare them."""
     return Twin(compiled()), Twin(_pure)
 
 

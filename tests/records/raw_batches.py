@@ -1,4 +1,4 @@
-"""Record batches as no producer library writes them: each field and each record can be anything."""
+"""Build record batches that no producer library writes: each field and each record is arbitrary."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 
 def overlong(value: int, size: int) -> bytes:
-    """The same varint in `size` bytes, the last ones without need."""
+    """Encode a varint in `size` bytes, more than it needs."""
     plain = encode_varint(value)
     return plain[:-1] + bytes([plain[-1] | 0x80]) + b"\x80" * (size - len(plain) - 1) + b"\0"
 
 
 def field(data: bytes | None, size: int | None = None) -> bytes:
-    """A key or a value behind its length, or behind another one."""
+    """Encode a key or a value with its length, or with the length `size`."""
     length = (-1 if data is None else len(data)) if size is None else size
     return encode_varint(length) + (data or b"")
 
@@ -37,12 +37,12 @@ def body(
     value: bytes = field(b"value"),
     headers: bytes = encode_varint(0),
 ) -> bytes:
-    """A record without its length."""
+    """Encode a record without its length."""
     return bytes([attributes]) + encode_varint(timestamp) + encode_varint(offset) + key + value + headers
 
 
 def record(offset: int = 0, *, add: int = 0, **fields: Any) -> bytes:
-    """A record; `add` makes its length another than it is."""
+    """Encode a record; `add` is added to its length."""
     content = body(offset, **fields)
     return encode_varint(len(content) + add) + content
 
@@ -67,7 +67,7 @@ def batch(
     magic: int = 2,
     packed: bytes | None = None,
 ) -> bytes:
-    """A batch with the right length and CRC, whatever else is in it; `packed` takes the place of what `codec` makes."""
+    """Encode a batch with correct length and CRC; `packed` replaces the output of `codec`."""
     if packed is None:
         packed = bytes(compress(codec, records))
     out = bytearray(61) + packed
@@ -81,22 +81,22 @@ def batch(
 
 
 def of_length(data: bytes, length: int) -> bytes:
-    """A batch that states another length."""
+    """Replace the length of a batch."""
     return data[:8] + struct.pack(">i", length) + data[12:]
 
 
 def two_members(records: bytes) -> bytes:
-    """Two gzip members."""
+    """Compress to two gzip members."""
     return gzip.compress(records[:10]) + gzip.compress(records[10:])
 
 
 def lz4_frame(records: bytes, **options: Any) -> bytes:
-    """An lz4 frame with Java's options but for those that are given."""
+    """Compress to an lz4 frame with Java's options, overridden by `options`."""
     settings = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": False, "store_size": False, **options}
     made: bytes = lz4.frame.compress(records, **settings)
     return made
 
 
 def zstd_frame(records: bytes, **options: Any) -> bytes:
-    """A zstd frame."""
+    """Compress to a zstd frame."""
     return zstandard.ZstdCompressor(**options).compress(records)

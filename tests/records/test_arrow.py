@@ -90,7 +90,7 @@ ARRAYS = {
     "large_dictionary": pa.array(TEXTS, pa.large_string()).dictionary_encode(),
     "chunked": pa.chunked_array([VALUES[:2], VALUES[2:2], VALUES[2:]], pa.binary()),
     "one_chunk": pa.chunked_array([VALUES]),
-    "sliced": pa.array([b"before", b"also", *VALUES, b"behind"])[2:7],
+    "sliced": pa.array([b"before", b"also", *VALUES, b"after"])[2:7],
     "sliced_text": pa.chunked_array([pa.array(["before", *TEXTS])])[1:],
 }
 

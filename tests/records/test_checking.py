@@ -1,4 +1,4 @@
-"""Checksums of many batches in one step."""
+"""Checksums of many batches in one call."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Piece = tuple[Any, int, BatchHeader]
 
 
 def piece_of(size: int, seed: int = 7) -> Piece:
-    """A batch with one value of that size, behind a few bytes of something else."""
+    """Return a batch with one value of that size, after a few unrelated bytes."""
     value = bytes((seed * place * place + place) & 0xFF for place in range(size))
     buffer = memoryview(bytes(seed % 5) + build_batch([(None, value)], timestamp_ms=seed))
     return buffer, seed % 5, read_header(buffer, seed % 5)
 
 
-def spoiled(piece: Piece, at: int) -> Piece:
+def corrupted(piece: Piece, at: int) -> Piece:
     buffer, position, header = piece
     changed = bytearray(buffer)
     changed[position + at] ^= 1
@@ -35,7 +35,7 @@ SIZES = (0, 1, 7, 100, 4095, 12_000, 12_288, 12_400, 30_011, 131_072)
 
 
 def with_crc(batch: bytearray) -> Piece:
-    """The batch with the checksum that belongs to its bytes."""
+    """Return the batch with a correct checksum."""
     batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
     return memoryview(bytes(batch)), 0, read_header(batch)
 
@@ -49,7 +49,7 @@ def readable_batch() -> bytes:
 
 
 def count_intact(twin: Any, pieces: list[Piece]) -> int:
-    """What the twin counts, after a look at what it marks."""
+    """Return the count of intact batches, and check which ones are marked."""
     batches = [twin.module.PlacedBatch("t", 0, *piece) for piece in pieces]
     intact: int = twin.module.count_intact(batches)
     assert [batch.checked for batch in batches] == [number < intact for number in range(len(batches))]
@@ -67,7 +67,7 @@ def test_any_flipped_bit_is_detected(twins: tuple[Any, Any], size: int, seed: in
     good = piece_of(size, seed)
     at = data.draw(st.integers(21, good[2].size - 1))
     for twin in twins:
-        assert count_intact(twin, [good, spoiled(good, at), good]) == 1
+        assert count_intact(twin, [good, corrupted(good, at), good]) == 1
 
 
 @pytest.mark.parametrize("place", [0, 3, 9])

@@ -1,4 +1,4 @@
-"""Columns read from batches: both twins give the same, what they hold, and that no memory is left behind."""
+"""Columns decoded from batches: both implementations give the same, and no memory is leaked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyclient.errors import CorruptRecord
 from pyclient.records import Compression, decode_columns, encode_columns, read_header
-from tests.records.column_samples import ROWS, column, exact, integers, listed
+from tests.records.column_samples import ROWS, all_bytes, column, integers, to_list
 
 
 @given(parts=st.lists(ROWS, max_size=4))
@@ -25,7 +25,7 @@ def test_both_twins_give_same_columns(twins: tuple[Any, Any], parts: list[Any]) 
         for builder in builders:
             if batch:
                 builder.add(batch, 0, read_header(batch), f"topic-{number % 2}", number)
-    compiled, pure = (exact(builder.finish()) for builder in builders)
+    compiled, pure = (all_bytes(builder.finish()) for builder in builders)
     assert compiled == pure
 
 
@@ -37,10 +37,10 @@ def test_columns_hold_what_records_hold(twins: tuple[Any, Any], rows: list[Any])
         assert columns.count == len(rows)
         assert integers(columns.offsets, "q") == list(range(7, 7 + len(rows)))
         assert integers(columns.timestamps, "q") == [row[0] for row in rows]
-        assert listed(columns.keys) == [row[1] for row in rows]
-        assert listed(columns.values) == [row[2] for row in rows]
+        assert to_list(columns.keys) == [row[1] for row in rows]
+        assert to_list(columns.values) == [row[2] for row in rows]
         ends = integers(columns.headers.offsets, "i")
-        pairs = list(zip(listed(columns.headers.names), listed(columns.headers.values), strict=True))
+        pairs = list(zip(to_list(columns.headers.names), to_list(columns.headers.values), strict=True))
         assert [
             tuple((name.decode(), value) for name, value in pairs[ends[row] : ends[row + 1]])  # type: ignore[union-attr]
             for row in range(len(rows))
@@ -66,12 +66,12 @@ def test_finished_builder_is_empty_and_its_columns_remain(twin: Any) -> None:
     batch = twin.build([(5, b"k", b"value", (("h", b"x"),))] * 9)
     builder.add(batch, 0, read_header(batch), "a", 0)
     first = builder.finish()
-    before = exact(first)
+    before = all_bytes(first)
     assert builder.count == 0
     for _ in range(3):
         builder.add(batch, 0, read_header(batch), "b", 1)
-    assert exact(first) == before
-    assert exact(builder.finish())[1] == ("b",)
+    assert all_bytes(first) == before
+    assert all_bytes(builder.finish())[1] == ("b",)
     empty = builder.finish()
     assert empty.count == 0 and bytes(empty.values.offsets) == bytes(4) and bytes(empty.values.data) == b""
 
@@ -101,13 +101,13 @@ def test_corrupt_batch_adds_nothing(twin: Any) -> None:
             builder.add(broken, 0, read_header(broken), "orders", 3)
     assert builder.count == 6
     builder.add(good, 0, read_header(good), "orders", 3)
-    assert exact(builder.finish()) == exact(twin.columns(good, good))
+    assert all_bytes(builder.finish()) == all_bytes(twin.columns(good, good))
 
 
 def test_table_larger_than_cpu_cache_is_correct(twins: tuple[Any, Any]) -> None:
     rows: list[Any] = [(5, None, bytes([n % 251]) * (n * 37 % 1900), ()) for n in range(400)]
     batch = twins[0].build(rows, base_offset=10)
-    broken = batch[:-1] + b"\xff"  # a header count that cannot be, behind 399 good rows
+    broken = batch[:-1] + b"\xff"  # an impossible header count, after 399 valid rows
     header = read_header(batch)
     tables = []
     for twin in twins:
@@ -118,16 +118,16 @@ def test_table_larger_than_cpu_cache_is_correct(twins: tuple[Any, Any]) -> None:
         assert builder.add_many([*pieces, bad, *pieces]) == 8
         tables.append(builder.finish())
     assert tables[0].count == 3200
-    assert exact(tables[0]) == exact(tables[1])
+    assert all_bytes(tables[0]) == all_bytes(tables[1])
 
 
 def test_release_spare_memory_frees_column_buffers(twin: Any) -> None:
     batch = twin.build([(5, None, bytes(1000), ())] * 200)
     kept = twin.columns(batch)
-    twin.columns(batch)  # dropped at once
+    twin.columns(batch)  # freed at once
     twin.module.release_spare_memory()
     twin.module.release_spare_memory()
-    assert exact(twin.columns(batch)) == exact(kept)
+    assert all_bytes(twin.columns(batch)) == all_bytes(kept)
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_python_twin_has_same_limit(twins: tuple[Any, Any], monkeypatch: pytest.
 
 
 def test_builder_refuses_second_thread_at_once(twins: tuple[Any, Any]) -> None:
-    """Only the compiled one gives up the GIL inside, where the other thread can meet it."""
+    """Only the compiled builder releases the GIL, so that a second thread can enter it."""
     twin = twins[0]
     size = 50_000
     batch = twin.build([(0, None, bytes(20), ())] * size)
@@ -191,12 +191,12 @@ def test_columns_have_machine_byte_order() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 def test_compiled_codec_leaks_no_memory(twin: Any) -> None:
-    """What Python's own tools do not see: memory that the compiled twin asks the system for."""
+    """Measure the memory that the compiled codec allocates, which Python's own tools do not see."""
     rows: list[Any] = [(5, b"k" * 3, b"v" * 40, (("h", None),)), (6, b"k", b"v", ())] * 5
     batch = twin.build(rows)
     header = read_header(batch)
-    spoilt = bytearray(batch)
-    spoilt[-1] = 0x7E
+    corrupted = bytearray(batch)
+    corrupted[-1] = 0x7E
 
     def once() -> None:
         builder = twin.ColumnsBuilder()
@@ -204,7 +204,7 @@ def test_compiled_codec_leaks_no_memory(twin: Any) -> None:
         columns = builder.finish()
         builder.add(batch, 0, header, "t", 0)
         with pytest.raises(CorruptRecord):
-            builder.add(spoilt, 0, header, "t", 0)
+            builder.add(corrupted, 0, header, "t", 0)
         appender = twin.BatchBuilder(bytearray(len(batch)), None)
         appender.append_columns(columns.timestamps, columns.keys, columns.values, columns.headers, 0, 10)
         with pytest.raises(TypeError):
@@ -235,7 +235,7 @@ def test_add_many_stops_before_first_corrupt_batch(twin: Any) -> None:
     assert builder.add_many(pieces[3:]) == 1
     columns = builder.finish()
     assert columns.topics == ("a", "b")
-    assert listed(columns.values) == [b"0"] * 3 + [b"1"] * 3 + [b"3"] * 3
+    assert to_list(columns.values) == [b"0"] * 3 + [b"1"] * 3 + [b"3"] * 3
     assert integers(columns.partitions, "i") == [0] * 3 + [1] * 3 + [3] * 3
     assert integers(columns.topic_ids, "i") == [0] * 3 + [1] * 3 + [0] * 3
 

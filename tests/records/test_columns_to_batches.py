@@ -1,4 +1,4 @@
-"""Batches made from columns: of all rows or some, and of columns that contradict themselves."""
+"""Batches built from columns: from all rows or some, and from inconsistent columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyclient.records import (
     encode_columns,
     read_header,
 )
-from tests.records.column_samples import ROWS, column, listed
+from tests.records.column_samples import ROWS, column, to_list
 
 
 @given(rows=ROWS.filter(bool))
@@ -194,7 +194,7 @@ def test_encoding_takes_codec_and_level(codec: Compression) -> None:
     batch = encode_columns(column([b"value"] * 100), timestamps=5, compression=codec, level=level)
     header = read_header(batch)
     assert header.codec == codec
-    assert listed(decode_columns(batch, 0, header).values) == [b"value"] * 100
+    assert to_list(decode_columns(batch, 0, header).values) == [b"value"] * 100
 
 
 def test_rows_with_overlapping_data_do_not_overrun_batch() -> None:

@@ -27,7 +27,7 @@ SAMPLE = b"".join(b"line %d of a file that compresses well enough\n" % number fo
 
 
 def bombs(size: int) -> dict[str, tuple[Compression, bytes]]:
-    """Data of every codec, and of every way to state its size, that expands to `size` zeros."""
+    """Return data of every codec, with every way to state its size, that expand to `size` zeros."""
     zeros = bytes(size)
     block = snappy.compress(bytes(MIB))
     sized = zstandard.ZstdCompressor(level=3)
@@ -93,7 +93,7 @@ def test_every_prefix_is_refused(codec: Compression) -> None:
     for original in (b"", b"short", SAMPLE[:3000], os.urandom(100)):
         whole = bytes(compress(codec, original))
         for end in range(len(whole)):
-            # A xerial stream may end behind any block: its prefixes there are whole, and shorter.
+            # A xerial stream may end after any block: prefixes that end there are valid and shorter.
             try:
                 short = bytes(decompress(codec, whole[:end], 10_000))
             except CorruptRecord:
@@ -151,7 +151,7 @@ def test_bomb_is_stopped_before_it_takes_memory(name: str, limit: int) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # zstd's slices may each expand to 8 MiB, and are joined from as much again.
+    # A zstd slice may expand to 8 MiB, and joining the slices needs as much again.
     slack = 20 * MIB if name == "zstd" else MIB
     assert peak <= 4 * limit + 8 * len(data) + slack
 
@@ -178,7 +178,7 @@ def test_stated_size_alone_takes_no_memory(codec: Compression, data: bytes) -> N
 
 
 def test_lz4_output_is_readable_by_java() -> None:
-    """Independent 64 KiB blocks, no checksums of content or blocks, no content size."""
+    """The frame has independent 64 KiB blocks and neither checksums nor a content size."""
     frame = bytes(compress(Compression.LZ4, SAMPLE))
     assert frame[:4] == b"\x04\x22\x4d\x18"
     assert frame[4] == 0b01_1_0_0_0_00  # version 1, independent
@@ -224,7 +224,7 @@ def test_gzip_is_one_plain_member() -> None:
 
 @pytest.mark.parametrize("repeat", [1, 100])
 def test_zstd_without_stated_size_is_read(repeat: int) -> None:
-    """As Java's stream writes it; also when it expands far more than usual."""
+    """Java's stream writes such frames; a high compression ratio is no problem."""
     data = SAMPLE[:1000] * repeat * 20
     target = io.BytesIO()
     with zstandard.ZstdCompressor(level=9).stream_writer(target, closefd=False) as writer:

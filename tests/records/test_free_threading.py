@@ -1,4 +1,4 @@
-"""What must hold where threads run side by side (PEP 703), and holds under the interpreter's lock as well."""
+"""Guarantees for threads that run in parallel (PEP 703), which hold under the GIL as well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ assert enabled() is before, "an import has switched the interpreter's lock on"
 """
 
 
-def side_by_side(work: Callable[[int], object]) -> None:
-    """Runs `work` in several threads that begin at one moment; what one of them raises is raised."""
+def run_in_parallel(work: Callable[[int], object]) -> None:
+    """Run `work` in several threads that start together; raise the first error of one of them."""
     ready, wrong = threading.Barrier(THREADS), []
 
     def run(number: int) -> None:
@@ -46,7 +46,7 @@ def test_importing_package_does_not_enable_gil() -> None:
 
 
 def test_columns_built_by_concurrent_threads_share_no_memory(twin: Any) -> None:
-    """Blocks of finished columns are used again for the next ones, whichever thread makes them."""
+    """Blocks of freed columns are reused for the next ones in any thread."""
     batches = [twin.build([(0, b"%d" % number * 9, bytes([number]) * 400, ())] * 300) for number in range(THREADS)]
 
     def work(number: int) -> None:
@@ -57,7 +57,7 @@ def test_columns_built_by_concurrent_threads_share_no_memory(twin: Any) -> None:
             if number == 0:
                 twin.module.release_spare_memory()
 
-    side_by_side(work)
+    run_in_parallel(work)
 
 
 def test_placed_batch_can_be_read_by_several_threads(twin: Any) -> None:
@@ -72,4 +72,4 @@ def test_placed_batch_can_be_read_by_several_threads(twin: Any) -> None:
             batch.kept = [number]
             assert 0 <= batch.kept[0] < THREADS
 
-        side_by_side(work)
+        run_in_parallel(work)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyclient.errors import CorruptRecord
 from pyclient.records import BinaryColumn
 
-# Of the Java client's own tests; the shorter ones reach every length of the last word.
+# From the Java client's tests; the shorter ones cover every length of the last word.
 VECTORS = {
     b"21": -973932308,
     b"foobar": -790332482,

@@ -58,7 +58,7 @@ def test_outdated_compiled_codec_warns_how_to_rebuild_it() -> None:
     assert said.startswith("pure RuntimeWarning: the compiled record codec cannot be used")
     assert "cannot import name 'IMPLEMENTATION'" in said
     assert "python setup.py build_ext --inplace" in said
-    assert run(f"import sys; {OLD}{IMPORT}", PYCLIENT_PURE="1") == "pure"  # as it was asked for
+    assert run(f"import sys; {OLD}{IMPORT}", PYCLIENT_PURE="1") == "pure"  # chosen explicitly
 
 
 def members(kind: Any) -> set[str]:
@@ -78,7 +78,7 @@ def test_both_twins_have_same_names_and_arguments(twins: tuple[Any, Any], name: 
 
 
 def arguments(function: Any) -> list[tuple[str, Any, Any]]:
-    """Names, kinds and defaults; the compiled ones state theirs in the first line of what `help` shows."""
+    """Return names, kinds and defaults; compiled functions have theirs in the first line of their docstring."""
     parameters = inspect.signature(getattr(function, "__wrapped__", function)).parameters.values()
     return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
 

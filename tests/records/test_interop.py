@@ -1,4 +1,4 @@
-"""What other clients' codecs write, this one reads, and the reverse."""
+"""Interoperability with the record codecs of other clients, in both directions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PEERS = {
 
 @pytest.fixture(params=PEERS)
 def classes(request: pytest.FixtureRequest, peer: Any) -> Any:
-    """Another client's classes that build and that read a batch."""
+    """Another client's classes that build and read a batch."""
     module, name, suffix = PEERS[request.param]
     return getattr(peer(module), f"{name}Builder{suffix}"), getattr(peer(module), f"{name}{suffix}")
 
@@ -62,7 +62,7 @@ def test_uncompressed_data_are_returned_unchanged(twin: Any, classes: Any) -> No
     for offset, (timestamp, key, value, headers) in enumerate(ROWS):
         builder.append(offset, timestamp=timestamp, key=key, value=value, headers=list(headers))
     theirs = bytearray(builder.build())
-    theirs[12:16] = b"\xff" * 4  # they leave the leader epoch at 0
+    theirs[12:16] = b"\xff" * 4  # the other clients write leader epoch 0
     assert bytes(theirs) == twin.build(ROWS)
 
 

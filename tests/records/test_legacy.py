@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, as logs and brokers of before Kafka 0.11 hold them."""
+"""Messages of magic 0 and 1, the formats before Kafka 0.11."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def message(
 def wrapper(
     magic: int, codec: Compression, messages: list[Message], *, offset: int | None = None, flags: int = 0
 ) -> bytes:
-    """As a broker stores it: the offset is the last one's, and with magic 1 those inside count from 0."""
+    """Wrap messages as a broker stores them: the offset of the last one; with magic 1 relative offsets from 0."""
     first = messages[0][0] if magic == 1 else 0
     inner = b"".join(message(magic, number - first, *rest) for number, *rest in messages)
     return message(magic, messages[-1][0], messages[-1][1], None, bytes(compress(codec, inner)), codec | flags)
@@ -99,7 +99,7 @@ def test_lz4_frames_with_kafkas_old_checksum_are_read(twin: Any, store_size: boo
         rows(twin, message(1, 5, -1, None, bytes(frame), Compression.LZ4))
 
 
-# kafka-python writes the old lz4 checksum of magic 0 only with xxhash, which nothing else here needs.
+# kafka-python writes the old lz4 checksum of magic 0 only with xxhash, which is not installed.
 WRITTEN = [(magic, codec) for magic in (0, 1) for codec in (Compression.NONE, *CODECS) if (magic, codec) != (0, 3)]
 
 

@@ -1,4 +1,4 @@
-"""Batches are found in a buffer in one step, up to the first that needs a closer look."""
+"""`find_batches` finds the ordinary batches at the start of a buffer in one call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(base: int, count: int, compression: Compression = Compression.NONE) ->
 
 
 def changed(data: bytes, code: str, at: int, value: int) -> bytes:
-    """The same with another number in one place."""
+    """Return the data with one number replaced."""
     copy = bytearray(data)
     struct.pack_into(code, copy, at, value)
     return bytes(copy)
@@ -47,8 +47,8 @@ GOOD = [batch(0, 3), batch(3, 1, Compression.GZIP), batch(10, 2)]
 
 def test_consecutive_batches_are_found_with_their_header_fields(twin: Any) -> None:
     data = memoryview(b"".join(GOOD))
-    position, behind, found = find(twin, data)
-    assert (position, behind) == (len(data), 12)
+    position, end_offset, found = find(twin, data)
+    assert (position, end_offset) == (len(data), 12)
     starts = [0, len(GOOD[0]), len(GOOD[0]) + len(GOOD[1])]
     placed = [twin.module.PlacedBatch("t", 3, data, start, read_header(data, start)) for start in starts]
     assert numbers(found) == numbers(placed)
@@ -77,8 +77,8 @@ def test_find_batches_returns_requested_class(twin: Any) -> None:
 def test_find_batches_stops_before_batch_truncated_anywhere(twin: Any) -> None:
     first, data = len(GOOD[0]), GOOD[0] + GOOD[2]
     for end in range(first, len(data)):
-        position, behind, found = find(twin, memoryview(data[:end]))
-        assert (position, behind, len(found)) == (first, 3, 1)
+        position, end_offset, found = find(twin, memoryview(data[:end]))
+        assert (position, end_offset, len(found)) == (first, 3, 1)
     for end in range(first):
         assert find(twin, data[:end])[0] == 0
 
@@ -89,14 +89,14 @@ def test_find_batches_stops_before_batch_truncated_anywhere(twin: Any) -> None:
         (">b", 16, 0), (">b", 16, 1), (">b", 16, 3), (">b", 16, -1),  # magic
         (">h", 21, TRANSACTIONAL), (">h", 21, CONTROL), (">h", 21, -1),
         (">i", 8, 0), (">i", 8, -1), (">i", 8, -(2**31)), (">i", 8, 2**31 - 1), (">i", 8, HEADER_SIZE - 13),
-        (">i", 57, 0), (">i", 57, -1), (">i", 57, -(2**31)),  # how many records
+        (">i", 57, 0), (">i", 57, -1), (">i", 57, -(2**31)),  # record count
         (">q", 0, -1), (">q", 0, -(2**63)), (">q", 0, 2**63 - 1), (">q", 0, 2**63 - 2**32), (">q", 0, 1),
         (">i", 23, -(2**31)), (">i", 23, -8),  # the last offset delta
     ],
 )  # fmt: skip
 def test_find_batches_stops_before_special_or_earlier_batch(twin: Any, code: str, at: int, value: int) -> None:
-    position, behind, found = find(twin, GOOD[0] + changed(GOOD[2], code, at, value) + GOOD[2])
-    assert (position, behind, len(found)) == (len(GOOD[0]), 3, 1)
+    position, end_offset, found = find(twin, GOOD[0] + changed(GOOD[2], code, at, value) + GOOD[2])
+    assert (position, end_offset, len(found)) == (len(GOOD[0]), 3, 1)
 
 
 @pytest.mark.parametrize("position", [-1, -(10**6), 10**6])

@@ -31,7 +31,7 @@ ROWS = [
 
 
 def outcome(twin: Any, batch: Any, header: Any = None, **options: Any) -> Any:
-    """The rows, or the words of the error."""
+    """Return the rows, or the text of the error."""
     header = read_header(batch) if header is None else header
     try:
         records = twin.module.decode_batch(batch, 0, header, "orders", 3, **options)
@@ -42,7 +42,7 @@ def outcome(twin: Any, batch: Any, header: Any = None, **options: Any) -> Any:
 
 
 def with_payload(payload: bytes, count: int, last: int | None = None, **fields: int) -> bytes:
-    """A batch of any bytes as its records."""
+    """Return a batch with arbitrary bytes as its records."""
     values = {"base_offset": 42, "attributes": 0, "base_timestamp": 1000, **fields}
     return struct.pack(
         ">qiibIhiqqqhii", values["base_offset"], len(payload) + 49, -1, 2, 0, values["attributes"],
@@ -201,7 +201,7 @@ def test_every_prefix_of_batch_is_refused(twin: Any, codec: Compression) -> None
 
 
 def test_every_prefix_of_records_is_refused(twin: Any, codec: Compression) -> None:
-    """The length says that the prefix is all there is: what then ends early is a record, or the compressed data."""
+    """The length matches the prefix, so that a record or the compressed data ends early."""
     batch = twin.build(ROWS, compression=codec)
     for end in range(HEADER_SIZE, len(batch)):
         cut = batch[:8] + struct.pack(">i", end - 12) + batch[12:end]

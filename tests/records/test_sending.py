@@ -1,4 +1,4 @@
-"""What a producer does per record, over both twins: lanes, the appender, `send`, and handles that know the outcome."""
+"""The producer's work per record, in both implementations: open batches, the appender, `send`, and outcome handles."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lanes_of(twin: Any, *open_partitions: int, sticky: int = 0) -> Any:
 
 
 def replay(twin: Any, changes: list[Any]) -> list[Any]:
-    """Where each record of a run went, as (batch, index), or None."""
+    """Return the position of each record of a run as (batch, index), or None."""
     lanes = lanes_of(twin)
     seen = []
     for change, *arguments in changes:
@@ -99,7 +99,7 @@ def sender(twin: Any, clock: Any = SYSTEM_CLOCK, *, direct: bool = True) -> Any:
             return self
 
         def add_done_callback(self, callback: Any) -> None:
-            callback("told")
+            callback("called")
 
     return Sender()
 
@@ -123,7 +123,7 @@ def test_send_appends_to_open_batch_and_delegates_the_rest(twin: Any) -> None:
     for arguments, options, rest in others:
         assert one.send(*arguments, **options) is one
         assert one.others.pop() == (*arguments, *rest)
-    assert one.send("orders", b"value").index == 1  # and nothing of those was written
+    assert one.send("orders", b"value").index == 1  # none of the delegated ones was written
 
 
 @pytest.mark.parametrize("headers", [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (("a", b"1"), ("b", None))])
@@ -140,9 +140,9 @@ def test_headers_and_timestamp_are_written_as_given(twin: Any, headers: Any) -> 
 def test_send_delegates_when_records_need_serializer_or_partitioner(twin: Any) -> None:
     one = sender(twin, direct=False)
     one._lanes["orders"] = lanes_of(twin, 0)
-    told: list[object] = []
-    assert one.send("orders", b"value", on_delivery=told.append) is one
-    assert (len(one.others), told) == (1, ["told"])
+    called: list[object] = []
+    assert one.send("orders", b"value", on_delivery=called.append) is one
+    assert (len(one.others), called) == (1, ["called"])
 
 
 def test_records_are_stamped_with_system_time(twin: Any) -> None:
@@ -179,7 +179,7 @@ def test_concurrent_sends_get_distinct_positions(twin: Any) -> None:
 
 
 class Asked(Exception):
-    """A handle asked its subclass."""
+    """Raised when a handle delegates to its subclass."""
 
 
 def handle_of(twin: Any) -> tuple[Any, Any]:
@@ -227,6 +227,6 @@ def test_callback_is_appended_to_existing_callbacks_of_batch(twins: tuple[Any, A
     if is_atomic(twins[0]):
         handle.add_done_callback(repr)
         assert outcome.callbacks == [1, print, None, 7, repr, handle]
-    else:  # the subclass has a lock for it
+    else:  # the subclass appends under its lock
         with pytest.raises(Asked):
             handle.add_done_callback(repr)

@@ -1,4 +1,4 @@
-"""What may be appended decodes: `validate_records` against the decoder, on good, broken and random records."""
+"""Compare `validate_records` with the decoder on valid, broken and random records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SURROGATE = b"\xed\xa0\x80"
 
 
 def validate(twin: Any, data: bytes, **rules: int) -> Any:
-    """What the twin finds in a batch; its error as text."""
+    """Return the result for a batch; an error as text."""
     header = read_header(data)
     keyed, before, after = rules.get("keyed", False), rules.get("before", MOST), rules.get("after", MOST)
     try:
@@ -31,7 +31,7 @@ def validate(twin: Any, data: bytes, **rules: int) -> Any:
 
 
 def varied_records(rng: random.Random, count: int) -> bytes:
-    """Records of every shape that producers make."""
+    """Return records of every shape that producers write."""
     out = b""
     for number in range(count):
         names = [
@@ -136,7 +136,7 @@ def test_utf8_of_header_names_matches_pythons_decoder(twins: tuple[Any, Any]) ->
 
 
 def changed(data: bytes, at: int, value: int) -> bytes:
-    """The batch with another byte, and a right checksum."""
+    """Return the batch with one byte changed and a correct checksum."""
     out = bytearray(data)
     out[at] = value
     struct.pack_into(">I", out, 17, crc32c(bytes(out[21:])))

@@ -1,4 +1,4 @@
-"""Bytes that make no sense are refused, and tagged fields are taken as Kafka takes them."""
+"""Malformed bytes are refused, and tagged fields are treated as in Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.protocol.messages.group_log import OffsetCommitValue
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 
-# --- bytes that make no sense -----------------------------------------------------------------------------------
+# --- malformed bytes --------------------------------------------------------------------------------------------
 from tests.protocol.small_requests import fetch_request, heartbeat
 
 
@@ -61,7 +61,7 @@ def test_varint_length_of_six_bytes_is_refused() -> None:
 
 
 def tagged(*fields: bytes) -> bytes:
-    """A v3 ApiVersions request with the given tagged fields behind its two empty strings."""
+    """Return a v3 ApiVersions request with the given tagged fields after its two empty strings."""
     return b"\x01\x01" + bytes([len(fields)]) + b"".join(fields)
 
 

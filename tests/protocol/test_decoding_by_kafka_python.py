@@ -1,4 +1,4 @@
-"""Our bytes, read by another implementation (kafka-python): the same values come out."""
+"""kafka-python decodes our bytes to the same values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIVEN_AS_SETS = "authorized_operations"
 
 
 def peers() -> dict[str, Any]:
-    """kafka-python's classes by name, with the versions they cover."""
+    """Return kafka-python's message classes by name."""
     if other is None:
         return {}
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What one client wrote to our broker, each other client reads byte for byte; groups and commits carry over too."""
+"""Each client reads the other clients' records byte for byte from our broker; groups and commits carry over too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.interop.peers import CODECS, PEERS, Message, Peer
 
-# what the other clients warn of is theirs
+# deprecation warnings of the other clients
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:aiokafka"),

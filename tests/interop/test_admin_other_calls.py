@@ -1,4 +1,4 @@
-"""What is left of the admin clients' methods: groups, offsets, users, access lists, elections and features."""
+"""The remaining methods of the admin clients: groups, offsets, users, ACLs, elections and features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 30
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker with topic `read` of four records, one partition; group `readers` has read two of them and gone."""
+    """A broker with topic `read`: one partition, four records."""
     with EmbeddedCluster() as cluster:
         with Producer(cluster.bootstrap_servers) as producer:
             for number in range(4):
@@ -31,7 +31,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def group(servers: str, request: pytest.FixtureRequest) -> str:
-    """A group of its own for each test, empty, that has read two of the records."""
+    """An empty group per test that has committed offset 2."""
     name = f"readers-{request.node.name}"
     options = {"group_id": name, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     with Consumer("read", bootstrap_servers=servers, **options) as consumer:
@@ -81,7 +81,7 @@ def test_kafka_python_removes_silent_member(admin: Any, servers: str, group: str
     options = {"group_id": group, "group_instance_id": "one", "auto_offset_reset": "earliest"}
     with Consumer("read", bootstrap_servers=servers, **options) as consumer:
         assert len(consumer.poll(timeout=SECONDS)) == 2
-        members = [MemberToRemove(member_id="nobody"), MemberToRemove(group_instance_id="one")]
+        members = [MemberToRemove(member_id="unknown"), MemberToRemove(group_instance_id="one")]
         removed = admin.remove_group_members(group, members)
         assert set(removed.values()) == {UnknownMemberIdError, NoError}
 

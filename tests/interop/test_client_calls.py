@@ -1,4 +1,4 @@
-"""What else other clients' consumers and producers ask our broker: positions, times, patterns, and what it refuses."""
+"""Further calls of other clients' consumers and producers: positions, timestamps, patterns, and refused calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 PATIENCE: Final = 30  # seconds
-NOON: Final = 1_700_000_000_000  # of the first record; the others follow a millisecond apart
+NOON: Final = 1_700_000_000_000  # epoch ms of the first record; the others follow at intervals of 1 ms
 TOPIC, PATTERN = "looked-at", "^looked-.*"
 
 
