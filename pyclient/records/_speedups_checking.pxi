@@ -10,7 +10,7 @@ cdef extern from *:
     #define CRC_STRETCH 4096
     #define CRC_LINE 64
 
-    static uint32_t crc_behind_stretch[4][256];
+    static uint32_t crc_after_stretch[4][256];
 
     __attribute__((target("sse4.2"))) static uint32_t crc_of_zeros(uint32_t sum) {
         uint64_t crc = sum;
@@ -22,15 +22,15 @@ cdef extern from *:
         if (!__builtin_cpu_supports("sse4.2")) return 0;
         for (int place = 0; place < 4; place++)
             for (uint32_t byte = 1; byte < 256; byte++) {
-                uint32_t *row = crc_behind_stretch[place], rest = byte & (byte - 1);
+                uint32_t *row = crc_after_stretch[place], rest = byte & (byte - 1);
                 row[byte] = rest ? row[rest] ^ row[byte ^ rest] : crc_of_zeros(byte << (8 * place));
             }
         return 1;
     }
 
     static inline uint32_t crc_moved(uint32_t sum) {
-        return crc_behind_stretch[0][sum & 255] ^ crc_behind_stretch[1][sum >> 8 & 255]
-            ^ crc_behind_stretch[2][sum >> 16 & 255] ^ crc_behind_stretch[3][sum >> 24];
+        return crc_after_stretch[0][sum & 255] ^ crc_after_stretch[1][sum >> 8 & 255]
+            ^ crc_after_stretch[2][sum >> 16 & 255] ^ crc_after_stretch[3][sum >> 24];
     }
 
     static inline uint64_t crc_word(const uint8_t *at) {
@@ -177,29 +177,29 @@ cdef extern from *:
         const uint8_t *at, const uint8_t *end, int64_t *previous, int64_t last
     ) {
         uint32_t size, delta, ignored, key, value;
-        const uint8_t *behind;
+        const uint8_t *next_row;
         if (end - at < 16) return NULL;
         SMALL_VARINT(size);
         if (size & 1 || (size >>= 1) > end - at) return NULL;
-        behind = at + size;
+        next_row = at + size;
         at++;
         SMALL_VARINT(ignored);
         SMALL_VARINT(delta);
         if (delta & 1 || (delta >>= 1) <= *previous || delta > last) return NULL;
         SMALL_VARINT(key);
         if (key != 1) {
-            if (key & 1 || at > behind || (key >>= 1) > behind - at) return NULL;
+            if (key & 1 || at > next_row || (key >>= 1) > next_row - at) return NULL;
             at += key;
         }
         if (end - at < 4) return NULL;
         SMALL_VARINT(value);
         if (value != 1) {
-            if (value & 1 || at > behind || (value >>= 1) > behind - at) return NULL;
+            if (value & 1 || at > next_row || (value >>= 1) > next_row - at) return NULL;
             at += value;
         }
-        if (at >= end || *at++ || at != behind) return NULL;
+        if (at >= end || *at++ || at != next_row) return NULL;
         *previous = delta;
-        return behind;
+        return next_row;
     }
     """
     const uint8_t* skip_simple_row(

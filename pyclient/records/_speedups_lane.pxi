@@ -1,19 +1,19 @@
-# Single records on their way past everything else, from their caller's thread to the socket and from there to the future.
+# The fast path for single records: from the caller's thread directly to the socket, and from the socket to the future.
 
 
 @cython.final
 cdef class SendLane:
-    """Sends single records of one partition while nothing else happens, and takes the answers that say nothing unusual.
+    """Sends single records of one partition while the producer is otherwise idle, and handles ordinary responses.
 
-    It is aimed at a partition while the producer's lock is held and everything is at rest, and keeps to that until
-    somebody takes the lock: `LaneLock` stops it first, and has its `owner` adopt what is on its way. The connection and
-    the stream are looked at each time, under the stream's gate, for they do not know of it. Under the interpreter's
-    lock everything else here happens at one moment, also for Ctrl-C, as no garbage is collected meanwhile. Up to `depth`
-    records are on their way at a time: one that is late should not send those behind it the long way round.
+    `aim` sets the partition, under the producer's lock and with nothing in flight, until another thread takes the lock:
+    `LaneLock` then stops the lane and its `owner` adopts the records in flight. Connection and stream do not know the
+    lane, so their state is checked for every record, under the stream's gate. Everything else is atomic under the GIL,
+    also with respect to Ctrl-C, because garbage collection is disabled meanwhile. Up to `depth` records are in flight,
+    so that a late response does not force the next records onto the slow path.
     """
 
     cdef readonly bint armed
-    cdef public list records  # on their way, in their order
+    cdef public list records  # in flight, in order
     cdef Py_ssize_t _depth
     cdef public object owner
     cdef object _handle_type, _delivery_type, _desk, _desk_locked, _callbacks, _pending, _delivered
@@ -31,8 +31,8 @@ cdef class SendLane:
     cdef int64_t _bytes_left
     cdef bint _compact
     cdef bytearray _memory
-    cdef bint _posting  # the kernel is being given what is in it
-    cdef int64_t _aims  # how often it was aimed
+    cdef bint _posting  # its content is being written to the socket
+    cdef int64_t _aims  # number of `aim` calls
     cdef LaneNotes _notes
     cdef double _told_at
     cdef bint _rest_due
@@ -53,10 +53,10 @@ cdef class SendLane:
         self._notes, self.watch = LaneNotes(latency_bounds_ms), LaneWatch(self)
 
     def aim(self, queue, connection, stream, LaneReader reader not None, request, lone, *, until, next_look, bytes_left):
-        """From now on records of the queue's partition are sent here; the producer's lock is held.
+        """Send records of the queue's partition from now on; the caller holds the producer's lock.
 
-        `until` and `next_look` are monotonic seconds: when something else is due, and when the loop looks for records
-        that are late. After `bytes_left` bytes of batches another partition may be due.
+        `until` and `next_look` are monotonic seconds: when other work is due, and when the loop checks for expired
+        records. After `bytes_left` bytes of batches the sticky partition may change.
         """
         cdef int64_t overhead
         sequence = queue.sequence
@@ -80,7 +80,7 @@ cdef class SendLane:
         self.watch.aimed(reader)
 
     def stop(self):
-        """Nothing is sent or received here any more until it is aimed again; who calls holds the producer's lock."""
+        """Stop sending and receiving until the next `aim`; the caller holds the producer's lock."""
         self.armed = False
         self.watch.stopped()
         while self.records:
@@ -89,7 +89,7 @@ cdef class SendLane:
             self.owner.note(*self._notes.taken())
 
     def close(self):
-        """Ends it, and forgets all that it holds."""
+        """Stop for good and drop all references."""
         self.armed = False
         self.watch.end()
         self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
@@ -98,7 +98,7 @@ cdef class SendLane:
     cdef object send(
         self, object topic, object key, object value, object partition, object timestamp_ms, object on_delivery
     ):
-        """A future, or None: then nothing has happened."""
+        """Send a record and return its future; None without any effect if that is not possible here."""
         cdef Row row
         cdef int64_t size, batch, time, aims = self._aims
         cdef double now
@@ -134,7 +134,7 @@ cdef class SendLane:
             time = <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1000000
         else:
             time = timestamp_ms
-        gate, release = self._gate, self._gate_free  # it may be aimed elsewhere while it has this one
+        gate, release = self._gate, self._gate_free  # `aim` may replace them while this gate is held
         if self._gate_owned() or not gate(False):
             return None
         try:
@@ -163,7 +163,7 @@ cdef class SendLane:
         return FRAME_HEAD + len(self._prefix) + LENGTH_BYTES + batch + len(self._tail)
 
     cdef bint is_free(self, double now) except -1:
-        """Whether nothing else is on its way, waits to be written or keeps from writing, and late answers will be found."""
+        """Return True if nothing else is in flight, queued or blocks writes, and request timeouts will be detected."""
         connection, stream = self._connection, self._stream
         if connection._cause is not None or connection._held or connection._timer is None:
             return False
@@ -177,7 +177,7 @@ cdef class SendLane:
         self, Row* row, int64_t size, int64_t batch, int64_t time, object key, object value, double now,
         object on_delivery, uint8_t** frame, int64_t* written,
     ):
-        """The future of a record that is on its way from then on; its frame is to be posted."""
+        """Register a record as in flight, encode its frame for `post`, and return its future."""
         cdef int correlation_id = (<int>self._connection._correlation_id + 1) & MAX_CORRELATION_ID
         cdef int sequence = <int>self._sequence.next if self._idempotent else -1
         cdef BatchOutcome delivery
@@ -218,7 +218,7 @@ cdef class SendLane:
     cdef uint8_t* fill(
         self, Row* row, int64_t size, int64_t batch, int64_t time, int sequence, int correlation_id, int64_t* whole
     ) noexcept:
-        """Writes the frame; where it begins, and its bytes."""
+        """Encode the frame; return its start and store its size."""
         cdef uint8_t* begin = <uint8_t*>self._memory
         cdef uint8_t* at = put_int16(put_int16(begin + 4, 0), <int64_t>self._version)
         cdef uint8_t* start
@@ -238,7 +238,7 @@ cdef class SendLane:
         start = at
         at = put_int32(put_int32(put_int64(at, 0), batch - 12), -1)
         at[0] = 2
-        at = put_int32(put_int16(at + 5, 0), 0)  # over the CRC, which comes last
+        at = put_int32(put_int16(at + 5, 0), 0)  # skips the CRC, which is written last
         at = put_int64(put_int64(at, time), time)
         at = put_int32(put_int32(put_int16(put_int64(at, self._producer_id), self._epoch), sequence), 1)
         at = write_varint(at, size)
@@ -253,7 +253,7 @@ cdef class SendLane:
         return begin
 
     cdef int post(self, object stream, const uint8_t* frame, int64_t size) except -1:
-        """Gives the kernel the frame; what it does not take is the loop's."""
+        """Write the frame to the socket; leave what the kernel does not accept to the loop."""
         cdef int64_t sent
         cdef int problem = 0
         cdef int fd = self._fd
@@ -277,7 +277,7 @@ cdef class SendLane:
         return 0
 
     cdef bint receive(self, LaneReader reader, bint on_loop) except -1:
-        """The socket may have something to read. False, and nothing has happened, if that is not for here."""
+        """Receive responses from the socket. Return False without any effect if the usual path must receive them."""
         cdef uint8_t[LANE_ANSWER] data
         cdef uint8_t* at = data
         cdef uint8_t* found
@@ -291,10 +291,10 @@ cdef class SendLane:
         count = socket_receive(self._fd, data, LANE_ANSWER, MSG_DONTWAIT)
         if count <= 0:
             return False
-        reader._busy = True  # nobody receives what comes behind this before it is where it belongs
+        reader._busy = True  # later bytes must not be received before these are handled
         try:
             while count:
-                size = len(self._answer)  # who is told of one may have the lane aimed anew
+                size = len(self._answer)  # again: completing a record may call `aim`
                 if count < size + 4 or not self.is_next(reader):
                     break
                 record = <LaneRecord>self.records[0]
@@ -321,14 +321,14 @@ cdef class SendLane:
         return True
 
     cdef bint is_next(self, LaneReader reader) except -1:
-        """Whether the reader's stream is the lane's, and the next answer that of a record on it."""
+        """Return True if the reader's stream is the lane's and the next response belongs to a record of the lane."""
         if not self.armed or not self.records or self._reader is not reader or self._connection._timer is None:
-            return False  # without a timer the connection is just about to find those that are late
+            return False  # without a timer the connection is checking for request timeouts
         waiting = self._connection._waiting
         return bool(waiting) and waiting[0] is self.records[0]
 
     cdef bint is_plain(self, const uint8_t* frame, int correlation_id) noexcept:
-        """Whether it is the answer to this request, and says nothing but that the batch was written."""
+        """Return True if the frame is the response to this request and reports plain success."""
         cdef const uint8_t* answer = <const uint8_t*>self._answer
         cdef int64_t size = len(self._answer), numbers = self._numbers, behind = self._behind
         return (
@@ -338,7 +338,7 @@ cdef class SendLane:
         )
 
     cdef bint is_quick(self, object wake) except -1:
-        """Whether no code in Python runs when what is on its way is settled, but `wake`: Ctrl-C may come in any."""
+        """Return True if completing the records in flight runs no Python code but `wake`: Ctrl-C may interrupt any."""
         cdef LaneRecord record
         cdef BatchOutcome delivery
         if self._desk_locked():
@@ -363,7 +363,7 @@ cdef class SendLane:
         cdef list callbacks
         cdef object waiters = None
         cdef bint collects
-        # Somebody adds a callback or begins to wait, this very moment; or nothing runs callbacks yet.
+        # Another thread is adding a callback or a waiter, or the callback thread is not running yet.
         if self._desk_locked() or (delivery.callbacks and self._callbacks.post is None):
             self._desk.untold[delivery] = None
             self.taken_off(record, now)
@@ -379,7 +379,7 @@ cdef class SendLane:
             delivery._state, delivery._delivered = self._delivered, True
             callbacks, delivery.callbacks = delivery.callbacks, None
             waiters, delivery._waiters = delivery._waiters, None
-            if callbacks:  # are handed over before anyone can see that it was delivered and wait for them
+            if callbacks:  # posted before another thread can see the delivery and wait for them
                 self._callbacks.post([(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)])
                 self.watch.wake()
         finally:

@@ -1,9 +1,9 @@
-# Who keeps others from a `SendLane`: whoever takes the lock.
+# The producer lock, which stops the `SendLane` when it is acquired.
 
 
 @cython.final
 cdef class LaneLock:
-    """A lock that stops the `lane` before its holder looks at anything."""
+    """A lock that stops the `lane` before its holder reads any state."""
 
     cdef public SendLane lane
     cdef readonly object acquire, release, locked

@@ -1,4 +1,4 @@
-# Who takes the answers of a `SendLane`: the loop, or a thread that waits for one of them, and never both.
+# Receives the responses of a `SendLane`: either the loop or a waiting thread, never both.
 
 cdef extern from *:
     """
@@ -10,7 +10,7 @@ cdef extern from *:
     #include <sys/epoll.h>
     #include <sys/eventfd.h>
 
-    /* An epoll instance with one socket in it, which is itself readable when the socket is, unless that is switched off. */
+    /* An epoll instance with one socket; it is readable when the socket is, unless that is switched off. */
     static int lane_gate_open(int fd) {
         struct epoll_event event = {.events = EPOLLIN, .data = {.fd = fd}};
         int gate = epoll_create1(EPOLL_CLOEXEC);
@@ -30,12 +30,12 @@ cdef extern from *:
     static int lane_gate_switch(int gate, int fd, int on) { return -1; }
     static int lane_bell_new(void) { return -1; }
     #endif
-    static void lane_bell_ring(int fd) { uint64_t one = 1; if (write(fd, &one, 8) < 0) { /* it rings already */ } }
-    static void lane_bell_clear(int fd) { uint64_t rung; if (read(fd, &rung, 8) < 0) { /* it does not ring */ } }
+    static void lane_bell_ring(int fd) { uint64_t one = 1; if (write(fd, &one, 8) < 0) { /* it is set already */ } }
+    static void lane_bell_clear(int fd) { uint64_t rung; if (read(fd, &rung, 8) < 0) { /* it is not set */ } }
     static int lane_bell_wait(int bell, int fd, double seconds) {
         struct pollfd both[2] = {{.fd = fd, .events = POLLIN}, {.fd = bell, .events = POLLIN}};
         int found = poll(both, 2, seconds < 0 ? -1 : (int)(seconds * 1000) + 1);
-        if (found < 0) return errno == EINTR ? 0 : 2; /* the kernel has no memory: then one waits another way */
+        if (found < 0) return errno == EINTR ? 0 : 2; /* out of kernel memory: the caller waits another way */
         return (both[0].revents ? 1 : 0) | (both[1].revents ? 2 : 0);
     }
     """
@@ -49,10 +49,10 @@ cdef extern from *:
 
 @cython.final
 cdef class LaneReader:
-    """What the loop watches and calls for a stream that a lane has used, unless a thread waits at the socket itself.
+    """The loop's reader for a stream that a lane has used, unless a thread waits at the socket itself.
 
-    The loop watches the socket through a gate that any thread may close and open: an epoll instance with the socket in
-    it. Where there is none it watches the socket.
+    The loop polls the socket through an epoll instance (the gate), which any thread may switch off and on. Without
+    epoll it polls the socket.
     """
 
     cdef SendLane _lane
@@ -60,8 +60,8 @@ cdef class LaneReader:
     cdef object _hand_over
     cdef readonly int fd
     cdef int _gate
-    cdef bint _left  # the gate is closed: somebody else waits at the socket
-    cdef bint _busy  # the loop receives, or is about to take what was received
+    cdef bint _left  # the gate is off: a thread waits at the socket
+    cdef bint _busy  # the loop is receiving, or has not yet handled what was received
 
     def __cinit__(self):
         self._gate = -1
@@ -74,11 +74,11 @@ cdef class LaneReader:
         self.shut()
 
     def fileno(self):
-        """What the loop watches."""
+        """Return the descriptor that the loop polls."""
         return self.fd if self._gate < 0 else self._gate
 
     def close(self):
-        """The stream has ended, and the loop watches it no more."""
+        """Release the gate after the stream has ended."""
         self.shut()
         self._lane.watch.closed(self)
 
@@ -91,11 +91,11 @@ cdef class LaneReader:
                 self.free()
 
     def taken(self):
-        """What was handed over has been taken."""
+        """Report that the bytes handed over have been handled."""
         self.free()
 
     cdef void free(self) noexcept:
-        """What was received is where it belongs. Who waited at the socket may have come or gone meanwhile."""
+        """Leave the busy state; a waiting thread may have come or gone meanwhile."""
         self._busy = False
         if self._lane.watch._reader is self and self._lane.armed and self._lane._reader is self:
             self.leave()
@@ -103,11 +103,11 @@ cdef class LaneReader:
             self.take_back()
 
     cdef int hand_over(self, bytes data, bint on_loop) except -1:
-        """Bytes that were received and are the stream's: until it has them nothing else is received."""
+        """Pass received bytes to the stream; nothing else is received until it has handled them."""
         self._busy = True
         try:
             self._hand_over(self, data, on_loop)
-        except BaseException as error:  # Ctrl-C, which leaves nobody with them
+        except BaseException as error:  # Ctrl-C, after which the bytes would be lost
             if self._lane.owner is not None:
                 self._lane.owner.interrupted(self._lane._connection, error)
             raise
@@ -117,7 +117,7 @@ cdef class LaneReader:
         return self._gate >= 0 and not self._busy
 
     cdef bint leave(self) noexcept:
-        """The loop does not look at the socket until it is taken back. False if that is not possible."""
+        """Switch the loop's polling off until `take_back`. Return False if that is not possible."""
         if self._busy:
             return False
         if not self._left and self._gate >= 0 and lane_gate_switch(self._gate, self.fd, 0) == 0:

@@ -1,4 +1,4 @@
-# What a `SendLane` stands on: the system calls, numbers as a request has them, and the record that is on its way.
+# Basics of `SendLane`: system calls, big-endian numbers, and the record in flight.
 
 cdef extern from *:
     """
@@ -17,15 +17,15 @@ cdef extern from "sys/socket.h" nogil:
 cdef extern from "time.h":
     int CLOCK_MONOTONIC
 
-cdef extern from "Python.h":  # a garbage collection runs whatever is to be finalized, and meanwhile other threads
+cdef extern from "Python.h":  # garbage collection runs finalizers, and other threads meanwhile
     bint PyGC_Disable() noexcept
     bint PyGC_Enable() noexcept
 
 cdef enum:
-    NOTED_BUCKETS = 32  # of the latency histogram, at most
+    NOTED_BUCKETS = 32  # most buckets of the latency histogram
     FRAME_HEAD = 12  # length, API key, version, correlation id
-    LENGTH_BYTES = 5  # of a batch's length, at most
-    LANE_ANSWER = 1024  # bytes that are received at once
+    LENGTH_BYTES = 5  # most bytes of a batch's length
+    LANE_ANSWER = 1024  # bytes received at once
 
 cdef double NOTED_SECONDS = 1.0
 cdef int MAX_CORRELATION_ID = 0x7FFFFFFF
@@ -62,9 +62,9 @@ cdef inline int64_t get_int64(const uint8_t* at) noexcept:
 
 @cython.final
 cdef class LaneRecord:
-    """A record that a `SendLane` has sent: what its connection waits for, and what is to be known to adopt it.
+    """A record that a `SendLane` has sent: an in-flight request of its connection, with the data to adopt it.
 
-    A connection takes it for a `Waiting` and for the future in it. `work` is what `adopt` makes of it.
+    For the connection it is both a `Waiting` and the future in it. `work` is the result of `adopt`.
     """
 
     cdef readonly object request, version, read
@@ -85,27 +85,27 @@ cdef class LaneRecord:
 
     @property
     def no_answer(self):
-        """What to say when it is late."""
+        """Return the error text of a request timeout."""
         return f"no answer to {self.request.name} v{self.version} within {self.timeout:g} s"
 
     def done(self):
-        """Whether an answer or an error was told, or will be in the loop's next turn."""
+        """Return True if a response or an error was reported, or will be in the loop's next iteration."""
         return self._owner is None
 
     def set_result(self, answer):
-        """The answer, from the connection: something was unusual."""
+        """Take the response from the connection, after something unusual."""
         owner, self._owner = self._owner, None
         owner.answered(self, answer, None)
 
     def set_exception(self, error):
-        """The connection has ended."""
+        """Take the error of a connection that has ended."""
         owner, self._owner = self._owner, None
         owner.lost(self, error)
 
 
 @cython.final
 cdef class LaneNotes:
-    """What was delivered on a lane since it was told last."""
+    """Metrics of the deliveries on a lane since they were last reported."""
 
     cdef readonly Py_ssize_t count
     cdef int64_t _bytes
@@ -142,7 +142,7 @@ cdef class LaneNotes:
         self._longest = max(self._longest, latency)
 
     cdef tuple taken(self):
-        """How many, their bytes, when the last one was, the longest latency in seconds, and how many in each bucket."""
+        """Return and reset count, bytes, time of the last one, longest latency (seconds) and the counts per bucket."""
         cdef Py_ssize_t at
         buckets = [self._buckets[at] for at in range(self._bucket_count)]
         taken = self.count, self._bytes, self._last, self._longest, buckets

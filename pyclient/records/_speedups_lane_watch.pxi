@@ -1,10 +1,10 @@
-# A thread that waits for the answers of a `SendLane` itself: to be woken for one takes as long as all else about it.
+# A thread that waits for the responses of a `SendLane` itself: waking it takes as long as all the rest of a delivery.
 
 cdef enum:
     READABLE = 1
     RUNG = 2
 
-cdef double SIGNAL_SECONDS = 0.25  # a signal that comes just before a thread blocks does not wake it
+cdef double SIGNAL_SECONDS = 0.25  # a signal just before a thread blocks does not wake it
 
 
 @cython.final
@@ -26,12 +26,12 @@ cdef class LaneBell:
             self._fd = -1
 
     cdef int wait_at(self, int fd, double seconds) except -1:
-        """What there is, `READABLE` or `RUNG` or both, after up to so many seconds (below 0: no limit)."""
+        """Block up to `seconds` (below 0: no limit); return `READABLE`, `RUNG`, both or 0."""
         cdef int ready
         with nogil:
             ready = lane_bell_wait(self._fd, fd, seconds)
         if ready & RUNG:
-            self._rings = True  # also when a child that was forked has rung
+            self._rings = True  # also if a forked child has rung
         return ready
 
     cdef bint works(self) noexcept:
@@ -50,18 +50,18 @@ cdef class LaneBell:
 
 @cython.final
 cdef class LaneWatch:
-    """Where one thread at a time waits at the lane's socket, in place of the loop: the one that runs callbacks, or one
-    that waits for a record.
+    """Lets one thread at a time wait at the lane's socket instead of the loop: the callback thread, or a caller that
+    waits for a record.
 
-    All but the waiting itself happens under the interpreter's lock.
+    Everything but the waiting itself is done under the GIL.
     """
 
     cdef SendLane _lane
     cdef LaneBell _bell
     cdef LaneReader _reader  # of the stream at whose socket a thread waits, or None
-    cdef int64_t _turns  # how many threads have come
-    cdef int64_t _turn  # of the one that waits
-    cdef bint _taking  # it takes one this very moment
+    cdef int64_t _turns  # number of turns so far
+    cdef int64_t _turn  # turn of the waiting thread
+    cdef bint _taking  # the waiting thread is receiving
     cdef bint _woken
     cdef bint _ended
 
@@ -70,14 +70,14 @@ cdef class LaneWatch:
 
     @property
     def active(self):
-        """Whether a thread waits at the socket, and the loop does not look at it."""
+        """True if a thread waits at the socket and the loop does not poll it."""
         return self._reader is not None and self._reader._left
 
     cdef bint is_possible(self) noexcept:
         return self._lane.armed and self._reader is None and self._lane._reader.can_be_left() and self._bell.works()
 
     cdef int64_t come(self) noexcept:
-        """From now on it is the calling thread that waits; the number of its turn."""
+        """Make the calling thread the waiting one; return the number of its turn."""
         self._turns += 1
         self._turn = self._turns
         self._reader = self._lane._reader
@@ -85,14 +85,14 @@ cdef class LaneWatch:
 
     cdef void leave(self, int64_t turn) noexcept:
         if self._reader is None or self._turn != turn:
-            return  # while it handled a signal another one came
+            return  # another thread came while this one handled a signal
         reader, self._reader = self._reader, None
         (<LaneReader>reader).take_back()
         if self._ended:
             self._bell.shut()
 
     cdef bint heed_signals(self, LaneReader reader, int64_t turn) except -1:
-        """Lets signals be handled: that may take long, or wait for a record. False if meanwhile another thread came."""
+        """Run signal handlers, which may block or wait for a record. Return False if another thread came meanwhile."""
         self.leave(turn)
         try:
             PyErr_CheckSignals()
@@ -104,13 +104,13 @@ cdef class LaneWatch:
         return alone
 
     def for_calls(self, queue):
-        """Takes answers in the thread that runs callbacks, until it has to look into its `queue`: there are some in it,
-        after a `wake`, or as the lane has stopped.
+        """Receive responses in the callback thread until it must check its `queue`: it is not empty, `wake` was called,
+        or the lane has stopped.
         """
         cdef int64_t turn
         if not self.is_possible():
             return
-        turn = self.come()  # from now on `wake` is heard: what comes after the next line is not missed
+        turn = self.come()  # `wake` works from now on, so nothing posted after the next line is missed
         try:
             if queue.empty():
                 self.wait(turn, None, -1, None)
@@ -118,9 +118,9 @@ cdef class LaneWatch:
             self.leave(turn)
 
     def for_outcome(self, BatchOutcome outcome not None, double timeout):
-        """Takes answers in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
+        """Receive responses in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
 
-        Returns whether the outcome is known; None if it is not to be waited for here, and nothing has happened.
+        Return True if the outcome is known, False if not; None without any effect if it cannot be waited for here.
         """
         cdef LaneRecord record
         cdef list waiters
@@ -137,7 +137,7 @@ cdef class LaneWatch:
             wake = self.wake
             waiters = outcome._waiters or []
             waiters.append((0, wake))
-            outcome._waiters = waiters  # at one moment under the interpreter's lock: nobody has the desk's
+            outcome._waiters = waiters  # atomic under the GIL: the delivery lock is free
             turn = self.come()
         finally:
             if collects:
@@ -151,9 +151,9 @@ cdef class LaneWatch:
         return outcome._state is not self._lane._pending
 
     cdef int wait(self, int64_t turn, BatchOutcome outcome, double timeout, object wake) except -1:
-        """Waits and takes answers, until one was for the caller, `wake` was called, time is up or the lane stops.
+        """Wait and receive responses until the caller's is there, `wake` was called, time is up or the lane stops.
 
-        Without an `outcome` it is the thread that runs callbacks, for which `wake` is called when there are some.
+        Without an `outcome` the caller is the callback thread, for which `wake` is called when there are callbacks.
         """
         cdef SendLane lane = self._lane
         cdef list held = None
@@ -174,7 +174,7 @@ cdef class LaneWatch:
                 break
             ready = self._bell.wait_at(reader.fd, left)
             if ready & READABLE and not ready & RUNG:
-                held = lane.records[:]  # a delivery that nobody else holds ends in Python, which swallows Ctrl-C
+                held = lane.records[:]  # keeps deliveries alive: their finalizer would swallow Ctrl-C
                 self._taking = True
                 try:
                     taken = (outcome is None or lane.is_quick(wake)) and lane.receive(reader, False)
@@ -186,14 +186,14 @@ cdef class LaneWatch:
         return 0
 
     def wake(self):
-        """Who waits at the socket is to look what else there is; from any thread."""
+        """Wake the thread that waits at the socket; callable from any thread."""
         if self._reader is not None:
             self._woken = True
             if not self._taking:
                 self._bell.ring()
 
     cdef int aimed(self, LaneReader reader) except -1:
-        """The lane goes on, perhaps with another stream."""
+        """Handle an `aim` of the lane, perhaps at another stream."""
         if self._reader is reader:
             if self._lane.armed:
                 reader.leave()
@@ -202,12 +202,12 @@ cdef class LaneWatch:
         return 0
 
     cdef void stopped(self) noexcept:
-        """The loop looks at the socket again."""
+        """Give the socket back to the loop."""
         if self._reader is not None:
             self._reader.take_back()
 
     cdef int end(self) except -1:
-        """The lane is never used again."""
+        """Handle the end of the lane."""
         self._ended = True
         if self._reader is None:
             self._bell.shut()
@@ -216,7 +216,7 @@ cdef class LaneWatch:
         return 0
 
     cdef int closed(self, LaneReader reader) except -1:
-        """The reader's stream has ended."""
+        """Handle the end of the reader's stream."""
         if self._reader is reader:
             self.wake()
         return 0

@@ -72,8 +72,8 @@ cdef enum:
 
 cdef inline bint out_of_range(int64_t timestamp, int64_t now, int64_t before, int64_t after) noexcept nogil:
     """Compare as Kafka does, including overflow; -1 means no timestamp."""
-    cdef int64_t behind = <int64_t>(<uint64_t>now - <uint64_t>timestamp)
-    return timestamp != -1 and (behind > before or <int64_t>(0 - <uint64_t>behind) > after)
+    cdef int64_t age = <int64_t>(<uint64_t>now - <uint64_t>timestamp)
+    return timestamp != -1 and (age > before or <int64_t>(0 - <uint64_t>age) > after)
 
 
 cdef const uint8_t* walk_records(
@@ -83,13 +83,13 @@ cdef const uint8_t* walk_records(
     """Return the end of the last readable record."""
     cdef Row row
     cdef PlainRow plain
-    cdef const uint8_t* behind
+    cdef const uint8_t* next_row
     cdef int64_t timestamp, latest = -1, refused = 0, number = 0
     cdef int problem = 0
     while number < count:
-        behind = plain_record(at, end, number, &plain)
-        if behind != NULL:
-            at = behind
+        next_row = plain_record(at, end, number, &plain)
+        if next_row != NULL:
+            at = next_row
         else:
             problem = read_row(&at, end, number - 1, number, &row)
             if problem:

@@ -59,5 +59,5 @@ def validate_records(
 
 def _out_of_range(timestamp: int, now_ms: int, before_ms: int, after_ms: int) -> bool:
     """Compare as Kafka does, including overflow; -1 means no timestamp."""
-    behind = wrap64(now_ms - timestamp)
-    return timestamp != -1 and (behind > before_ms or wrap64(-behind) > after_ms)
+    age = wrap64(now_ms - timestamp)
+    return timestamp != -1 and (age > before_ms or wrap64(-age) > after_ms)
