@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker_embedded.log.conftest import Workbench
+from tests.broker_embedded.log.conftest import LogFixture
 from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.test_files import COMPLAINTS, dump
@@ -19,23 +19,23 @@ STARTS_OF_SEGMENTS = re.compile(r"^Non-consecutive offsets in .*\n(  -1 is follo
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogFixture]:
     """A log of two producers whose transactions overlap: those of one are committed, those of the other are not."""
-    bench = Workbench(tmp_path_factory.mktemp("log"))
-    bench.configure(segment_bytes=1 << 16, index_interval_bytes=500)
-    log = bench.open()
+    fixture = LogFixture(tmp_path_factory.mktemp("log"))
+    fixture.configure(segment_bytes=1 << 16, index_interval_bytes=500)
+    log = fixture.open()
     for number in range(ROUNDS):
         for producer_id in (1, 2):
-            bench.append(log, bytes(number), producer_id=producer_id, epoch=0, sequence=number, transactional=True)
-        bench.end(log, 2, 0, commit=False)
-        bench.end(log, 1, 0, commit=True)
+            fixture.append(log, bytes(number), producer_id=producer_id, epoch=0, sequence=number, transactional=True)
+        fixture.end(log, 2, 0, commit=False)
+        fixture.end(log, 1, 0, commit=True)
     log.close()
-    yield bench
-    bench.close()
+    yield fixture
+    fixture.close()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_dump_log_reads_our_markers_and_our_index_of_aborted_transactions(written: Workbench, version: str) -> None:
+def test_dump_log_reads_our_markers_and_our_index_of_aborted_transactions(written: LogFixture, version: str) -> None:
     skip_without_kafka(version)
     folder = Path(written.directory)
     kinds = ("log", "index", "timeindex", "txnindex", "snapshot")

@@ -12,15 +12,15 @@ DAY = 86_400_000
 CODECS = list(Compression)
 
 
-def compactor(bench: Any, keys: int = 100_000) -> Compactor:
+def compactor(fixture: Any, keys: int = 100_000) -> Compactor:
     def saved() -> Any:
         yield None
 
-    return Compactor(bench.fs, memory=keys * KEY_BYTES, save=saved)
+    return Compactor(fixture.fs, memory=keys * KEY_BYTES, save=saved)
 
 
-def compact(bench: Any, log: Any, *, after_ms: int = 0, keys: int = 100_000) -> int:
-    return compactor(bench, keys).everything(log, bench.now + after_ms)
+def compact(fixture: Any, log: Any, *, after_ms: int = 0, keys: int = 100_000) -> int:
+    return compactor(fixture, keys).everything(log, fixture.now + after_ms)
 
 
 def keyed(*rows: tuple[bytes, bytes | None], timestamp_ms: int, **options: Any) -> bytearray:
@@ -30,9 +30,9 @@ def keyed(*rows: tuple[bytes, bytes | None], timestamp_ms: int, **options: Any) 
     return bytearray(builder.seal(**options))
 
 
-def put(bench: Any, log: Any, *rows: tuple[bytes, bytes | None], **options: Any) -> Any:
-    return log.append(keyed(*rows, timestamp_ms=bench.now, **options), leader_epoch=0, now_ms=bench.now)
+def put(fixture: Any, log: Any, *rows: tuple[bytes, bytes | None], **options: Any) -> Any:
+    return log.append(keyed(*rows, timestamp_ms=fixture.now, **options), leader_epoch=0, now_ms=fixture.now)
 
 
-def pairs(bench: Any, log: Any) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(record.offset, record.key, record.value) for record in bench.records(log)]
+def pairs(fixture: Any, log: Any) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for record in fixture.records(log)]

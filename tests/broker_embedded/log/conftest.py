@@ -1,4 +1,4 @@
-"""A workbench for logs: batches and markers made to order, logs opened as after a stop or a crash, disks that fail."""
+"""Fixtures for logs: batches and markers, logs opened after a stop or a crash, failing disks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = 1_700_000_000_000
 TOPIC_ID = uuid.UUID(int=7)
 
 
-class Workbench:
+class LogFixture:
     """Everything a test of the log needs, in one directory."""
 
     now = NOW
@@ -270,14 +270,14 @@ class FaultyFileSystem(RealFileSystem):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Workbench]:
-    """A workbench in a directory of its own."""
-    made = Workbench(tmp_path)
+def fixture(tmp_path: Path) -> Iterator[LogFixture]:
+    """A log fixture in its own directory."""
+    made = LogFixture(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="session")
-def new_bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Makes workbenches, for tests that need many."""
-    return lambda: Workbench(tmp_path_factory.mktemp("log"))
+def new_fixture(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a function that creates log fixtures, for tests that need several."""
+    return lambda: LogFixture(tmp_path_factory.mktemp("log"))

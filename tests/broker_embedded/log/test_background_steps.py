@@ -58,20 +58,20 @@ def filled(first: int, count: int, value: bytes, now_ms: int, codec: Compression
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
 def test_compaction_of_a_large_log_runs_in_steps_of_few_records_and_bytes(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, codec: Compression
+    fixture: Any, monkeypatch: pytest.MonkeyPatch, codec: Compression
 ) -> None:
-    bench.configure(cleanup_policy=("compact",))
-    log = bench.open()
+    fixture.configure(cleanup_policy=("compact",))
+    log = fixture.open()
     shapes = [(5000, b"v")] * 2 + [(3, b"v")] * 2000 + [(20, b"v" * _LARGE_VALUE)] * 20
     total = 0
     for count, value in shapes:
-        log.append(filled(total, count, value, bench.now, codec), leader_epoch=0, now_ms=bench.now)
+        log.append(filled(total, count, value, fixture.now, codec), leader_epoch=0, now_ms=fixture.now)
         total += count
     size = log.size
     log.roll()
     counter = Counter(monkeypatch)
     handled: list[tuple[int, int]] = []
-    steps = Compactor(bench.fs, memory=10_000 * KEY_BYTES, save=lambda: iter([None])).due([log], bench.now)
+    steps = Compactor(fixture.fs, memory=10_000 * KEY_BYTES, save=lambda: iter([None])).due([log], fixture.now)
     answer: Any = None
     rounds = None
     while rounds is None:
@@ -87,20 +87,20 @@ def test_compaction_of_a_large_log_runs_in_steps_of_few_records_and_bytes(
     assert sum(size_of for _, size_of in handled) == 2 * size
     assert max(records for records, _ in handled) <= 2 * ROWS_AT_ONCE
     assert max(size_of for _, size_of in handled) <= _STEP_BYTES
-    assert len({record.key for record in bench.records(log, max_bytes=1 << 26)}) == 3000
+    assert len({record.key for record in fixture.records(log, max_bytes=1 << 26)}) == 3000
 
 
-def test_retention_of_many_logs_runs_in_steps_of_one_segment(bench: Any) -> None:
+def test_retention_of_many_logs_runs_in_steps_of_one_segment(fixture: Any) -> None:
     logs, segments = 100, 3
-    bench.configure(retention_ms=1000)
-    manager = bench.start()
+    fixture.configure(retention_ms=1000)
+    manager = fixture.start()
     for partition in range(logs):
-        log = manager.create("t", bench.topic_id, partition, bench.config)
+        log = manager.create("t", fixture.topic_id, partition, fixture.config)
         for _ in range(segments):
             log.roll()
-            bench.append(log, b"old")
+            fixture.append(log, b"old")
     removed = []
-    for count in manager.retention_steps(bench.now + 100_000):
+    for count in manager.retention_steps(fixture.now + 100_000):
         removed.append(count)
         left = sum(1 for log in manager.logs for segment in log.segments if segment.size)
         assert left == logs * segments - sum(removed)  # the others wait for their step
@@ -109,26 +109,26 @@ def test_retention_of_many_logs_runs_in_steps_of_one_segment(bench: Any) -> None
     manager.close()
 
 
-def test_retention_leaves_a_log_alone_that_was_closed_between_two_steps(bench: Any) -> None:
-    bench.configure(retention_ms=1000)
-    log = bench.open()
+def test_retention_leaves_a_log_alone_that_was_closed_between_two_steps(fixture: Any) -> None:
+    fixture.configure(retention_ms=1000)
+    log = fixture.open()
     for _ in range(3):
         log.roll()
-        bench.append(log, b"old")
-    log = bench.reopen(log)
-    steps = log.retention_steps(bench.now + 100_000)
+        fixture.append(log, b"old")
+    log = fixture.reopen(log)
+    steps = log.retention_steps(fixture.now + 100_000)
     assert next(steps) == 0  # an index was read
     log.close(clean=False)
-    shutil.rmtree(bench.directory)
+    shutil.rmtree(fixture.directory)
     assert sum(steps) == 0
-    assert not Path(bench.directory).exists()
+    assert not Path(fixture.directory).exists()
 
 
 class OpeningCounter:
     """Counts what is done to a log that is being opened; each step's is taken away with `take`."""
 
-    def __init__(self, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._fs = bench.fs
+    def __init__(self, fixture: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._fs = fixture.fs
         self.batches = self.checked = 0
         self.beside = False  # whether this is done beside the loop
         note_batch = IndexedSegment.note_batch
@@ -171,27 +171,27 @@ class OpeningCounter:
 )
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, lost: tuple[str, ...], clean: bool
+    fixture: Any, monkeypatch: pytest.MonkeyPatch, lost: tuple[str, ...], clean: bool
 ) -> None:
-    bench.configure(segment_bytes=16 << 20, index_interval_bytes=1000)
-    log = bench.open()
+    fixture.configure(segment_bytes=16 << 20, index_interval_bytes=1000)
+    log = fixture.open()
     for n in range(1000):
-        bench.append(log, b"%d" % n * 20, producer_id=5, epoch=1, sequence=n, leader_epoch=n // 300)
-    bench.append(log, b"x" * _LARGE_VALUE * 40, producer_id=5, epoch=1, sequence=1000, leader_epoch=4)
+        fixture.append(log, b"%d" % n * 20, producer_id=5, epoch=1, sequence=n, leader_epoch=n // 300)
+    fixture.append(log, b"x" * _LARGE_VALUE * 40, producer_id=5, epoch=1, sequence=1000, leader_epoch=4)
     log.roll()
-    bench.append(log, b"the last", producer_id=5, epoch=1, sequence=1001, leader_epoch=4)
+    fixture.append(log, b"the last", producer_id=5, epoch=1, sequence=1001, leader_epoch=4)
     end, size = log.end_offset, log.size
     log.close(clean=clean)
     for name in lost:
         if name.endswith(".log"):  # its middle
-            content = bytearray(bench.path(name).read_bytes())
+            content = bytearray(fixture.path(name).read_bytes())
             content[50_000] ^= 1
-            bench.path(name).write_bytes(content)
+            fixture.path(name).write_bytes(content)
         else:
-            bench.path(name).unlink()
-    counter = OpeningCounter(bench, monkeypatch)
+            fixture.path(name).unlink()
+    counter = OpeningCounter(fixture, monkeypatch)
     opening = PartitionLog.opening(
-        bench.directory, "t", 0, bench.topic_id, bench.config, fs=bench.fs, clock=bench.clock, clean=clean
+        fixture.directory, "t", 0, fixture.topic_id, fixture.config, fs=fixture.fs, clock=fixture.clock, clean=clean
     )
     opened, done = counter.run(opening)
     broken = not clean and lost == (f"{0:020}.log",)
@@ -205,15 +205,15 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
     opened.close(clean=False)
 
 
-def opened_manager(bench: Any, *topics: str) -> Any:
+def opened_manager(fixture: Any, *topics: str) -> Any:
     """The logs of these topics, written and left as by a crash, and not opened again yet."""
-    manager = bench.start()
+    manager = fixture.start()
     for topic in topics:
-        log = manager.create(topic, bench.topic_id, 0, bench.config)
+        log = manager.create(topic, fixture.topic_id, 0, fixture.config)
         for n in range(20):
-            bench.append(log, b"%d" % n)
+            fixture.append(log, b"%d" % n)
     manager.close(clean=False)
-    return bench.start()
+    return fixture.start()
 
 
 def steps_of(openings: Openings) -> Iterator[None]:
@@ -228,8 +228,8 @@ def steps_of(openings: Openings) -> Iterator[None]:
         yield None
 
 
-def test_a_log_that_is_waited_for_is_opened_before_the_others(bench: Any) -> None:
-    manager = opened_manager(bench, "a", "b", "c")
+def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> None:
+    manager = opened_manager(fixture, "a", "b", "c")
     manager.openings.want_everything()
     steps = steps_of(manager.openings)
     for _ in range(3):
@@ -246,8 +246,8 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others(bench: Any) -> Non
     manager.close()
 
 
-def test_who_cannot_wait_opens_a_log_that_was_half_way(bench: Any) -> None:
-    manager = opened_manager(bench, "a")
+def test_who_cannot_wait_opens_a_log_that_was_half_way(fixture: Any) -> None:
+    manager = opened_manager(fixture, "a")
     told: list[bool] = []
     [at] = manager.unopened
     assert not manager.openings.want(at)
@@ -263,8 +263,8 @@ def test_who_cannot_wait_opens_a_log_that_was_half_way(bench: Any) -> None:
     manager.close()
 
 
-def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(bench: Any) -> None:
-    manager = opened_manager(bench, "a", "b", "c", "d")
+def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(fixture: Any) -> None:
+    manager = opened_manager(fixture, "a", "b", "c", "d")
     openings, rests = manager.openings, []
     openings.rest = lambda: rests.append(len(manager.unopened))
     openings.want_everything()
@@ -284,9 +284,9 @@ def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(bench: Any) -> None:
 
 
 def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
-    bench: Any, caplog: pytest.LogCaptureFixture
+    fixture: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = opened_manager(bench, "a", "b")
+    manager = opened_manager(fixture, "a", "b")
     deleted, other = manager.unopened
     openings = manager.openings
     assert not openings.want(deleted)
@@ -295,7 +295,7 @@ def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
     steps = openings.steps()
     while (step := next(steps)) is None:
         pass
-    manager.delete_topic(deleted.topic, bench.topic_id)
+    manager.delete_topic(deleted.topic, fixture.topic_id)
     assert not openings.want(other)
     with contextlib.suppress(StopIteration):
         step = steps.throw(FileNotFoundError(step))  # what the work found, whose directory has another name now

@@ -20,214 +20,214 @@ def batches(log: Any) -> list[Any]:
 
 
 @pytest.fixture
-def log(bench: Any) -> Any:
-    bench.configure(cleanup_policy=("compact",))
-    return bench.open()
+def log(fixture: Any) -> Any:
+    fixture.configure(cleanup_policy=("compact",))
+    return fixture.open()
 
 
-def test_the_last_value_of_each_key_stays_at_its_offset(bench: Any, log: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+def test_the_last_value_of_each_key_stays_at_its_offset(fixture: Any, log: Any) -> None:
+    put(fixture, log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     log.roll()
-    put(bench, log, (b"b", b"2"), (b"c", b"1"))
-    assert compact(bench, log) == 1
+    put(fixture, log, (b"b", b"2"), (b"c", b"1"))
+    assert compact(fixture, log) == 1
     expected = [(2, b"a", b"2"), (3, b"b", b"2"), (4, b"c", b"1")]
-    assert pairs(bench, log) == expected
+    assert pairs(fixture, log) == expected
     assert (log.start_offset, log.end_offset, log.cleaned_to) == (0, 5, 5)
-    assert pairs(bench, bench.reopen(log)) == expected
+    assert pairs(fixture, fixture.reopen(log)) == expected
 
 
-def test_a_batch_of_which_all_stays_is_not_touched(bench: Any, log: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"b", b"1"), compression=Compression.ZSTD)
+def test_a_batch_of_which_all_stays_is_not_touched(fixture: Any, log: Any) -> None:
+    put(fixture, log, (b"a", b"1"), (b"b", b"1"), compression=Compression.ZSTD)
     before = log.read_bytes(0, 1 << 20)
-    compact(bench, log)
+    compact(fixture, log)
     assert log.read_bytes(0, 1 << 20) == before
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_loses_records_keeps_everything_else(bench: Any, log: Any, codec: Compression) -> None:
+def test_a_batch_that_loses_records_keeps_everything_else(fixture: Any, log: Any, codec: Compression) -> None:
     rows = [(b"k%d" % (n % 7), b"value %d" % n) for n in range(40)]
-    put(bench, log, *rows, compression=codec, producer_id=5, producer_epoch=1, base_sequence=0)
+    put(fixture, log, *rows, compression=codec, producer_id=5, producer_epoch=1, base_sequence=0)
     (before,) = batches(log)
-    kept = bench.records(log)[-7:]
-    compact(bench, log)
+    kept = fixture.records(log)[-7:]
+    compact(fixture, log)
     (after,) = batches(log)
-    assert bench.records(log) == kept
+    assert fixture.records(log) == kept
     for name in ("base_offset", "last_offset_delta", "producer_id", "producer_epoch", "base_sequence", "codec"):
         assert getattr(after, name) == getattr(before, name), name
-    assert (after.count, after.max_timestamp, after.base_timestamp) == (7, bench.now + 39, bench.now)
+    assert (after.count, after.max_timestamp, after.base_timestamp) == (7, fixture.now + 39, fixture.now)
 
 
-def test_batches_of_many_records_are_cleaned_in_pieces(bench: Any, log: Any) -> None:
+def test_batches_of_many_records_are_cleaned_in_pieces(fixture: Any, log: Any) -> None:
     rows = [(b"k%d" % (n % 3000), b"%d" % n) for n in range(5000)]
-    put(bench, log, *rows, compression=Compression.LZ4)
-    compact(bench, log)
+    put(fixture, log, *rows, compression=Compression.LZ4)
+    compact(fixture, log)
     newest = dict(rows)
-    assert [(key, value) for _, key, value in pairs(bench, log)] == [row for row in rows if newest[row[0]] == row[1]]
+    assert [(key, value) for _, key, value in pairs(fixture, log)] == [row for row in rows if newest[row[0]] == row[1]]
 
 
-def test_a_tombstone_stays_for_delete_retention_from_the_first_cleaning_on(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
-    log = bench.open()
-    put(bench, log, (b"a", b"1"), (b"b", b"1"))
-    put(bench, log, (b"a", None), (b"c", b"1"))
-    compact(bench, log, after_ms=DAY)
+def test_a_tombstone_stays_for_delete_retention_from_the_first_cleaning_on(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
+    log = fixture.open()
+    put(fixture, log, (b"a", b"1"), (b"b", b"1"))
+    put(fixture, log, (b"a", None), (b"c", b"1"))
+    compact(fixture, log, after_ms=DAY)
     expected = [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
-    assert pairs(bench, log) == expected
+    assert pairs(fixture, log) == expected
     header = batches(log)[-1]
-    assert (header.has_delete_horizon, header.base_timestamp) == (True, bench.now + DAY + 1000)
-    assert [record.timestamp_ms for record in bench.records(log)][-2:] == [bench.now, bench.now + 1]
-    compact(bench, log, after_ms=DAY + 999)
-    assert pairs(bench, log) == expected
-    compact(bench, log, after_ms=DAY + 1000)
-    assert pairs(bench, log) == [(1, b"b", b"1"), (3, b"c", b"1")]
-    assert [record.timestamp_ms for record in bench.records(log)] == [bench.now + 1, bench.now + 1]
+    assert (header.has_delete_horizon, header.base_timestamp) == (True, fixture.now + DAY + 1000)
+    assert [record.timestamp_ms for record in fixture.records(log)][-2:] == [fixture.now, fixture.now + 1]
+    compact(fixture, log, after_ms=DAY + 999)
+    assert pairs(fixture, log) == expected
+    compact(fixture, log, after_ms=DAY + 1000)
+    assert pairs(fixture, log) == [(1, b"b", b"1"), (3, b"c", b"1")]
+    assert [record.timestamp_ms for record in fixture.records(log)] == [fixture.now + 1, fixture.now + 1]
 
 
-def test_the_active_segment_is_not_touched_and_a_young_one_neither(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), min_compaction_lag_ms=10_000)
-    log = bench.open()
-    put(bench, log, (b"a", b"1"), (b"a", b"2"))
+def test_the_active_segment_is_not_touched_and_a_young_one_neither(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), min_compaction_lag_ms=10_000)
+    log = fixture.open()
+    put(fixture, log, (b"a", b"1"), (b"a", b"2"))
     log.roll()
-    assert run_here(compactor(bench).due([log], bench.now)) == 0
-    assert run_here(compactor(bench).due([log], bench.now + 10_002)) == 1
-    put(bench, log, (b"a", b"3"))
+    assert run_here(compactor(fixture).due([log], fixture.now)) == 0
+    assert run_here(compactor(fixture).due([log], fixture.now + 10_002)) == 1
+    put(fixture, log, (b"a", b"3"))
     log.cleaned_to = 0
-    assert run_here(compactor(bench).due([log], bench.now + DAY)) == 1
-    assert pairs(bench, log) == [(1, b"a", b"2"), (2, b"a", b"3")]
+    assert run_here(compactor(fixture).due([log], fixture.now + DAY)) == 1
+    assert pairs(fixture, log) == [(1, b"a", b"2"), (2, b"a", b"3")]
 
 
-def test_nothing_undecided_is_compacted(bench: Any, log: Any) -> None:
-    put(bench, log, (b"a", b"1"))
+def test_nothing_undecided_is_compacted(fixture: Any, log: Any) -> None:
+    put(fixture, log, (b"a", b"1"))
     log.roll()
-    put(bench, log, (b"a", b"2"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    assert compact(bench, log) == 1
-    assert pairs(bench, log) == [(0, b"a", b"1"), (1, b"a", b"2")]
-    bench.end(log, 1, 0, commit=True)
-    assert compact(bench, log) == 1
-    assert [row for row in pairs(bench, log) if row[1] == b"a"] == [(1, b"a", b"2")]
+    put(fixture, log, (b"a", b"2"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    assert compact(fixture, log) == 1
+    assert pairs(fixture, log) == [(0, b"a", b"1"), (1, b"a", b"2")]
+    fixture.end(log, 1, 0, commit=True)
+    assert compact(fixture, log) == 1
+    assert [row for row in pairs(fixture, log) if row[1] == b"a"] == [(1, b"a", b"2")]
 
 
-def test_a_log_is_taken_when_it_is_dirty_enough(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.5)
-    log = bench.open()
+def test_a_log_is_taken_when_it_is_dirty_enough(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.5)
+    log = fixture.open()
     for n in range(3):
-        put(bench, log, (b"%d" % n, b"x"))
+        put(fixture, log, (b"%d" % n, b"x"))
         log.roll()
-    assert run_here(compactor(bench).due([log], bench.now)) == 1
-    put(bench, log, (b"3", b"x"))
+    assert run_here(compactor(fixture).due([log], fixture.now)) == 1
+    put(fixture, log, (b"3", b"x"))
     log.roll()
-    assert run_here(compactor(bench).due([log], bench.now)) == 0
+    assert run_here(compactor(fixture).due([log], fixture.now)) == 0
     for n in range(3):
-        put(bench, log, (b"%d" % n, b"y"))
+        put(fixture, log, (b"%d" % n, b"y"))
         log.roll()
-    assert run_here(compactor(bench).due([log], bench.now)) == 1
+    assert run_here(compactor(fixture).due([log], fixture.now)) == 1
 
 
-def test_a_log_is_taken_when_something_has_waited_too_long(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
-    log = bench.open()
-    put(bench, log, (b"a", b"1"), (b"a", b"2"))
+def test_a_log_is_taken_when_something_has_waited_too_long(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
+    log = fixture.open()
+    put(fixture, log, (b"a", b"1"), (b"a", b"2"))
     log.roll()
-    assert run_here(compactor(bench).due([log], bench.now + 1001)) == 0
-    assert run_here(compactor(bench).due([log], bench.now + 1002)) == 1
+    assert run_here(compactor(fixture).due([log], fixture.now + 1001)) == 0
+    assert run_here(compactor(fixture).due([log], fixture.now + 1002)) == 1
 
 
-def test_a_segment_of_a_compacted_topic_closes_when_it_has_waited_too_long(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), max_compaction_lag_ms=1000)
-    log = bench.open()
+def test_a_segment_of_a_compacted_topic_closes_when_it_has_waited_too_long(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), max_compaction_lag_ms=1000)
+    log = fixture.open()
     for later in (0, 1000, 1001):
-        log.append(keyed((b"a", b"1"), timestamp_ms=bench.now + later), leader_epoch=0, now_ms=bench.now)
+        log.append(keyed((b"a", b"1"), timestamp_ms=fixture.now + later), leader_epoch=0, now_ms=fixture.now)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
-def test_a_producer_goes_on_where_it_was_though_its_records_are_gone(bench: Any, log: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"a", b"2"), producer_id=7, producer_epoch=3, base_sequence=0)
-    put(bench, log, (b"a", b"3"))
-    compact(bench, log)
-    assert pairs(bench, log) == [(2, b"a", b"3")]
-    log = bench.crash(log, recovery_point=0)
+def test_a_producer_goes_on_where_it_was_though_its_records_are_gone(fixture: Any, log: Any) -> None:
+    put(fixture, log, (b"a", b"1"), (b"a", b"2"), producer_id=7, producer_epoch=3, base_sequence=0)
+    put(fixture, log, (b"a", b"3"))
+    compact(fixture, log)
+    assert pairs(fixture, log) == [(2, b"a", b"3")]
+    log = fixture.crash(log, recovery_point=0)
     again = {"producer_id": 7, "producer_epoch": 3}
-    assert put(bench, log, (b"a", b"1"), (b"a", b"2"), base_sequence=0, **again).duplicate
+    assert put(fixture, log, (b"a", b"1"), (b"a", b"2"), base_sequence=0, **again).duplicate
     with pytest.raises(errors.OutOfOrderSequenceNumber):
-        put(bench, log, (b"a", b"4"), base_sequence=3, **again)
-    put(bench, log, (b"a", b"4"), base_sequence=2, **again)
+        put(fixture, log, (b"a", b"4"), base_sequence=3, **again)
+    put(fixture, log, (b"a", b"4"), base_sequence=2, **again)
 
 
-def test_the_end_of_the_cleaned_part_stays_though_it_is_empty(bench: Any, log: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), delete_retention_ms=0)
-    log.update_config(bench.config)
-    put(bench, log, (b"a", None))
-    compact(bench, log)
-    compact(bench, log, after_ms=1)
-    assert (pairs(bench, log), [header.next_offset for header in batches(log)]) == ([], [1])
-    put(bench, log, (b"b", b"1"))
-    compact(bench, log, after_ms=1)
-    assert pairs(bench, log) == [(1, b"b", b"1")]
+def test_the_end_of_the_cleaned_part_stays_though_it_is_empty(fixture: Any, log: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), delete_retention_ms=0)
+    log.update_config(fixture.config)
+    put(fixture, log, (b"a", None))
+    compact(fixture, log)
+    compact(fixture, log, after_ms=1)
+    assert (pairs(fixture, log), [header.next_offset for header in batches(log)]) == ([], [1])
+    put(fixture, log, (b"b", b"1"))
+    compact(fixture, log, after_ms=1)
+    assert pairs(fixture, log) == [(1, b"b", b"1")]
 
 
-def test_aborted_records_go_and_the_marker_stays_until_they_are_gone(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
-    log = bench.open()
+def test_aborted_records_go_and_the_marker_stays_until_they_are_gone(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
+    log = fixture.open()
     producer = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
-    put(bench, log, (b"a", b"kept"))
-    put(bench, log, (b"a", b"aborted"), (b"b", b"aborted"), base_sequence=0, **producer)
-    bench.end(log, 1, 0, commit=False)
-    put(bench, log, (b"c", b"committed"), base_sequence=2, **producer)
-    bench.end(log, 1, 0, commit=True)
-    compact(bench, log)
-    assert pairs(bench, log)[0] == (0, b"a", b"kept")
+    put(fixture, log, (b"a", b"kept"))
+    put(fixture, log, (b"a", b"aborted"), (b"b", b"aborted"), base_sequence=0, **producer)
+    fixture.end(log, 1, 0, commit=False)
+    put(fixture, log, (b"c", b"committed"), base_sequence=2, **producer)
+    fixture.end(log, 1, 0, commit=True)
+    compact(fixture, log)
+    assert pairs(fixture, log)[0] == (0, b"a", b"kept")
     markers = [header for header in batches(log) if header.is_control]
     assert [header.base_offset for header in markers] == [3, 5]
-    assert [row[2] for row in pairs(bench, log) if row[1] in (b"a", b"b", b"c")] == [b"kept", b"committed"]
+    assert [row[2] for row in pairs(fixture, log) if row[1] in (b"a", b"b", b"c")] == [b"kept", b"committed"]
     for after_ms in (0, 1000):
-        compact(bench, log, after_ms=after_ms)
+        compact(fixture, log, after_ms=after_ms)
     markers = [header for header in batches(log) if header.is_control]
     assert [header.base_offset for header in markers] == [5]  # its transaction still has data here
 
 
-def test_readers_know_of_an_abort_as_long_as_its_data_could_be_there(bench: Any, log: Any) -> None:
+def test_readers_know_of_an_abort_as_long_as_its_data_could_be_there(fixture: Any, log: Any) -> None:
     producer = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
-    put(bench, log, (b"a", b"aborted"), base_sequence=0, **producer)
+    put(fixture, log, (b"a", b"aborted"), base_sequence=0, **producer)
     log.roll()
-    put(bench, log, (b"b", b"aborted"), base_sequence=1, **producer)
-    bench.end(log, 1, 0, commit=False)
-    put(bench, log, (b"c", b"1"))
-    assert compact(bench, log) == 1
-    assert [row for row in pairs(bench, log) if row[1] in (b"a", b"b", b"c")] == [(3, b"c", b"1")]
+    put(fixture, log, (b"b", b"aborted"), base_sequence=1, **producer)
+    fixture.end(log, 1, 0, commit=False)
+    put(fixture, log, (b"c", b"1"))
+    assert compact(fixture, log) == 1
+    assert [row for row in pairs(fixture, log) if row[1] in (b"a", b"b", b"c")] == [(3, b"c", b"1")]
     assert log.read(0, 1 << 20, isolation="committed").aborted == [(1, 0)]
-    assert bench.reopen(log).read(0, 1 << 20, isolation="committed").aborted == [(1, 0)]
+    assert fixture.reopen(log).read(0, 1 << 20, isolation="committed").aborted == [(1, 0)]
 
 
-def test_small_segments_become_one_and_no_larger_than_a_segment(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), segment_bytes=400)
-    log = bench.open()
+def test_small_segments_become_one_and_no_larger_than_a_segment(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), segment_bytes=400)
+    log = fixture.open()
     for n in range(30):
-        put(bench, log, (b"k%d" % n, b"x" * 20))
+        put(fixture, log, (b"k%d" % n, b"x" * 20))
     assert len(log.segments) == 8
     for n in range(0, 30, 2):
-        put(bench, log, (b"k%d" % n, b"y" * 20))
+        put(fixture, log, (b"k%d" % n, b"y" * 20))
     expected = [
-        row for row in pairs(bench, log) if not (row[2] or b"").startswith(b"x") or int((row[1] or b"")[1:]) % 2
+        row for row in pairs(fixture, log) if not (row[2] or b"").startswith(b"x") or int((row[1] or b"")[1:]) % 2
     ]
-    compact(bench, log)
-    compact(bench, log)
-    assert pairs(bench, log) == expected
+    compact(fixture, log)
+    compact(fixture, log)
+    assert pairs(fixture, log) == expected
     assert [segment.base_offset for segment in log.segments] == [0, 8, 16, 24, 28, 32, 36, 40, 44, 45]
     assert all(segment.size <= 400 for segment in log.segments)
-    names = [name for name in bench.names() if not name.startswith(("0", "leader", "partition"))]
+    names = [name for name in fixture.names() if not name.startswith(("0", "leader", "partition"))]
     assert not names
-    assert pairs(bench, bench.reopen(log)) == expected
+    assert pairs(fixture, fixture.reopen(log)) == expected
 
 
-def test_the_time_of_a_kept_record_is_found(bench: Any, log: Any) -> None:
+def test_the_time_of_a_kept_record_is_found(fixture: Any, log: Any) -> None:
     for n in range(20):
-        batch = keyed((b"k%d" % (n % 4), b"%d" % n), timestamp_ms=bench.now + 1000 * n)
-        log.append(batch, leader_epoch=0, now_ms=bench.now)
-    compact(bench, log)
-    assert log.offset_for_timestamp(bench.now).offset == 16
-    assert log.offset_for_timestamp(bench.now + 17_500).offset == 18
+        batch = keyed((b"k%d" % (n % 4), b"%d" % n), timestamp_ms=fixture.now + 1000 * n)
+        log.append(batch, leader_epoch=0, now_ms=fixture.now)
+    compact(fixture, log)
+    assert log.offset_for_timestamp(fixture.now).offset == 16
+    assert log.offset_for_timestamp(fixture.now + 17_500).offset == 18
     assert log.latest_timestamp_offset().offset == 19
-    assert bench.reopen(log).offset_for_timestamp(bench.now + 17_500).offset == 18
+    assert fixture.reopen(log).offset_for_timestamp(fixture.now + 17_500).offset == 18
 
 
 def old_message(offset: int, key: bytes, value: bytes, timestamp_ms: int) -> bytes:
@@ -236,9 +236,9 @@ def old_message(offset: int, key: bytes, value: bytes, timestamp_ms: int) -> byt
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
-def test_old_formats_are_compacted_as_well(bench: Any, log: Any) -> None:
+def test_old_formats_are_compacted_as_well(fixture: Any, log: Any) -> None:
     for offset, (key, value) in enumerate(((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))):
-        log._write(log.segments.active, memoryview(old_message(offset, key, value, bench.now)), offset, bench.now)
+        log._write(log.segments.active, memoryview(old_message(offset, key, value, fixture.now)), offset, fixture.now)
         log.end_offset = log.high_watermark = offset + 1
-    compact(bench, log)
-    assert pairs(bench, log) == [(1, b"b", b"1"), (2, b"a", b"2")]
+    compact(fixture, log)
+    assert pairs(fixture, log) == [(1, b"b", b"1"), (2, b"a", b"2")]

@@ -12,58 +12,58 @@ from tests.broker_embedded.log.compaction_tools import compact, compactor, pairs
 
 
 @pytest.fixture
-def log(bench: Any) -> Any:
-    bench.configure(cleanup_policy=("compact",))
-    return bench.open()
+def log(fixture: Any) -> Any:
+    fixture.configure(cleanup_policy=("compact",))
+    return fixture.open()
 
 
-def test_a_map_that_is_full_ends_the_round_and_the_next_goes_on(bench: Any, log: Any) -> None:
+def test_a_map_that_is_full_ends_the_round_and_the_next_goes_on(fixture: Any, log: Any) -> None:
     rows = [(b"k%d" % (n % 50), b"%d" % n) for n in range(200)]
     for first in range(0, 200, 20):
-        put(bench, log, *rows[first : first + 20])
-    assert compact(bench, log, keys=10) > 1
+        put(fixture, log, *rows[first : first + 20])
+    assert compact(fixture, log, keys=10) > 1
     newest = dict(rows)
-    assert [(key, value) for _, key, value in pairs(bench, log)] == list(newest.items())
+    assert [(key, value) for _, key, value in pairs(fixture, log)] == list(newest.items())
     assert log.cleaned_to == 200
 
 
-def test_damage_is_reported_and_the_log_is_left_as_it_is(bench: Any, log: Any, caplog: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"a", b"2"))
+def test_damage_is_reported_and_the_log_is_left_as_it_is(fixture: Any, log: Any, caplog: Any) -> None:
+    put(fixture, log, (b"a", b"1"), (b"a", b"2"))
     log.roll()
-    path = bench.path(f"{0:020}.log")
+    path = fixture.path(f"{0:020}.log")
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    worker = compactor(bench)
-    assert run_here(worker.due([log], bench.now)) == 0
+    worker = compactor(fixture)
+    assert run_here(worker.due([log], fixture.now)) == 0
     assert f"{path}: damaged at byte 0" in caplog.text
     caplog.clear()
-    assert run_here(worker.due([log], bench.now)) == 0
+    assert run_here(worker.due([log], fixture.now)) == 0
     assert not caplog.text
     assert path.read_bytes() == content
 
 
-def test_a_disk_that_fills_up_leaves_the_log_as_it_was(bench: Any, log: Any, caplog: Any) -> None:
-    put(bench, log, (b"a", b"1"), (b"b", b"2" * 300), (b"a", b"2"))
+def test_a_disk_that_fills_up_leaves_the_log_as_it_was(fixture: Any, log: Any, caplog: Any) -> None:
+    put(fixture, log, (b"a", b"1"), (b"b", b"2" * 300), (b"a", b"2"))
     log.roll()
-    before = pairs(bench, log)
-    worker = compactor(bench)
+    before = pairs(fixture, log)
+    worker = compactor(fixture)
     for room in (0, 100, 300):
-        bench.fs.room = room
-        assert run_here(worker.due([log], bench.now)) == 0
+        fixture.fs.room = room
+        assert run_here(worker.due([log], fixture.now)) == 0
         assert "tried again later" in caplog.text
-        assert pairs(bench, log) == before
-        assert not [name for name in bench.names() if name.endswith((".cleaned", ".swap"))]
-    bench.fs.room = None
-    assert run_here(worker.due([log], bench.now)) == 1
-    assert [row[0] for row in pairs(bench, log)] == [1, 2]
+        assert pairs(fixture, log) == before
+        assert not [name for name in fixture.names() if name.endswith((".cleaned", ".swap"))]
+    fixture.fs.room = None
+    assert run_here(worker.due([log], fixture.now)) == 1
+    assert [row[0] for row in pairs(fixture, log)] == [1, 2]
 
 
-def test_a_log_that_changes_meanwhile_is_left_alone(bench: Any, log: Any) -> None:
+def test_a_log_that_changes_meanwhile_is_left_alone(fixture: Any, log: Any) -> None:
     for n in range(4):
-        put(bench, log, (b"a", b"%d" % n))
+        put(fixture, log, (b"a", b"%d" % n))
         log.roll()
-    steps = compactor(bench).due([log], bench.now)
+    steps = compactor(fixture).due([log], fixture.now)
     answer: Any = None
     rounds = None
     truncated = False
@@ -76,35 +76,35 @@ def test_a_log_that_changes_meanwhile_is_left_alone(bench: Any, log: Any) -> Non
                 log.truncate_to(2)
         except StopIteration as end:
             rounds = end.value
-    assert pairs(bench, log)[-1] == (1, b"a", b"1")
-    assert not [name for name in bench.names() if name.endswith((".cleaned", ".swap"))]
+    assert pairs(fixture, log)[-1] == (1, b"a", b"1")
+    assert not [name for name in fixture.names() if name.endswith((".cleaned", ".swap"))]
 
 
-def test_a_crash_at_any_point_of_the_swap_leaves_the_old_or_the_new(bench: Any, new_bench: Any) -> None:
+def test_a_crash_at_any_point_of_the_swap_leaves_the_old_or_the_new(fixture: Any, new_fixture: Any) -> None:
     outcomes = set()
     for point in range(40):
-        bench = new_bench()
-        bench.configure(cleanup_policy=("compact",), file_delete_delay_ms=10)
-        log = bench.open()
+        fixture = new_fixture()
+        fixture.configure(cleanup_policy=("compact",), file_delete_delay_ms=10)
+        log = fixture.open()
         rng = random.Random(3)
         for _ in range(5):
-            put(bench, log, *[(b"k%d" % rng.randrange(4), b"%d" % n) for n in range(6)])
+            put(fixture, log, *[(b"k%d" % rng.randrange(4), b"%d" % n) for n in range(6)])
             log.roll()
-        before = pairs(bench, log)
+        before = pairs(fixture, log)
         newest = {key: (offset, key, value) for offset, key, value in before}
-        bench.fs.renames_left = point
+        fixture.fs.renames_left = point
         failed = False
         try:
-            compact(bench, log)
+            compact(fixture, log)
         except OSError:
             failed = True
-        bench.fs.renames_left = None
-        log = bench.crash(log)
-        after = pairs(bench, log)
+        fixture.fs.renames_left = None
+        log = fixture.crash(log)
+        after = pairs(fixture, log)
         assert after in (before, sorted(newest.values())), point
-        assert not [name for name in bench.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert not [name for name in fixture.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
         outcomes.add((failed, after == before))
-        bench.close()
+        fixture.close()
         if not failed:
             break
     assert outcomes == {(True, True), (True, False), (False, False)}

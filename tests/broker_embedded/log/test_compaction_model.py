@@ -66,7 +66,7 @@ def committed(log: Any) -> list[Record[Any, Any]]:
     return found
 
 
-def run(bench: Any, log: Any, model: Model, step: Any, clock: int) -> Any:
+def run(fixture: Any, log: Any, model: Model, step: Any, clock: int) -> Any:
     kind = step[0]
     if kind == "append":
         _, rows, codec, producer = step
@@ -74,27 +74,27 @@ def run(bench: Any, log: Any, model: Model, step: Any, clock: int) -> Any:
         if producer > 0:
             options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": model.sequences[producer]}
             model.sequences[producer] += len(rows)
-        base = put(bench, log, *rows, compression=codec, **options).base_offset
+        base = put(fixture, log, *rows, compression=codec, **options).base_offset
         model.records |= dict(enumerate(rows, base))
     elif kind == "transaction":
         _, rows, commit, rolls = step
         for row in rows:
             options = {"producer_id": 9, "producer_epoch": 0, "base_sequence": model.sequences[9]}
-            base = put(bench, log, row, transactional=True, **options).base_offset
+            base = put(fixture, log, row, transactional=True, **options).base_offset
             model.sequences[9] += 1
             model.records[base] = row
             if not commit:
                 model.aborted.add(base)
             if rolls:
                 log.roll()
-        model.markers.add(bench.end(log, 9, 0, commit=commit).base_offset)
+        model.markers.add(fixture.end(log, 9, 0, commit=commit).base_offset)
     elif kind == "roll":
         log.roll()
     elif kind == "compact":
-        compact(bench, log, after_ms=clock + step[1] * 600, keys=step[2])
+        compact(fixture, log, after_ms=clock + step[1] * 600, keys=step[2])
     else:
         start, cleaned = log.start_offset, log.cleaned_to
-        log = bench.reopen(log) if step[1] else bench.crash(log)
+        log = fixture.reopen(log) if step[1] else fixture.crash(log)
         assert log.start_offset == start
         log.cleaned_to = cleaned
     return log
@@ -102,12 +102,12 @@ def run(bench: Any, log: Any, model: Model, step: Any, clock: int) -> Any:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
-def test_whatever_happens_readers_find_the_last_value_of_each_key(new_bench: Any, steps: list[Any]) -> None:
-    bench = new_bench()
-    bench.configure(cleanup_policy=("compact",), delete_retention_ms=1000, index_interval_bytes=50)
-    log, model = bench.open(), Model()
+def test_whatever_happens_readers_find_the_last_value_of_each_key(new_fixture: Any, steps: list[Any]) -> None:
+    fixture = new_fixture()
+    fixture.configure(cleanup_policy=("compact",), delete_retention_ms=1000, index_interval_bytes=50)
+    log, model = fixture.open(), Model()
     for clock, step in enumerate(steps):
-        log = run(bench, log, model, step, 500 * clock)
+        log = run(fixture, log, model, step, 500 * clock)
     before = [(record.offset, record.key, record.value) for record in committed(log)]
     kept = {offset for offset, *_ in before}
     assert [offset for offset, *_ in before] == sorted(kept)
@@ -117,15 +117,15 @@ def test_whatever_happens_readers_find_the_last_value_of_each_key(new_bench: Any
     newest = model.last()
     found = {key: value for _offset, key, value in before}
     assert found | {key: None for key in newest if key not in found} == newest
-    compact(bench, log, after_ms=DAY)
-    compact(bench, log, after_ms=2 * DAY)
+    compact(fixture, log, after_ms=DAY)
+    compact(fixture, log, after_ms=2 * DAY)
     after = [(key, value) for _offset, key, value in [(r.offset, r.key, r.value) for r in committed(log)]]
     assert sorted(after) == sorted((key, value) for key, value in newest.items() if value is not None)
     assert log.end_offset == len(model.records) + len(model.markers)
-    log = bench.crash(log, recovery_point=0)
+    log = fixture.crash(log, recovery_point=0)
     for producer in (1, 2):
         if model.sequences[producer]:
             options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": model.sequences[producer]}
-            put(bench, log, (b"a", b"z"), **options)
+            put(fixture, log, (b"a", b"z"), **options)
     assert all(damage is None for damage in log.verify())
-    bench.close()
+    fixture.close()

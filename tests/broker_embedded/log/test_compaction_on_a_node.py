@@ -85,44 +85,44 @@ def test_both_policies_together_compact_and_delete(tmp_path: Path) -> None:
         assert log_bytes(tmp_path) == 0
 
 
-def put(bench: Any, log: Any, key: bytes, value: bytes | None) -> None:
-    log.append(bench.batch(value, key=key), leader_epoch=0, now_ms=bench.clock.time_ms())
+def put(fixture: Any, log: Any, key: bytes, value: bytes | None) -> None:
+    log.append(fixture.batch(value, key=key), leader_epoch=0, now_ms=fixture.clock.time_ms())
 
 
-def test_compact_now_closes_the_active_segment_and_notes_how_far_it_came(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
-    manager = bench.start()
-    log = manager.create("t", bench.topic_id, 0, bench.config)
+def test_compact_now_closes_the_active_segment_and_notes_how_far_it_came(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",), delete_retention_ms=1000)
+    manager = fixture.start()
+    log = manager.create("t", fixture.topic_id, 0, fixture.config)
     for value in (b"1", b"2", None):
-        put(bench, log, b"k", value)
+        put(fixture, log, b"k", value)
     assert manager.compact_now("other") == 0
     assert manager.compact_now() == 1
-    assert [(record.offset, record.value) for record in bench.records(log)] == [(2, None)]
-    bench.clock.advance(1.1)
+    assert [(record.offset, record.value) for record in fixture.records(log)] == [(2, None)]
+    fixture.clock.advance(1.1)
     assert manager.compact_now("t") == 1
-    assert bench.records(log) == []
-    assert (bench.root / CLEANER_OFFSETS).read_text() == "0\n1\nt 0 3\n"
+    assert fixture.records(log) == []
+    assert (fixture.root / CLEANER_OFFSETS).read_text() == "0\n1\nt 0 3\n"
     manager.close()
-    manager = bench.start()
+    manager = fixture.start()
     assert manager.get("t", 0).cleaned_to == 3
     log.truncate_to(1)
     assert log.cleaned_to == 1
     manager.close()
 
 
-def test_a_log_that_nobody_opened_is_compacted_if_it_has_something_to_compact(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",))
+def test_a_log_that_nobody_opened_is_compacted_if_it_has_something_to_compact(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",))
     for partition in (0, 1):
-        manager = bench.start()
-        log = manager.create("t", bench.topic_id, partition, bench.config)
+        manager = fixture.start()
+        log = manager.create("t", fixture.topic_id, partition, fixture.config)
         for value in (b"1", b"2"):
-            put(bench, log, b"k", value)
+            put(fixture, log, b"k", value)
         if partition:
             log.roll()
-            put(bench, log, b"k", b"3")
+            put(fixture, log, b"k", b"3")
         manager.close()
-    manager = bench.start()
-    steps = manager.compaction_steps(bench.now)
+    manager = fixture.start()
+    steps = manager.compaction_steps(fixture.now)
     answer: Any = None
     with pytest.raises(StopIteration) as end:
         while True:

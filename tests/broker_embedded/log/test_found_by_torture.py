@@ -20,51 +20,51 @@ SEGMENT = f"{0:020}.log"
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 160, 1 << 20])
-def test_batches_in_front_of_damage_can_be_read(bench: Any, max_bytes: int) -> None:
-    bench.configure(index_interval_bytes=1)
-    log = bench.open()
+def test_batches_in_front_of_damage_can_be_read(fixture: Any, max_bytes: int) -> None:
+    fixture.configure(index_interval_bytes=1)
+    log = fixture.open()
     for value in (b"a", b"b", b"c"):
-        bench.append(log, value)
+        fixture.append(log, value)
     log.roll()
-    bench.append(log, b"d")
+    fixture.append(log, b"d")
     log.close()
-    path = Path(bench.directory, SEGMENT)
+    path = Path(fixture.directory, SEGMENT)
     path.write_bytes(path.read_bytes() + bytes(100))
-    log = bench.open()
+    log = fixture.open()
     for offset, value in enumerate((b"a", b"b", b"c")):
         data = log.read_bytes(offset, max_bytes)
         assert value in data[:71], (offset, data)
 
 
-def test_an_index_that_could_not_be_read_once_is_read_again(bench: Any) -> None:
-    bench.configure(index_interval_bytes=1)
-    log = bench.open()
+def test_an_index_that_could_not_be_read_once_is_read_again(fixture: Any) -> None:
+    fixture.configure(index_interval_bytes=1)
+    log = fixture.open()
     for time in range(3):
-        bench.append(log, b"a", timestamp_ms=bench.now + time)
+        fixture.append(log, b"a", timestamp_ms=fixture.now + time)
     log.roll()
-    bench.append(log, b"d", timestamp_ms=bench.now + 3)
+    fixture.append(log, b"d", timestamp_ms=fixture.now + 3)
     log.close()
-    log = bench.open()
-    read = bench.fs.read
+    log = fixture.open()
+    read = fixture.fs.read
 
     def fails(path: str) -> bytes | None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-    bench.fs.read = fails
+    fixture.fs.read = fails
     with pytest.raises(OSError, match="Input/output"):
-        log.offset_for_timestamp(bench.now + 1)
-    bench.fs.read = read
-    assert log.offset_for_timestamp(bench.now + 1).offset == 1
+        log.offset_for_timestamp(fixture.now + 1)
+    fixture.fs.read = read
+    assert log.offset_for_timestamp(fixture.now + 1).offset == 1
 
 
-def test_a_log_that_is_offline_is_not_compacted_and_says_so(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",))
-    manager = bench.start()
-    log = manager.create("t", bench.topic_id, 0, bench.config)
+def test_a_log_that_is_offline_is_not_compacted_and_says_so(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",))
+    manager = fixture.start()
+    log = manager.create("t", fixture.topic_id, 0, fixture.config)
     for value in (b"1", b"2"):
-        bench.append(log, value, key=b"k")
+        fixture.append(log, value, key=b"k")
         log.roll()
-    bench.fs.renames_left = 3
+    fixture.fs.renames_left = 3
     for _ in range(2):  # the rename that fails, and the next try
         with pytest.raises((errors.KafkaStorageError, OSError)):
             manager.compact_now()
@@ -116,19 +116,19 @@ def test_a_record_of_a_topic_whose_creation_is_synced_is_acknowledged(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_damaged_start_in_a_checkpoint_does_not_drop_a_log(bench: Any, clean: bool) -> None:
-    manager = bench.start()
-    log = manager.create("t", bench.topic_id, 0, bench.config)
+def test_a_damaged_start_in_a_checkpoint_does_not_drop_a_log(fixture: Any, clean: bool) -> None:
+    manager = fixture.start()
+    log = manager.create("t", fixture.topic_id, 0, fixture.config)
     for value in (b"a", b"b", b"c"):
-        bench.append(log, value)
+        fixture.append(log, value)
     log.delete_records_before(1)
     manager.flush_checkpoints()
     manager.close(clean=clean)
-    path = bench.root / "log-start-offset-checkpoint"
+    path = fixture.root / "log-start-offset-checkpoint"
     for start, values in (("9", [b"a", b"b", b"c"]), ("1", [b"b", b"c"])):
         path.write_text(f"0\n1\nt 0 {start}\n")
-        again = bench.start()
-        assert bench.values(again.get("t", 0)) == values
+        again = fixture.start()
+        assert fixture.values(again.get("t", 0)) == values
         again.close(clean=False)
 
 

@@ -89,40 +89,40 @@ def test_entries_behind_the_end_of_the_log_are_not_taken() -> None:
 
 
 @pytest.mark.parametrize("position", [1, 2_000_000])
-def test_an_entry_in_a_large_index_that_lies_costs_no_data(bench: Any, position: int) -> None:
-    bench.configure(index_interval_bytes=0)
-    log = bench.open()
+def test_an_entry_in_a_large_index_that_lies_costs_no_data(fixture: Any, position: int) -> None:
+    fixture.configure(index_interval_bytes=0)
+    log = fixture.open()
     for n in range(_MANY):
-        bench.append(log, b"%d" % n)
-    path = bench.path(f"{0:020}.index")
+        fixture.append(log, b"%d" % n)
+    path = fixture.path(f"{0:020}.index")
     log.close()
     content = bytearray(path.read_bytes())
     lying = next(at for at in range(8 * 1001, len(content), 8) if (at // 8) % (1 + len(content) // 8 // 512))
     content[lying + 4 : lying + 8] = struct.pack(">i", position)
     path.write_bytes(content)
-    log = bench.open()
+    log = fixture.open()
     for n in (*range(990, 1020), 0, _MANY - 1):
-        assert [record.value for record in bench.records(log, n, max_bytes=1)][:1] == [b"%d" % n]
+        assert [record.value for record in fixture.records(log, n, max_bytes=1)][:1] == [b"%d" % n]
     log.close()
 
 
-def test_indexes_that_cannot_be_written_are_told_of_and_made_again_at_the_next_start(bench: Any, caplog: Any) -> None:
-    bench.configure(index_interval_bytes=0)
-    log = bench.open()
+def test_indexes_that_cannot_be_written_are_told_of_and_made_again_at_the_next_start(fixture: Any, caplog: Any) -> None:
+    fixture.configure(index_interval_bytes=0)
+    log = fixture.open()
     for number in range(20):
-        bench.append(log, b"%d" % number)
+        fixture.append(log, b"%d" % number)
     log.close()
-    written = {suffix: bench.path(f"{0:020}.{suffix}").read_bytes() for suffix in ("index", "timeindex")}
+    written = {suffix: fixture.path(f"{0:020}.{suffix}").read_bytes() for suffix in ("index", "timeindex")}
     for suffix in written:
-        bench.path(f"{0:020}.{suffix}").unlink()
-    bench.fs.room = 10  # a part of an entry
-    log = bench.open()
-    assert [record.value for record in bench.records(log, 13)][:1] == [b"13"]
+        fixture.path(f"{0:020}.{suffix}").unlink()
+    fixture.fs.room = 10  # a part of an entry
+    log = fixture.open()
+    assert [record.value for record in fixture.records(log, 13)][:1] == [b"13"]
     [said] = caplog.messages
-    assert said.startswith(f"{bench.path(f'{0:020}.log')}: its indexes cannot be written: ")
+    assert said.startswith(f"{fixture.path(f'{0:020}.log')}: its indexes cannot be written: ")
     assert "No space left on device" in said and said.endswith("the next start makes them again")
-    bench.fs.room = None
-    log = bench.crash(log)
-    assert [record.value for record in bench.records(log, 13)][:1] == [b"13"]
+    fixture.fs.room = None
+    log = fixture.crash(log)
+    assert [record.value for record in fixture.records(log, 13)][:1] == [b"13"]
     log.close()
-    assert {suffix: bench.path(f"{0:020}.{suffix}").read_bytes() for suffix in written} == written
+    assert {suffix: fixture.path(f"{0:020}.{suffix}").read_bytes() for suffix in written} == written

@@ -17,91 +17,91 @@ from pyclient.broker_embedded.log.filesystem import RealFileSystem
 ID = uuid.UUID(int=9)
 
 
-def opened(bench: Any, **options: Any) -> Any:
+def opened(fixture: Any, **options: Any) -> Any:
     """A manager that is open."""
-    return bench.start(**options)
+    return fixture.start(**options)
 
 
-def made(bench: Any, manager: Any, topic: str = "t", partition: int = 0, topic_id: uuid.UUID = ID) -> Any:
+def made(fixture: Any, manager: Any, topic: str = "t", partition: int = 0, topic_id: uuid.UUID = ID) -> Any:
     """A log with one record."""
-    log = manager.create(topic, topic_id, partition, bench.config)
-    bench.append(log, b"%s-%d" % (topic.encode(), partition))
+    log = manager.create(topic, topic_id, partition, fixture.config)
+    fixture.append(log, b"%s-%d" % (topic.encode(), partition))
     return log
 
 
-def test_logs_are_found_again_after_a_clean_stop(bench: Any) -> None:
-    manager = opened(bench)
+def test_logs_are_found_again_after_a_clean_stop(fixture: Any) -> None:
+    manager = opened(fixture)
     assert (manager.was_clean, manager.get("t", 0), manager.logs) == (True, None, [])
     for partition in (0, 1):
-        made(bench, manager, "with-dash", partition)
+        made(fixture, manager, "with-dash", partition)
     manager.close()
-    again = opened(bench)
+    again = opened(fixture)
     assert again.was_clean
     log = again.get("with-dash", 1)
-    assert (log.topic, log.partition, log.topic_id, bench.values(log)) == ("with-dash", 1, ID, [b"with-dash-1"])
+    assert (log.topic, log.partition, log.topic_id, fixture.values(log)) == ("with-dash", 1, ID, [b"with-dash-1"])
     assert again.get("with-dash", 1) is log
     assert len(again.logs) == 2
     again.close()
 
 
-def test_after_a_crash_logs_are_recovered(bench: Any) -> None:
-    manager = opened(bench)
-    log = made(bench, manager)
+def test_after_a_crash_logs_are_recovered(fixture: Any) -> None:
+    manager = opened(fixture)
+    log = made(fixture, manager)
     manager.close(clean=False)
     path = Path(log.directory, f"{0:020}.log")
     path.write_bytes(path.read_bytes() + b"torn")
-    again = opened(bench)
+    again = opened(fixture)
     assert not again.was_clean
     assert (again.get("t", 0).end_offset, path.stat().st_size) == (1, log.size)
     again.close()
-    assert opened(bench).was_clean
+    assert opened(fixture).was_clean
 
 
-def test_a_log_that_nobody_recovered_is_recovered_by_the_next_start(bench: Any) -> None:
-    manager = opened(bench)
-    log = made(bench, manager)
+def test_a_log_that_nobody_recovered_is_recovered_by_the_next_start(fixture: Any) -> None:
+    manager = opened(fixture)
+    log = made(fixture, manager)
     manager.close(clean=False)
     path = Path(log.directory, f"{0:020}.log")
     path.write_bytes(path.read_bytes() + b"torn")
-    opened(bench).close()
-    again = opened(bench)
+    opened(fixture).close()
+    again = opened(fixture)
     assert not again.was_clean
     assert again.get("t", 0).end_offset == 1
     again.close()
 
 
-def test_starting_reads_no_log(bench: Any) -> None:
-    manager = opened(bench)
+def test_starting_reads_no_log(fixture: Any) -> None:
+    manager = opened(fixture)
     for partition in range(20):
-        made(bench, manager, partition=partition)
+        made(fixture, manager, partition=partition)
     manager.close()
-    bench.fs.bytes_read = 0
-    again = opened(bench)
-    assert bench.fs.bytes_read < 500
+    fixture.fs.bytes_read = 0
+    again = opened(fixture)
+    assert fixture.fs.bytes_read < 500
     again.topic_id_for = lambda _partition: ID
     again.reconcile({ID: "t"}, ())
-    assert bench.fs.bytes_read < 500
+    assert fixture.fs.bytes_read < 500
     assert repr(again).endswith("open=0 unopened=20>")
     again.close()
 
 
-def test_checkpoints_hold_what_the_next_start_needs(bench: Any) -> None:
-    manager = opened(bench)
-    log = made(bench, manager)
+def test_checkpoints_hold_what_the_next_start_needs(fixture: Any) -> None:
+    manager = opened(fixture)
+    log = made(fixture, manager)
     for _ in range(3):
-        bench.append(log)
+        fixture.append(log)
     log.flush()
-    bench.append(log)
+    fixture.append(log)
     log.delete_records_before(2)
     manager.flush_checkpoints()
-    texts = {path.name: path.read_text() for path in bench.root.glob("*checkpoint")}
+    texts = {path.name: path.read_text() for path in fixture.root.glob("*checkpoint")}
     assert texts == {
         "recovery-point-offset-checkpoint": "0\n1\nt 0 4\n",
         "replication-offset-checkpoint": "0\n1\nt 0 5\n",
         "log-start-offset-checkpoint": "0\n1\nt 0 2\n",
     }
     manager.close(clean=False)
-    again = opened(bench)
+    again = opened(fixture)
     log = again.get("t", 0)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (2, 5, 4)
     assert again.checkpointed_high_watermark("t", 0) == 5
@@ -110,98 +110,98 @@ def test_checkpoints_hold_what_the_next_start_needs(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n5\n", b"\xff\xfe", b"0\n1\nt 0 nonsense\n"])
-def test_checkpoints_that_make_no_sense_are_done_without(bench: Any, content: bytes) -> None:
-    manager = opened(bench)
-    made(bench, manager)
+def test_checkpoints_that_make_no_sense_are_done_without(fixture: Any, content: bytes) -> None:
+    manager = opened(fixture)
+    made(fixture, manager)
     manager.close(clean=False)
     for name in ("recovery-point-offset", "replication-offset", "log-start-offset"):
-        (bench.root / f"{name}-checkpoint").write_bytes(content)
-    again = opened(bench)
-    assert bench.values(again.get("t", 0)) == [b"t-0"]
+        (fixture.root / f"{name}-checkpoint").write_bytes(content)
+    again = opened(fixture)
+    assert fixture.values(again.get("t", 0)) == [b"t-0"]
     again.close()
 
 
-def test_the_checkpoints_of_logs_that_were_not_opened_stay(bench: Any) -> None:
-    manager = opened(bench)
+def test_the_checkpoints_of_logs_that_were_not_opened_stay(fixture: Any) -> None:
+    manager = opened(fixture)
     for partition in (0, 1):
-        made(bench, manager, partition=partition)
+        made(fixture, manager, partition=partition)
     manager.close()
-    again = opened(bench)
+    again = opened(fixture)
     again.get("t", 1)
     again.close()
-    assert "t 0 1\n" in (bench.root / "recovery-point-offset-checkpoint").read_text()
+    assert "t 0 1\n" in (fixture.root / "recovery-point-offset-checkpoint").read_text()
 
 
-def test_a_deleted_topic_leaves_its_name_at_once_and_the_disk_later(bench: Any) -> None:
-    bench.configure(file_delete_delay_ms=1000)
-    manager = opened(bench, defaults=bench.config, rng=random.Random(1))
+def test_a_deleted_topic_leaves_its_name_at_once_and_the_disk_later(fixture: Any) -> None:
+    fixture.configure(file_delete_delay_ms=1000)
+    manager = opened(fixture, defaults=fixture.config, rng=random.Random(1))
     for topic in ("gone", "kept"):
-        made(bench, manager, topic)
+        made(fixture, manager, topic)
     read = manager.get("gone", 0).read(0, 1000)
     manager.delete_topic("gone", ID)
     assert manager.get("gone", 0) is None
-    [doomed] = [name for name in os.listdir(bench.root) if name.startswith("gone")]
+    [doomed] = [name for name in os.listdir(fixture.root) if name.startswith("gone")]
     assert doomed.startswith("gone-0.")
     assert doomed.endswith("-delete")
     assert len(doomed) == len("gone-0.-delete") + 32
     assert b"gone-0" in read.parts[0].read()
     read.parts[0].release()
-    assert made(bench, manager, "gone", topic_id=uuid.UUID(int=10)).end_offset == 1
-    manager.remove_doomed(bench.now + 999)
-    assert doomed in os.listdir(bench.root)
-    manager.remove_doomed(bench.now + 1000)
-    assert doomed not in os.listdir(bench.root)
+    assert made(fixture, manager, "gone", topic_id=uuid.UUID(int=10)).end_offset == 1
+    manager.remove_doomed(fixture.now + 999)
+    assert doomed in os.listdir(fixture.root)
+    manager.remove_doomed(fixture.now + 1000)
+    assert doomed not in os.listdir(fixture.root)
     manager.close()
-    assert sorted(name for name in os.listdir(bench.root) if "-" in name and "checkpoint" not in name) == [
+    assert sorted(name for name in os.listdir(fixture.root) if "-" in name and "checkpoint" not in name) == [
         "gone-0",
         "kept-0",
     ]
 
 
-def test_an_interrupted_deletion_is_finished_at_the_next_start(bench: Any) -> None:
-    bench.configure(file_delete_delay_ms=10**9)
-    manager = opened(bench, defaults=bench.config)
-    made(bench, manager, "a" * 249)
+def test_an_interrupted_deletion_is_finished_at_the_next_start(fixture: Any) -> None:
+    fixture.configure(file_delete_delay_ms=10**9)
+    manager = opened(fixture, defaults=fixture.config)
+    made(fixture, manager, "a" * 249)
     manager.delete_topic("a" * 249, ID)
     manager.close(clean=False)
-    assert [len(name) for name in os.listdir(bench.root) if name.endswith("-delete")] == [255]
-    again = opened(bench)
+    assert [len(name) for name in os.listdir(fixture.root) if name.endswith("-delete")] == [255]
+    again = opened(fixture)
     again.reconcile({}, ())
-    again.remove_doomed(bench.now)
-    assert not [name for name in os.listdir(bench.root) if name.endswith("-delete")]
+    again.remove_doomed(fixture.now)
+    assert not [name for name in os.listdir(fixture.root) if name.endswith("-delete")]
     again.close()
 
 
-def test_a_topic_that_was_never_opened_can_be_deleted(bench: Any) -> None:
-    manager = opened(bench)
-    made(bench, manager)
+def test_a_topic_that_was_never_opened_can_be_deleted(fixture: Any) -> None:
+    manager = opened(fixture)
+    made(fixture, manager)
     manager.close()
-    again = opened(bench)
+    again = opened(fixture)
     again.delete_topic("t", ID)
     assert again.logs == []
-    assert not (bench.root / "t-0").exists()
+    assert not (fixture.root / "t-0").exists()
     again.close()
 
 
-def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(bench: Any) -> None:
-    manager = opened(bench)
-    made(bench, manager)
+def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(fixture: Any) -> None:
+    manager = opened(fixture)
+    made(fixture, manager)
     manager.close()
-    again = opened(bench)
+    again = opened(fixture)
     again.reconcile({}, {ID})
-    log = again.create("t", uuid.UUID(int=10), 0, bench.config)
+    log = again.create("t", uuid.UUID(int=10), 0, fixture.config)
     assert log.end_offset == 0
-    bench.append(log, b"new")
-    assert bench.values(log) == [b"new"]
+    fixture.append(log, b"new")
+    assert fixture.values(log) == [b"new"]
     again.close()
 
 
 @pytest.mark.parametrize("deleted", ["while it runs", "while it was down"])
-def test_checkpoints_of_a_deleted_topic_are_not_those_of_the_next_one(bench: Any, deleted: str) -> None:
+def test_checkpoints_of_a_deleted_topic_are_not_those_of_the_next_one(fixture: Any, deleted: str) -> None:
     """Not even if the node dies before it writes them again: records before the old start would be gone."""
-    manager = opened(bench)
-    log = made(bench, manager)
-    bench.append(log)
+    manager = opened(fixture)
+    log = made(fixture, manager)
+    fixture.append(log)
     log.flush()
     log.delete_records_before(2)
     manager.flush_checkpoints()
@@ -209,59 +209,59 @@ def test_checkpoints_of_a_deleted_topic_are_not_those_of_the_next_one(bench: Any
         manager.delete_topic("t", ID)
     else:
         manager.close()
-        manager = opened(bench)
+        manager = opened(fixture)
         manager.reconcile({}, {ID})
-    log = manager.create("t", uuid.UUID(int=10), 0, bench.config)
+    log = manager.create("t", uuid.UUID(int=10), 0, fixture.config)
     assert (log.start_offset, log.recovery_point) == (0, 0)
-    bench.append(log, b"new")
+    fixture.append(log, b"new")
     manager.close(clean=False)
-    again = opened(bench)
+    again = opened(fixture)
     log = again.get("t", 0)
-    assert (log.start_offset, bench.values(log)) == (0, [b"new"])
+    assert (log.start_offset, fixture.values(log)) == (0, [b"new"])
     assert again.checkpointed_high_watermark("t", 0) == 0
     again.close()
 
 
-def test_a_topic_of_the_same_id_keeps_its_files(bench: Any) -> None:
-    manager = opened(bench)
-    made(bench, manager)
+def test_a_topic_of_the_same_id_keeps_its_files(fixture: Any) -> None:
+    manager = opened(fixture)
+    made(fixture, manager)
     manager.close()
-    again = opened(bench)
-    assert again.create("t", ID, 0, bench.config).end_offset == 1
+    again = opened(fixture)
+    assert again.create("t", ID, 0, fixture.config).end_offset == 1
     again.close()
 
 
-def test_configs_of_logs_that_are_found_are_asked_for(bench: Any) -> None:
-    manager = opened(bench)
-    made(bench, manager)
+def test_configs_of_logs_that_are_found_are_asked_for(fixture: Any) -> None:
+    manager = opened(fixture)
+    made(fixture, manager)
     manager.close()
-    again = opened(bench)
-    wanted = bench.configure(retention_ms=5)
+    again = opened(fixture)
+    wanted = fixture.configure(retention_ms=5)
     again.config_for = lambda topic: wanted
     assert again.get("t", 0).config is wanted
     again.close()
 
 
-def test_retention_goes_over_all_logs_and_past_one_that_fails(bench: Any, caplog: Any) -> None:
-    bench.configure(retention_ms=10)
-    manager = opened(bench, defaults=bench.config)
-    logs = [made(bench, manager, partition=partition) for partition in range(3)]
+def test_retention_goes_over_all_logs_and_past_one_that_fails(fixture: Any, caplog: Any) -> None:
+    fixture.configure(retention_ms=10)
+    manager = opened(fixture, defaults=fixture.config)
+    logs = [made(fixture, manager, partition=partition) for partition in range(3)]
     shutil.rmtree(logs[1].directory)
-    assert manager.run_retention(bench.now + 1000) == 2
+    assert manager.run_retention(fixture.now + 1000) == 2
     assert "t-1" in caplog.text
     assert [log.start_offset for log in logs] == [1, 0, 1]
     manager.close()
 
 
-def test_one_directory_that_cannot_be_opened_does_not_stop_the_others(bench: Any, caplog: Any) -> None:
-    manager = opened(bench)
+def test_one_directory_that_cannot_be_opened_does_not_stop_the_others(fixture: Any, caplog: Any) -> None:
+    manager = opened(fixture)
     for partition in (0, 1):
-        made(bench, manager, partition=partition)
+        made(fixture, manager, partition=partition)
     manager.close()
-    metadata = bench.root / "t-0" / "partition.metadata"
+    metadata = fixture.root / "t-0" / "partition.metadata"
     metadata.unlink()
     metadata.mkdir()
-    again = opened(bench)
+    again = opened(fixture)
     assert [log.partition for log in again.logs] == [1]
     assert "t-0" in caplog.text
     with pytest.raises(errors.KafkaStorageError):
@@ -269,25 +269,25 @@ def test_one_directory_that_cannot_be_opened_does_not_stop_the_others(bench: Any
     again.close(clean=False)
 
 
-def test_flush_ms_is_looked_after(bench: Any) -> None:
-    bench.configure(flush_ms=50)
-    manager = opened(bench)
-    log = made(bench, manager)
+def test_flush_ms_is_looked_after(fixture: Any) -> None:
+    fixture.configure(flush_ms=50)
+    manager = opened(fixture)
+    log = made(fixture, manager)
     for now in (0, 50):
-        manager.flush_due(bench.now + now)
+        manager.flush_due(fixture.now + now)
     assert log.recovery_point == 1
     manager.close()
 
 
-def test_closed_segments_reach_the_disk_beside_the_work(bench: Any) -> None:
-    manager = opened(bench, fs=RealFileSystem())
-    log = made(bench, manager)
+def test_closed_segments_reach_the_disk_beside_the_work(fixture: Any) -> None:
+    manager = opened(fixture, fs=RealFileSystem())
+    log = made(fixture, manager)
     for _ in range(3):
         log.roll()
-        bench.append(log)
+        fixture.append(log)
     manager.close()
     assert log.recovery_point == 4
-    again = opened(bench, fs=RealFileSystem())
+    again = opened(fixture, fs=RealFileSystem())
     log = again.get("t", 0)
     log.roll()
     again.side.close(wait=True)
@@ -295,43 +295,43 @@ def test_closed_segments_reach_the_disk_beside_the_work(bench: Any) -> None:
     again.close()
 
 
-def test_a_directory_is_used_by_one_at_a_time(bench: Any) -> None:
-    manager = opened(bench)
+def test_a_directory_is_used_by_one_at_a_time(fixture: Any) -> None:
+    manager = opened(fixture)
     with pytest.raises(errors.ConfigError, match="in use by another broker"):
-        opened(bench)
+        opened(fixture)
     manager.close()
-    opened(bench).close()
+    opened(fixture).close()
 
 
-def test_a_directory_belongs_to_its_node_and_its_cluster(bench: Any) -> None:
-    manager = opened(bench, node_id=3)
+def test_a_directory_belongs_to_its_node_and_its_cluster(fixture: Any) -> None:
+    manager = opened(fixture, node_id=3)
     cluster_id, directory_id = manager.cluster_id, manager.directory_id
     assert len(cluster_id) == 22
     manager.close()
-    again = opened(bench, node_id=3)
+    again = opened(fixture, node_id=3)
     assert (again.cluster_id, again.directory_id) == (cluster_id, directory_id)
     again.close()
     with pytest.raises(errors.ConfigError, match=r"node\.id 3, this broker has 4"):
-        opened(bench, node_id=4)
+        opened(fixture, node_id=4)
     with pytest.raises(errors.ConfigError, match=r"cluster\.id"):
-        opened(bench, node_id=3, cluster_id="another")
-    opened(bench, node_id=3, cluster_id=cluster_id).close()
+        opened(fixture, node_id=3, cluster_id="another")
+    opened(fixture, node_id=3, cluster_id=cluster_id).close()
 
 
-def test_ids_are_the_generators(bench: Any, new_bench: Any) -> None:
+def test_ids_are_the_generators(fixture: Any, new_fixture: Any) -> None:
     found = []
-    for one in (bench, new_bench()):
+    for one in (fixture, new_fixture()):
         manager = opened(one, rng=random.Random(5))
         found.append((manager.cluster_id, manager.directory_id))
         manager.close()
     assert found[0] == found[1]
     with pytest.raises(RuntimeError, match="not open"):
-        _ = bench.manager().cluster_id
+        _ = fixture.manager().cluster_id
 
 
-def test_a_directory_id_that_is_none_is_said_so(bench: Any) -> None:
-    (bench.root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=%%\n")
+def test_a_directory_id_that_is_none_is_said_so(fixture: Any) -> None:
+    (fixture.root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=%%\n")
     with pytest.raises(errors.ConfigError, match=r"directory\.id"):
-        opened(bench)
-    (bench.root / "meta.properties").unlink()
-    opened(bench).close()
+        opened(fixture)
+    (fixture.root / "meta.properties").unlink()
+    opened(fixture).close()

@@ -58,40 +58,40 @@ class Model:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(steps=_STEPS, interval=st.sampled_from([0, 100, 4096]))
-def test_the_log_is_a_list_of_records_whatever_happens_to_it(new_bench: Any, steps: list[Any], interval: int) -> None:
-    bench = new_bench()
-    bench.configure(segment_bytes=2600, index_interval_bytes=interval)
-    log, model, epoch = bench.open(), Model(), 0
+def test_the_log_is_a_list_of_records_whatever_happens_to_it(new_fixture: Any, steps: list[Any], interval: int) -> None:
+    fixture = new_fixture()
+    fixture.configure(segment_bytes=2600, index_interval_bytes=interval)
+    log, model, epoch = fixture.open(), Model(), 0
     for kind, *arguments in steps:
         if kind == "append":
             values, shift, codec = arguments
-            times = [bench.now + shift + index for index in range(len(values))]
-            batch = bench.batch(*values, timestamp_ms=times, compression=codec)
+            times = [fixture.now + shift + index for index in range(len(values))]
+            batch = fixture.batch(*values, timestamp_ms=times, compression=codec)
             if len(batch) <= 2600:
-                info = log.append(batch, leader_epoch=epoch, now_ms=bench.now)
+                info = log.append(batch, leader_epoch=epoch, now_ms=fixture.now)
                 assert (info.base_offset, info.last_offset) == (model.end, model.end + len(values) - 1)
-                model.append(values, bench.now + shift)
+                model.append(values, fixture.now + shift)
         elif kind == "roll":
             log.roll()
         elif kind == "reopen":
             log.close()
-            log = bench.open(start_offset=log.start_offset)
+            log = fixture.open(start_offset=log.start_offset)
         elif kind.startswith("crash"):
             if kind != "crash":
                 log.flush()
             log.close(clean=False)
-            log = bench.open(clean=False, recovery_point=log.recovery_point, start_offset=log.start_offset)
+            log = fixture.open(clean=False, recovery_point=log.recovery_point, start_offset=log.start_offset)
         elif kind == "epoch":
             epoch += 1
         else:
-            _check(kind, *arguments, bench=bench, log=log, model=model)
+            _check(kind, *arguments, fixture=fixture, log=log, model=model)
         assert (log.start_offset, log.end_offset) == (model.start, model.end)
-    found = [(record.offset, record.timestamp_ms, record.value) for record in bench.records(log)]
+    found = [(record.offset, record.timestamp_ms, record.value) for record in fixture.records(log)]
     assert found == model.visible
-    bench.close()
+    fixture.close()
 
 
-def _check(kind: str, share: float, size: int, *, bench: Any, log: Any, model: Model) -> None:
+def _check(kind: str, share: float, size: int, *, fixture: Any, log: Any, model: Model) -> None:
     offset = model.start + round(share * (model.end - model.start))
     if kind == "truncate":
         log.truncate_to(offset)
@@ -113,7 +113,7 @@ def _check(kind: str, share: float, size: int, *, bench: Any, log: Any, model: M
         for part in region.parts:
             part.release()
     else:
-        wanted = bench.now + round((share - 0.5) * 5000)
+        wanted = fixture.now + round((share - 0.5) * 5000)
         late = [record for record in model.visible if record[1] >= wanted]
         found = log.offset_for_timestamp(wanted)
         assert (found and found[:2]) == (late[0][:2] if late else None)
@@ -123,96 +123,96 @@ def _check(kind: str, share: float, size: int, *, bench: Any, log: Any, model: M
         assert (newest and newest[:2]) == first
 
 
-def test_an_empty_log_has_no_files(bench: Any) -> None:
-    log = bench.open()
+def test_an_empty_log_has_no_files(fixture: Any) -> None:
+    log = fixture.open()
     assert (log.start_offset, log.end_offset, log.high_watermark, log.leader_epoch) == (0, 0, 0, -1)
     assert log.read(0, 100).parts == []
     assert log.offset_for_timestamp(0) is None
     log.close()
-    assert not bench.path("").exists()
+    assert not fixture.path("").exists()
 
 
-def test_the_first_append_makes_the_files(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"a")
-    assert bench.names() == [f"{0:020}.log", "partition.metadata"]
-    assert bench.path("partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n"
+def test_the_first_append_makes_the_files(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a")
+    assert fixture.names() == [f"{0:020}.log", "partition.metadata"]
+    assert fixture.path("partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n"
     log.close()
-    assert bench.path("leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
-    assert bench.names()[:4] == [f"{0:020}.index", f"{0:020}.log", f"{0:020}.timeindex", f"{1:020}.snapshot"]
+    assert fixture.path("leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert fixture.names()[:4] == [f"{0:020}.index", f"{0:020}.log", f"{0:020}.timeindex", f"{1:020}.snapshot"]
 
 
-def test_offsets_and_epochs_are_stamped_in_place(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"a", b"b")
-    batch = bench.batch(b"c")
-    log.append(memoryview(batch), leader_epoch=9, now_ms=bench.now)
+def test_offsets_and_epochs_are_stamped_in_place(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a", b"b")
+    batch = fixture.batch(b"c")
+    log.append(memoryview(batch), leader_epoch=9, now_ms=fixture.now)
     [(_, header)] = iter_batches(batch)
     assert (header.base_offset, header.leader_epoch) == (2, 9)
     assert bytes(batch) == log.read_bytes(2, 1000)
 
 
-def test_memory_that_cannot_be_written_is_copied(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"a")
-    batch = bytes(bench.batch(b"b"))
-    assert log.append(batch, leader_epoch=0, now_ms=bench.now).base_offset == 1
+def test_memory_that_cannot_be_written_is_copied(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a")
+    batch = bytes(fixture.batch(b"b"))
+    assert log.append(batch, leader_epoch=0, now_ms=fixture.now).base_offset == 1
     assert [header.base_offset for _, header in iter_batches(batch)] == [0]
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 100])
-def test_an_offset_outside_is_out_of_range(bench: Any, offset: int) -> None:
-    log = bench.open()
-    bench.append(log, b"a", b"b", b"c")
+def test_an_offset_outside_is_out_of_range(fixture: Any, offset: int) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a", b"b", b"c")
     with pytest.raises(errors.OffsetOutOfRange, match=r"0\.\.3"):
         log.read(offset, 100)
     assert log.read(3, 100).size == 0
 
 
-def test_a_read_from_inside_a_batch_gives_the_whole_batch(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"a", b"b", b"c")
+def test_a_read_from_inside_a_batch_gives_the_whole_batch(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a", b"b", b"c")
     assert log.read_bytes(2, 1000) == log.read_bytes(0, 1000)
 
 
-def test_the_first_batch_may_be_larger_than_the_limit_only_if_asked(bench: Any) -> None:
-    log = bench.open()
+def test_the_first_batch_may_be_larger_than_the_limit_only_if_asked(fixture: Any) -> None:
+    log = fixture.open()
     for value in (b"x" * 500, b"y"):
-        bench.append(log, value)
+        fixture.append(log, value)
     whole = log.read(0, 100)
-    assert whole.size == len(bench.batch(b"x" * 500))
+    assert whole.size == len(fixture.batch(b"x" * 500))
     assert log.read(0, 100, min_one_batch=False).size == 0
     assert log.read(0, whole.size + 10).size == whole.size + 10
     assert len(log.read_bytes(0, whole.size + 10)) == whole.size
 
 
-def test_cut_reads_report_aborted_transactions_up_to_the_cut(bench: Any) -> None:
-    log = bench.open()
+def test_cut_reads_report_aborted_transactions_up_to_the_cut(fixture: Any) -> None:
+    log = fixture.open()
     for producer in range(30):  # each a transaction of its own, an index entry every 4 KiB
         append = {"producer_id": producer, "epoch": 0, "sequence": 0, "transactional": True}
-        bench.append(log, b"x" * 900, **append)
-        bench.end(log, producer, 0, commit=False)
+        fixture.append(log, b"x" * 900, **append)
+        fixture.end(log, producer, 0, commit=False)
     first = log.read(0, 3000, isolation="committed")
     assert first.aborted is not None
     assert {0, 1, 2} <= {producer for producer, _ in first.aborted} < set(range(15))
 
 
-def test_a_read_ends_with_its_segment_and_says_that_there_is_more(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"a")
+def test_a_read_ends_with_its_segment_and_says_that_there_is_more(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a")
     log.roll()
-    bench.append(log, b"b")
+    fixture.append(log, b"b")
     first, second = log.read(0, 1000), log.read(1, 1000)
     assert (first.more, second.more) == (True, False)
     assert first.size == second.size
 
 
-def test_a_region_keeps_its_file_when_the_log_goes(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"kept")
+def test_a_region_keeps_its_file_when_the_log_goes(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"kept")
     read = log.read(0, 1000)
     log.close(clean=False)
-    bench.path(f"{0:020}.log").unlink()
+    fixture.path(f"{0:020}.log").unlink()
     assert b"kept" in read.parts[0].read()
     file = log.segments.active.log
     assert file.busy
@@ -220,45 +220,45 @@ def test_a_region_keeps_its_file_when_the_log_goes(bench: Any) -> None:
     assert not file.busy
 
 
-def test_a_segment_is_closed_by_size_by_age_and_by_its_index(bench: Any) -> None:
-    size = len(bench.batch())
+def test_a_segment_is_closed_by_size_by_age_and_by_its_index(fixture: Any) -> None:
+    size = len(fixture.batch())
     for options, appends in (
         ({"segment_bytes": 3 * size}, 4),
         ({"segment_ms": 10}, 12),
         ({"index_interval_bytes": 0, "segment_index_bytes": 16}, 4),
     ):
-        bench.configure(**options)
-        log = bench.open()
+        fixture.configure(**options)
+        log = fixture.open()
         for index in range(appends):
-            bench.append(log, timestamp_ms=bench.now + index)
+            fixture.append(log, timestamp_ms=fixture.now + index)
         assert [segment.base_offset for segment in log.segments] == [0, appends - 1]
         log.truncate_fully_and_start_at(0)
         log.close(clean=False)
 
 
-def test_a_batch_larger_than_a_segment_is_refused(bench: Any) -> None:
-    bench.configure(segment_bytes=200)
+def test_a_batch_larger_than_a_segment_is_refused(fixture: Any) -> None:
+    fixture.configure(segment_bytes=200)
     with pytest.raises(errors.RecordListTooLarge, match=r"segment\.bytes is 200"):
-        bench.append(bench.open(), b"x" * 200)
+        fixture.append(fixture.open(), b"x" * 200)
 
 
-def test_listeners_hear_of_every_append(bench: Any) -> None:
-    log = bench.open()
+def test_listeners_hear_of_every_append(fixture: Any) -> None:
+    log = fixture.open()
     heard: list[int] = []
     log.on_append.append(lambda: heard.append(log.high_watermark))
-    bench.append(log, b"a", b"b")
-    bench.append(log, b"c")
+    fixture.append(log, b"a", b"b")
+    fixture.append(log, b"c")
     assert heard == [2, 3]
 
 
-def test_a_replicated_log_shows_only_what_is_committed(bench: Any) -> None:
-    log = bench.open(high_watermark=0)
+def test_a_replicated_log_shows_only_what_is_committed(fixture: Any) -> None:
+    log = fixture.open(high_watermark=0)
     heard: list[int] = []
     log.on_append.append(lambda: heard.append(log.high_watermark))
     for value in (b"a", b"b"):
-        bench.append(log, value)
+        fixture.append(log, value)
     assert (log.end_offset, log.high_watermark, log.read(0, 1000).size) == (2, 0, 0)
-    size = len(bench.batch(b"a"))
+    size = len(fixture.batch(b"a"))
     assert log.read(0, 1000, isolation="log_end").size == 2 * size
     log.advance_high_watermark(1)
     assert log.read(0, 1000).size == size
@@ -269,9 +269,9 @@ def test_a_replicated_log_shows_only_what_is_committed(bench: Any) -> None:
     assert heard == [0, 0, 1, 2]
 
 
-def test_copies_keep_the_leaders_offsets_and_epochs(bench: Any, new_bench: Any) -> None:
-    other = new_bench()
-    leader, follower = other.open(), bench.open(high_watermark=0)
+def test_copies_keep_the_leaders_offsets_and_epochs(fixture: Any, new_fixture: Any) -> None:
+    other = new_fixture()
+    leader, follower = other.open(), fixture.open(high_watermark=0)
     for epoch in (1, 1, 4):
         other.append(leader, b"a", b"b", leader_epoch=epoch)
     data = leader.read_bytes(0, 10_000)
@@ -284,95 +284,95 @@ def test_copies_keep_the_leaders_offsets_and_epochs(bench: Any, new_bench: Any) 
     other.close()
 
 
-def test_an_empty_follower_begins_where_its_leader_begins(bench: Any, new_bench: Any) -> None:
-    other = new_bench()
-    leader, follower = other.open(), bench.open(high_watermark=0)
+def test_an_empty_follower_begins_where_its_leader_begins(fixture: Any, new_fixture: Any) -> None:
+    other = new_fixture()
+    leader, follower = other.open(), fixture.open(high_watermark=0)
     for _ in range(3):
         other.append(leader)
     follower.append(leader.read_bytes(2, 1000), leader_epoch=-1, now_ms=0, origin="replica")
     assert (follower.start_offset, follower.end_offset) == (2, 3)
-    assert f"{2:020}.log" in bench.names()
+    assert f"{2:020}.log" in fixture.names()
     other.close()
 
 
-def test_a_changed_copy_is_refused(bench: Any) -> None:
-    batch = bench.batch(b"abc")
+def test_a_changed_copy_is_refused(fixture: Any) -> None:
+    batch = fixture.batch(b"abc")
     batch[-1] ^= 1
     with pytest.raises(errors.CorruptMessage):
-        bench.open().append(batch, leader_epoch=-1, now_ms=0, origin="replica")
+        fixture.open().append(batch, leader_epoch=-1, now_ms=0, origin="replica")
 
 
-def test_epochs_tell_where_they_end(bench: Any) -> None:
-    log = bench.open()
+def test_epochs_tell_where_they_end(fixture: Any) -> None:
+    log = fixture.open()
     for epoch in (2, 2, 5):
-        bench.append(log, b"a", b"b", leader_epoch=epoch)
+        fixture.append(log, b"a", b"b", leader_epoch=epoch)
     log.begin_epoch(8)
     assert log.leader_epoch == 8
     answers = [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 3, 5, 8, 9)]
     assert answers == [(1, 0), (2, 4), (2, 4), (5, 6), (8, 6), (-1, -1)]
-    log = bench.reopen(log)
+    log = fixture.reopen(log)
     assert log.end_offset_for_epoch(3) == (2, 4)
     log.truncate_to(3)
     assert (log.leader_epoch, log.end_offset) == (2, 2)
 
 
-def test_deleted_records_stay_deleted_after_a_restart(bench: Any) -> None:
-    log = bench.open()
+def test_deleted_records_stay_deleted_after_a_restart(fixture: Any) -> None:
+    log = fixture.open()
     for _ in range(4):
-        bench.append(log)
+        fixture.append(log)
     with pytest.raises(errors.OffsetOutOfRange, match="high watermark 4"):
         log.delete_records_before(5)
     log.delete_records_before(3)
     log.delete_records_before(1)
     assert log.start_offset == 3
     log.close()
-    assert bench.open(start_offset=3).start_offset == 3
+    assert fixture.open(start_offset=3).start_offset == 3
 
 
-def test_another_topics_files_are_not_opened(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log)
+def test_another_topics_files_are_not_opened(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log)
     log.close()
-    content = bench.path("partition.metadata").read_text()
-    bench.path("partition.metadata").write_text(content.replace("Bw", "CA"))
+    content = fixture.path("partition.metadata").read_text()
+    fixture.path("partition.metadata").write_text(content.replace("Bw", "CA"))
     with pytest.raises(errors.KafkaStorageError, match="t-0 is offline and its files stay as they are"):
-        bench.open()
+        fixture.open()
 
 
-def test_flush_messages_brings_records_to_the_disk_as_they_come(bench: Any) -> None:
-    bench.configure(flush_messages=3)
-    log = bench.open()
+def test_flush_messages_brings_records_to_the_disk_as_they_come(fixture: Any) -> None:
+    fixture.configure(flush_messages=3)
+    log = fixture.open()
     points = []
     for _ in range(6):
-        bench.append(log)
+        fixture.append(log)
         points.append(log.recovery_point)
     assert points == [0, 0, 3, 3, 3, 6]
 
 
-def test_flush_ms_brings_the_rest_when_it_is_time(bench: Any) -> None:
-    bench.configure(flush_ms=100)
-    log = bench.open()
-    bench.append(log)
+def test_flush_ms_brings_the_rest_when_it_is_time(fixture: Any) -> None:
+    fixture.configure(flush_ms=100)
+    log = fixture.open()
+    fixture.append(log)
     for now, expected in ((0, 0), (99, 0), (100, 1), (101, 1)):
-        log.flush_if_due(bench.now + now)
+        log.flush_if_due(fixture.now + now)
         assert log.recovery_point == expected
 
 
-def test_it_tells_its_state(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"a", b"b")
+def test_it_tells_its_state(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a", b"b")
     assert repr(log) == "<PartitionLog t-0 0..2 segments=1>"
     log.fail("the disk is gone")
     assert repr(log) == "<PartitionLog t-0 0..2 segments=1 offline: the disk is gone>"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: ?\n", b"\xff"])
-def test_whose_files_they_are_is_noted_again_if_that_was_lost(bench: Any, content: bytes | None) -> None:
-    log = bench.open()
-    bench.append(log, b"a")
+def test_whose_files_they_are_is_noted_again_if_that_was_lost(fixture: Any, content: bytes | None) -> None:
+    log = fixture.open()
+    fixture.append(log, b"a")
     log.close()
-    path = bench.path("partition.metadata")
+    path = fixture.path("partition.metadata")
     before = path.read_bytes()
     path.unlink() if content is None else path.write_bytes(content)
-    assert bench.values(bench.open()) == [b"a"]
+    assert fixture.values(fixture.open()) == [b"a"]
     assert path.read_bytes() == before

@@ -36,122 +36,122 @@ def header(epoch: int = 0, sequence: int = 0, count: int = 1, **changes: Any) ->
     return BatchHeader(**{**values, **changes})
 
 
-def send(bench: Any, log: Any, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 1) -> Any:
+def send(fixture: Any, log: Any, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 1) -> Any:
     """Append a batch of `count` records."""
-    return bench.append(log, *[b"v"] * count, producer_id=producer_id, epoch=epoch, sequence=sequence)
+    return fixture.append(log, *[b"v"] * count, producer_id=producer_id, epoch=epoch, sequence=sequence)
 
 
-def test_sequences_follow_each_other(bench: Any) -> None:
-    log = bench.open()
-    assert [send(bench, log, sequence, 3).base_offset for sequence in (0, 3, 6)] == [0, 3, 6]
+def test_sequences_follow_each_other(fixture: Any) -> None:
+    log = fixture.open()
+    assert [send(fixture, log, sequence, 3).base_offset for sequence in (0, 3, 6)] == [0, 3, 6]
     for sequence in (8, 10):
         with pytest.raises(errors.OutOfOrderSequenceNumber, match=f"sequence {sequence} came, 9 is next"):
-            send(bench, log, sequence, 2)
+            send(fixture, log, sequence, 2)
     assert log.end_offset == 9
 
 
-def test_a_repeated_batch_gets_its_first_offset_again_and_is_not_written(bench: Any) -> None:
-    log = bench.open()
+def test_a_repeated_batch_gets_its_first_offset_again_and_is_not_written(fixture: Any) -> None:
+    log = fixture.open()
     for sequence in range(0, 14, 2):
-        send(bench, log, sequence, 2)
+        send(fixture, log, sequence, 2)
     for sequence in (4, 6, 8, 10, 12):
-        info = send(bench, log, sequence, 2)
+        info = send(fixture, log, sequence, 2)
         assert (info.duplicate, info.base_offset, info.last_offset) == (True, sequence, sequence + 1)
-        assert info.append_time_ms == bench.now
+        assert info.append_time_ms == fixture.now
     assert log.end_offset == 14
 
 
-def test_only_the_last_five_batches_are_known_again(bench: Any) -> None:
-    log = bench.open()
+def test_only_the_last_five_batches_are_known_again(fixture: Any) -> None:
+    log = fixture.open()
     for sequence in range(6):
-        send(bench, log, sequence)
-    assert send(bench, log, 1).duplicate
+        send(fixture, log, sequence)
+    assert send(fixture, log, 1).duplicate
     with pytest.raises(errors.OutOfOrderSequenceNumber):
-        send(bench, log, 0)
+        send(fixture, log, 0)
 
 
-def test_a_batch_with_other_records_is_no_duplicate(bench: Any) -> None:
-    log = bench.open()
-    send(bench, log, 0, 3)
+def test_a_batch_with_other_records_is_no_duplicate(fixture: Any) -> None:
+    log = fixture.open()
+    send(fixture, log, 0, 3)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
-        send(bench, log, 0, 2)
+        send(fixture, log, 0, 2)
 
 
-def test_an_unknown_producer_may_begin_anywhere(bench: Any) -> None:
-    log = bench.open()
-    assert send(bench, log, 77).base_offset == 0
-    assert send(bench, log, 78).base_offset == 1
+def test_an_unknown_producer_may_begin_anywhere(fixture: Any) -> None:
+    log = fixture.open()
+    assert send(fixture, log, 77).base_offset == 0
+    assert send(fixture, log, 78).base_offset == 1
 
 
-def test_a_new_epoch_begins_at_zero_and_forgets_the_old_one(bench: Any) -> None:
-    log = bench.open()
-    send(bench, log, 0, 3)
+def test_a_new_epoch_begins_at_zero_and_forgets_the_old_one(fixture: Any) -> None:
+    log = fixture.open()
+    send(fixture, log, 0, 3)
     with pytest.raises(errors.OutOfOrderSequenceNumber, match="0 is next"):
-        send(bench, log, 3, epoch=1)
-    assert not send(bench, log, 0, 3, epoch=1).duplicate
+        send(fixture, log, 3, epoch=1)
+    assert not send(fixture, log, 0, 3, epoch=1).duplicate
     with pytest.raises(errors.InvalidProducerEpoch, match="newer instance has epoch 1"):
-        send(bench, log, 3, epoch=0)
+        send(fixture, log, 3, epoch=0)
 
 
-def test_producers_do_not_disturb_each_other(bench: Any) -> None:
-    log = bench.open()
+def test_producers_do_not_disturb_each_other(fixture: Any) -> None:
+    log = fixture.open()
     for producer_id in (1, 2):
         for sequence in (0, 1):
-            assert not send(bench, log, sequence, producer_id=producer_id).duplicate
+            assert not send(fixture, log, sequence, producer_id=producer_id).duplicate
     assert log.end_offset == 4
 
 
-def test_sequences_begin_at_zero_again_after_the_largest(bench: Any) -> None:
-    log = bench.open()
-    send(bench, log, LAST - 3, 3)
-    send(bench, log, LAST, 3)
+def test_sequences_begin_at_zero_again_after_the_largest(fixture: Any) -> None:
+    log = fixture.open()
+    send(fixture, log, LAST - 3, 3)
+    send(fixture, log, LAST, 3)
     assert next(iter(log.producers)).last_sequence == 1
-    assert send(bench, log, LAST, 3).duplicate
-    assert send(bench, log, LAST - 3, 3).duplicate
-    assert send(bench, log, 2).base_offset == 6
+    assert send(fixture, log, LAST, 3).duplicate
+    assert send(fixture, log, LAST - 3, 3).duplicate
+    assert send(fixture, log, 2).base_offset == 6
 
 
-def test_the_wrap_falls_between_batches_as_well(bench: Any) -> None:
-    log = bench.open()
-    send(bench, log, LAST)
-    assert send(bench, log, 0).base_offset == 1
-    assert send(bench, log, LAST).duplicate
+def test_the_wrap_falls_between_batches_as_well(fixture: Any) -> None:
+    log = fixture.open()
+    send(fixture, log, LAST)
+    assert send(fixture, log, 0).base_offset == 1
+    assert send(fixture, log, LAST).duplicate
 
 
 @pytest.mark.parametrize("how", ["clean", "crash", "no snapshot"])
-def test_duplicates_are_known_after_a_restart(bench: Any, how: str) -> None:
-    log = bench.open()
+def test_duplicates_are_known_after_a_restart(fixture: Any, how: str) -> None:
+    log = fixture.open()
     for sequence in (0, 2, 4):
-        send(bench, log, sequence, 2)
-    log = bench.reopen(log) if how == "clean" else bench.crash(log)
-    assert send(bench, log, 4, 2).duplicate
-    assert not send(bench, log, 6, 2).duplicate
+        send(fixture, log, sequence, 2)
+    log = fixture.reopen(log) if how == "clean" else fixture.crash(log)
+    assert send(fixture, log, 4, 2).duplicate
+    assert not send(fixture, log, 6, 2).duplicate
     if how == "clean":  # a snapshot keeps the last batch of each producer only
         with pytest.raises(errors.OutOfOrderSequenceNumber):
-            send(bench, log, 0, 2)
+            send(fixture, log, 0, 2)
 
 
-def test_truncation_takes_sequences_back(bench: Any) -> None:
-    log = bench.open()
+def test_truncation_takes_sequences_back(fixture: Any) -> None:
+    log = fixture.open()
     for sequence in range(4):
-        send(bench, log, sequence)
+        send(fixture, log, sequence)
         log.roll()
     log.truncate_to(2)
-    assert send(bench, log, 2).base_offset == 2
+    assert send(fixture, log, 2).base_offset == 2
     log.truncate_fully_and_start_at(9)
-    assert send(bench, log, 40).base_offset == 9
+    assert send(fixture, log, 40).base_offset == 9
 
 
-def test_a_producer_is_forgotten_a_day_after_its_last_batch(bench: Any) -> None:
-    bench.configure(retention_ms=-1)
-    log = bench.open()
-    send(bench, log, 0)
+def test_a_producer_is_forgotten_a_day_after_its_last_batch(fixture: Any) -> None:
+    fixture.configure(retention_ms=-1)
+    log = fixture.open()
+    send(fixture, log, 0)
     day = 86_400_000
-    log.apply_retention(bench.now + day - 1)
+    log.apply_retention(fixture.now + day - 1)
     assert len(log.producers) == 1
-    log.apply_retention(bench.now + day)
+    log.apply_retention(fixture.now + day)
     assert len(log.producers) == 0
-    assert not send(bench, log, 0).duplicate
+    assert not send(fixture, log, 0).duplicate
 
 
 def test_a_producer_is_not_forgotten_inside_a_transaction() -> None:
@@ -162,12 +162,12 @@ def test_a_producer_is_not_forgotten_inside_a_transaction() -> None:
     assert producers.expire(10**15, 1) == 1
 
 
-def test_offsets_of_a_transaction_have_no_sequence(bench: Any) -> None:
+def test_offsets_of_a_transaction_have_no_sequence(fixture: Any) -> None:
     """The group coordinator writes them for the producer, with a sequence of -1."""
-    log = bench.open()
-    batch = bench.batch(b"offset", key=b"k", producer_id=1, epoch=0, transactional=True)
+    log = fixture.open()
+    batch = fixture.batch(b"offset", key=b"k", producer_id=1, epoch=0, transactional=True)
     for _ in range(2):
-        log.append(bytes(batch), leader_epoch=0, now_ms=bench.now, origin="coordinator")
+        log.append(bytes(batch), leader_epoch=0, now_ms=fixture.now, origin="coordinator")
     assert (log.end_offset, log.last_stable_offset) == (2, 0)
     assert next(iter(log.producers)).last_sequence == -1
 

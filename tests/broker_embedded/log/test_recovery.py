@@ -13,15 +13,15 @@ from pyclient import errors
 from pyclient.records import iter_batches
 
 
-def fill(bench: Any, log: Any, count: int = 12) -> None:
+def fill(fixture: Any, log: Any, count: int = 12) -> None:
     """Batches of one producer in several epochs."""
     for index in range(count):
-        bench.append(
+        fixture.append(
             log,
             b"%04d" % index * 20,
             b"x",
             leader_epoch=index // 4,
-            timestamp_ms=bench.now + index * 7 % 5,
+            timestamp_ms=fixture.now + index * 7 % 5,
             producer_id=5,
             epoch=1,
             sequence=2 * index,
@@ -45,55 +45,55 @@ def indexes(log: Any) -> list[Any]:
 
 
 @pytest.fixture
-def filled(bench: Any) -> Any:
+def filled(fixture: Any) -> Any:
     """A log of three segments, with an index entry for nearly every batch."""
-    size = len(bench.batch(b"%04d" % 0 * 20, b"x"))
-    bench.configure(segment_bytes=4 * size, index_interval_bytes=size - 1)
-    log = bench.open()
-    fill(bench, log)
+    size = len(fixture.batch(b"%04d" % 0 * 20, b"x"))
+    fixture.configure(segment_bytes=4 * size, index_interval_bytes=size - 1)
+    log = fixture.open()
+    fill(fixture, log)
     assert [segment.base_offset for segment in log.segments] == [0, 8, 16]
     return log
 
 
-def test_a_crash_loses_nothing_that_was_written(bench: Any, filled: Any) -> None:
-    before, entries, values = state(filled), indexes(filled), bench.values(filled)
-    log = bench.crash(filled, recovery_point=0)
-    assert (state(log), indexes(log), bench.values(log)) == (before, entries, values)
+def test_a_crash_loses_nothing_that_was_written(fixture: Any, filled: Any) -> None:
+    before, entries, values = state(filled), indexes(filled), fixture.values(filled)
+    log = fixture.crash(filled, recovery_point=0)
+    assert (state(log), indexes(log), fixture.values(log)) == (before, entries, values)
     assert log.damage is None
 
 
-def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(bench: Any, filled: Any) -> None:
-    values = bench.values(filled)
+def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled: Any) -> None:
+    values = fixture.values(filled)
     filled.close(clean=False)
-    last = bench.path(f"{16:020}.log")
+    last = fixture.path(f"{16:020}.log")
     content = last.read_bytes()
     [*_, (position, header)] = iter_batches(content)
     for size in range(position, len(content)):
         last.write_bytes(content[:size])
-        log = bench.open(clean=False)
+        log = fixture.open(clean=False)
         assert log.end_offset == header.base_offset
-        assert bench.values(log) == values[:-2]
+        assert fixture.values(log) == values[:-2]
         assert last.stat().st_size == position
         assert (log.damage is None) == (size == position)
         assert next(iter(log.producers)).last_sequence == 21
         log.close(clean=False)
 
 
-def test_a_zero_filled_tail_is_cut(bench: Any, filled: Any) -> None:
+def test_a_zero_filled_tail_is_cut(fixture: Any, filled: Any) -> None:
     before = state(filled)
     filled.close(clean=False)
-    with bench.path(f"{16:020}.log").open("ab") as file:
+    with fixture.path(f"{16:020}.log").open("ab") as file:
         file.write(bytes(5000))
-    log = bench.open(clean=False)
+    log = fixture.open(clean=False)
     assert state(log) == before
 
 
-def test_every_flipped_byte_behind_the_recovery_point_is_found(bench: Any, caplog: Any) -> None:
-    log = bench.open()
-    fill(bench, log, 3)
-    values = bench.values(log)
+def test_every_flipped_byte_behind_the_recovery_point_is_found(fixture: Any, caplog: Any) -> None:
+    log = fixture.open()
+    fill(fixture, log, 3)
+    values = fixture.values(log)
     log.close(clean=False)
-    path = bench.path(f"{0:020}.log")
+    path = fixture.path(f"{0:020}.log")
     content = path.read_bytes()
     bounds = [position for position, _ in iter_batches(content)]
     for at in range(bounds[1], bounds[2]):
@@ -102,72 +102,72 @@ def test_every_flipped_byte_behind_the_recovery_point_is_found(bench: Any, caplo
         damaged = bytearray(content)
         damaged[at] ^= 0x55
         path.write_bytes(damaged)
-        log = bench.open(clean=False)
+        log = fixture.open(clean=False)
         offset_changed = at - bounds[1] < 8
         assert log.end_offset == 2 or offset_changed
         if log.end_offset == 2:
-            assert bench.values(log) == values[:2]
+            assert fixture.values(log) == values[:2]
             assert (log.damage.path, log.damage.position) == (str(path), bounds[1])
             assert f"{path}: damaged at byte {bounds[1]}" in caplog.text
         log.close(clean=False)
         caplog.clear()
 
 
-def test_damage_in_a_closed_segment_ends_the_log_there(bench: Any, filled: Any) -> None:
+def test_damage_in_a_closed_segment_ends_the_log_there(fixture: Any, filled: Any) -> None:
     filled.close(clean=False)
-    path = bench.path(f"{8:020}.log")
+    path = fixture.path(f"{8:020}.log")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    log = bench.open(clean=False)
+    log = fixture.open(clean=False)
     assert log.end_offset == 14
     assert [segment.base_offset for segment in log.segments] == [0, 8]
-    assert not bench.path(f"{16:020}.log").exists()
-    assert state(bench.crash(log)) == state(log)
+    assert not fixture.path(f"{16:020}.log").exists()
+    assert state(fixture.crash(log)) == state(log)
 
 
-def test_what_is_below_the_recovery_point_is_not_read(bench: Any, filled: Any) -> None:
+def test_what_is_below_the_recovery_point_is_not_read(fixture: Any, filled: Any) -> None:
     filled.flush()
-    bench.append(filled, b"late", b"later", leader_epoch=2, producer_id=5, epoch=1, sequence=24)
+    fixture.append(filled, b"late", b"later", leader_epoch=2, producer_id=5, epoch=1, sequence=24)
     before, point = state(filled), filled.recovery_point
     filled.close(clean=False)
-    first = bench.path(f"{0:020}.log")
+    first = fixture.path(f"{0:020}.log")
     first.write_bytes(bytes(first.stat().st_size))
-    log = bench.open(clean=False, recovery_point=point)
+    log = fixture.open(clean=False, recovery_point=point)
     assert log.end_offset == before[1]
     assert log.damage is None
 
 
 @pytest.mark.parametrize("megabytes", [6, 24])
-def test_recovery_reads_as_much_as_was_not_flushed(bench: Any, megabytes: int) -> None:
-    bench.configure(segment_bytes=1 << 30)
-    log = bench.open()
+def test_recovery_reads_as_much_as_was_not_flushed(fixture: Any, megabytes: int) -> None:
+    fixture.configure(segment_bytes=1 << 30)
+    log = fixture.open()
     value = b"x" * 100_000
     for sequence in range(10 * megabytes):
-        bench.append(log, value, producer_id=1, epoch=0, sequence=sequence)
+        fixture.append(log, value, producer_id=1, epoch=0, sequence=sequence)
         if sequence % 10 == 9:
             log.flush()
     point = log.recovery_point
     for sequence in range(point, point + 5):
-        bench.append(log, value, producer_id=1, epoch=0, sequence=sequence)
+        fixture.append(log, value, producer_id=1, epoch=0, sequence=sequence)
     log.close(clean=False)
-    bench.fs.bytes_read = 0
-    log = bench.open(clean=False, recovery_point=point)
+    fixture.fs.bytes_read = 0
+    log = fixture.open(clean=False, recovery_point=point)
     assert (log.end_offset, next(iter(log.producers)).last_sequence) == (point + 5, point + 4)
-    assert bench.fs.bytes_read < 2_000_000
-    assert len([name for name in bench.names() if name.endswith(".snapshot")]) == 1
+    assert fixture.fs.bytes_read < 2_000_000
+    assert len([name for name in fixture.names() if name.endswith(".snapshot")]) == 1
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "zeros", "random", "extended", "foreign"])
-def test_indexes_are_made_again(bench: Any, filled: Any, clean: bool, suffix: str, damage: str) -> None:
-    before, entries, values = state(filled), indexes(filled), bench.values(filled)
+def test_indexes_are_made_again(fixture: Any, filled: Any, clean: bool, suffix: str, damage: str) -> None:
+    before, entries, values = state(filled), indexes(filled), fixture.values(filled)
     filled.flush()
     filled.close(clean=clean)
-    contents = {base: bench.path(f"{base:020}.{suffix}").read_bytes() for base in (0, 8, 16)}
+    contents = {base: fixture.path(f"{base:020}.{suffix}").read_bytes() for base in (0, 8, 16)}
     for base, content in contents.items():
-        path = bench.path(f"{base:020}.{suffix}")
+        path = fixture.path(f"{base:020}.{suffix}")
         changed = {
             "empty": b"",
             "cut": content[: len(content) // 2 + 1],
@@ -177,37 +177,37 @@ def test_indexes_are_made_again(bench: Any, filled: Any, clean: bool, suffix: st
             "foreign": contents[(base + 8) % 24],
         }
         path.unlink() if damage == "missing" else path.write_bytes(changed[damage])
-    log = bench.open(clean=clean, recovery_point=filled.recovery_point)
-    assert (state(log), bench.values(log)) == (before, values)
+    log = fixture.open(clean=clean, recovery_point=filled.recovery_point)
+    assert (state(log), fixture.values(log)) == (before, values)
     for offset in range(24):
-        assert bench.records(log, offset)[0].offset == offset
+        assert fixture.records(log, offset)[0].offset == offset
     assert indexes(log) == entries
 
 
-def test_an_index_that_points_into_a_batch_costs_no_data(bench: Any, filled: Any) -> None:
-    values = bench.values(filled)
+def test_an_index_that_points_into_a_batch_costs_no_data(fixture: Any, filled: Any) -> None:
+    values = fixture.values(filled)
     filled.flush()
     filled.close(clean=False)
     for base in (0, 8, 16):
-        path = bench.path(f"{base:020}.index")
+        path = fixture.path(f"{base:020}.index")
         content = bytearray(path.read_bytes())
         for entry in range(7, len(content), 8):
             content[entry] += 1
         path.write_bytes(content)
     for point in (0, 12, 24):
-        log = bench.open(clean=False, recovery_point=point)
-        assert (bench.values(log), log.damage) == (values, None)
+        log = fixture.open(clean=False, recovery_point=point)
+        assert (fixture.values(log), log.damage) == (values, None)
         log.close(clean=False)
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("content", [None, b"", b"0\n", b"0\n9\n0 0\n", b"0\n2\n5 0\n4 1\n", b"\xff\xfe", b"1\n0\n"])
-def test_the_epoch_file_is_made_again(bench: Any, filled: Any, clean: bool, content: bytes | None) -> None:
+def test_the_epoch_file_is_made_again(fixture: Any, filled: Any, clean: bool, content: bytes | None) -> None:
     before = state(filled)
     filled.close(clean=clean)
-    path = bench.path("leader-epoch-checkpoint")
+    path = fixture.path("leader-epoch-checkpoint")
     path.unlink() if content is None else path.write_bytes(content)
-    log = bench.open(clean=clean)
+    log = fixture.open(clean=clean)
     assert state(log) == before
     log.flush()
     log.close(clean=False)
@@ -215,128 +215,128 @@ def test_the_epoch_file_is_made_again(bench: Any, filled: Any, clean: bool, cont
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_snapshots_are_not_needed(bench: Any, filled: Any, clean: bool) -> None:
+def test_snapshots_are_not_needed(fixture: Any, filled: Any, clean: bool) -> None:
     before = state(filled)
     filled.close(clean=clean)
-    for path in Path(bench.directory).glob("*.snapshot"):
+    for path in Path(fixture.directory).glob("*.snapshot"):
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    log = bench.open(clean=clean)
+    log = fixture.open(clean=clean)
     assert state(log) == before
     log.close()
-    for path in Path(bench.directory).glob("*.snapshot"):
+    for path in Path(fixture.directory).glob("*.snapshot"):
         path.unlink()
-    assert state(bench.open(clean=clean)) == before
+    assert state(fixture.open(clean=clean)) == before
 
 
-def test_snapshots_of_batches_that_are_gone_are_not_used(bench: Any, filled: Any) -> None:
+def test_snapshots_of_batches_that_are_gone_are_not_used(fixture: Any, filled: Any) -> None:
     filled.close()
-    last = bench.path(f"{16:020}.log")
+    last = fixture.path(f"{16:020}.log")
     last.write_bytes(last.read_bytes()[:-1])
-    log = bench.open(clean=False)
+    log = fixture.open(clean=False)
     assert next(iter(log.producers)).last_sequence == 21
-    assert f"{24:020}.snapshot" not in bench.names()
+    assert f"{24:020}.snapshot" not in fixture.names()
 
 
-def test_a_stop_that_was_not_so_clean_is_noticed(bench: Any, filled: Any) -> None:
-    values = bench.values(filled)
+def test_a_stop_that_was_not_so_clean_is_noticed(fixture: Any, filled: Any) -> None:
+    values = fixture.values(filled)
     filled.close()
-    with bench.path(f"{16:020}.log").open("ab") as file:
+    with fixture.path(f"{16:020}.log").open("ab") as file:
         file.write(b"half a batch, from nobody knows where, that is longer than a header of 61 bytes")
-    log = bench.open(clean=True)
-    assert bench.values(log) == values
+    log = fixture.open(clean=True)
+    assert fixture.values(log) == values
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(bench: Any, filled: Any) -> None:
+def test_a_log_that_ends_before_its_start_begins_anew(fixture: Any, filled: Any) -> None:
     filled.close(clean=False)
-    bench.path(f"{16:020}.log").unlink()
-    log = bench.open(clean=False, start_offset=20)
-    assert (log.start_offset, log.end_offset, bench.values(log)) == (20, 20, [])
-    bench.append(log, b"new")
-    assert bench.names()[0] == f"{20:020}.log"
+    fixture.path(f"{16:020}.log").unlink()
+    log = fixture.open(clean=False, start_offset=20)
+    assert (log.start_offset, log.end_offset, fixture.values(log)) == (20, 20, [])
+    fixture.append(log, b"new")
+    assert fixture.names()[0] == f"{20:020}.log"
 
 
-def test_leftovers_of_deletions_and_of_unfinished_work_go(bench: Any, filled: Any) -> None:
-    before, values = state(filled), bench.values(filled)
+def test_leftovers_of_deletions_and_of_unfinished_work_go(fixture: Any, filled: Any) -> None:
+    before, values = state(filled), fixture.values(filled)
     filled.close()
     junk = [f"{0:020}.log.deleted", f"{0:020}.log.cleaned", f"{8:020}.log.swap", "leader-epoch-checkpoint.tmp"]
     for name in (*junk, f"{3:020}.index", f"{3:020}.timeindex"):
-        bench.path(name).write_bytes(b"junk")
-    log = bench.open()
-    assert (state(log), bench.values(log)) == (before, values)
-    assert not {*junk, f"{3:020}.index", f"{3:020}.timeindex"} & set(bench.names())
+        fixture.path(name).write_bytes(b"junk")
+    log = fixture.open()
+    assert (state(log), fixture.values(log)) == (before, values)
+    assert not {*junk, f"{3:020}.index", f"{3:020}.timeindex"} & set(fixture.names())
 
 
-def test_a_finished_swap_takes_the_place_of_what_it_was_made_from(bench: Any, filled: Any) -> None:
-    values = bench.values(filled)
+def test_a_finished_swap_takes_the_place_of_what_it_was_made_from(fixture: Any, filled: Any) -> None:
+    values = fixture.values(filled)
     filled.close()
     for suffix in ("log", "index", "timeindex"):
-        source = bench.path(f"{0:020}.{suffix}")
+        source = fixture.path(f"{0:020}.{suffix}")
         shutil.copy(source, f"{source}.swap")
-    merged = bench.path(f"{0:020}.log").read_bytes() + bench.path(f"{8:020}.log").read_bytes()
-    bench.path(f"{0:020}.log.swap").write_bytes(merged)
-    log = bench.open(clean=False)
+    merged = fixture.path(f"{0:020}.log").read_bytes() + fixture.path(f"{8:020}.log").read_bytes()
+    fixture.path(f"{0:020}.log.swap").write_bytes(merged)
+    log = fixture.open(clean=False)
     assert [segment.base_offset for segment in log.segments] == [0, 16]
-    assert bench.values(log) == values
+    assert fixture.values(log) == values
 
 
-def test_a_hole_between_batches_is_fine(bench: Any, new_bench: Any) -> None:
+def test_a_hole_between_batches_is_fine(fixture: Any, new_fixture: Any) -> None:
     """Compaction leaves holes, and a follower copies them."""
-    other = new_bench()
+    other = new_fixture()
     leader = other.open()
     for value in (b"a", b"b", b"c"):
         other.append(leader, value)
-    follower = bench.open(high_watermark=0)
+    follower = fixture.open(high_watermark=0)
     for offset in (0, 2):
         size = follower.end_offset
         data = leader.read_bytes(offset, 80)
         follower.append(data, leader_epoch=-1, now_ms=0, origin="replica")
         assert follower.end_offset == offset + 1 > size
-    log = bench.crash(follower, recovery_point=0)
-    assert bench.values(log) == [b"a", b"c"]
-    assert bench.records(log, 1)[0].offset == 2
+    log = fixture.crash(follower, recovery_point=0)
+    assert fixture.values(log) == [b"a", b"c"]
+    assert fixture.records(log, 1)[0].offset == 2
     other.close()
 
 
-def test_a_reader_that_meets_damage_is_told_the_file_and_the_byte(bench: Any, filled: Any) -> None:
+def test_a_reader_that_meets_damage_is_told_the_file_and_the_byte(fixture: Any, filled: Any) -> None:
     filled.close()
-    path = bench.path(f"{0:020}.log")
+    path = fixture.path(f"{0:020}.log")
     content = bytearray(path.read_bytes())
     position = [at for at, _ in iter_batches(bytes(content))][1]
     content[position + 16] = 9
     path.write_bytes(content)
-    bench.path(f"{0:020}.index").unlink()
-    log = bench.open()
+    fixture.path(f"{0:020}.index").unlink()
+    log = fixture.open()
     with pytest.raises(errors.CorruptMessage, match=f"{path}: damaged at byte {position}: "):
         log.read(5, 1000)
-    assert bench.records(log, 8)[0].offset == 8
+    assert fixture.records(log, 8)[0].offset == 8
 
 
 @pytest.mark.parametrize("point", [0, 2, 4])
-def test_of_two_damages_the_first_ends_the_log(bench: Any, point: int) -> None:
+def test_of_two_damages_the_first_ends_the_log(fixture: Any, point: int) -> None:
     """The later one is met first: it is in a header, which is read on the way to the place where checking begins."""
-    log = bench.open()
-    fill(bench, log, 6)
-    bench.end(log, 5, 1, commit=False)
-    values = bench.values(log)
+    log = fixture.open()
+    fill(fixture, log, 6)
+    fixture.end(log, 5, 1, commit=False)
+    values = fixture.values(log)
     log.close(clean=False)
-    path = bench.path(f"{0:020}.log")
+    path = fixture.path(f"{0:020}.log")
     content = bytearray(path.read_bytes())
     bounds = [position for position, _ in iter_batches(bytes(content))]
     content[bounds[2] + 70] ^= 1
     content[bounds[4] : bounds[4] + 30] = bytes(30)
     path.write_bytes(content)
-    bench.path(f"{0:020}.txnindex").write_bytes(b"junk")
-    log = bench.open(clean=False, recovery_point=point)
-    assert (log.end_offset, bench.values(log)) == (4, values[:4])
+    fixture.path(f"{0:020}.txnindex").write_bytes(b"junk")
+    log = fixture.open(clean=False, recovery_point=point)
+    assert (log.end_offset, fixture.values(log)) == (4, values[:4])
     assert log.damage.position == bounds[2]
     assert next(iter(log.producers)).last_sequence == 3
-    assert bench.path(f"{0:020}.log").stat().st_size == bounds[2]
+    assert fixture.path(f"{0:020}.log").stat().st_size == bounds[2]
 
 
-def test_a_flipped_byte_is_found_without_a_crash(bench: Any, filled: Any) -> None:
+def test_a_flipped_byte_is_found_without_a_crash(fixture: Any, filled: Any) -> None:
     assert [step for step in filled.verify() if step is not None] == []
-    path = bench.path(f"{8:020}.log")
+    path = fixture.path(f"{8:020}.log")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)

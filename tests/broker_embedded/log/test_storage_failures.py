@@ -28,41 +28,41 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEGMENT = f"{0:020}.log"
 
 
-def test_a_failed_sync_is_not_forgotten_by_an_end_in_order(bench: Any, caplog: Any) -> None:
-    manager = bench.start()
-    log = manager.create("t", bench.topic_id, 0, bench.config)
-    bench.append(log, b"a")
+def test_a_failed_sync_is_not_forgotten_by_an_end_in_order(fixture: Any, caplog: Any) -> None:
+    manager = fixture.start()
+    log = manager.create("t", fixture.topic_id, 0, fixture.config)
+    fixture.append(log, b"a")
     log.flush()
-    bench.append(log, b"b")
-    bench.fs.sync_fails = True
+    fixture.append(log, b"b")
+    fixture.fs.sync_fails = True
     with pytest.raises(errors.KafkaStorageError):
         log.flush()
-    bench.fs.sync_fails = False  # as on Linux, where the next fsync succeeds although pages were dropped
+    fixture.fs.sync_fails = False  # as on Linux, where the next fsync succeeds although pages were dropped
     with pytest.raises(errors.KafkaStorageError, match="offline"):
         log.flush()
     manager.flush_checkpoints()
-    assert (bench.root / RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
+    assert (fixture.root / RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
     manager.close()
     assert "t-0 is offline, the next start checks it" in caplog.text
-    assert not (bench.root / MARK).exists()
-    assert (bench.root / RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
-    segment = bench.root / "t-0" / SEGMENT
+    assert not (fixture.root / MARK).exists()
+    assert (fixture.root / RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
+    segment = fixture.root / "t-0" / SEGMENT
     segment.write_bytes(segment.read_bytes()[:-1] + b"?")  # what the disk really has
-    again = bench.start()
+    again = fixture.start()
     assert not again.was_clean
-    assert bench.values(again.get("t", 0)) == [b"a"]
+    assert fixture.values(again.get("t", 0)) == [b"a"]
     again.close()
 
 
-def test_a_sync_that_succeeds_after_a_failed_one_moves_no_recovery_point(bench: Any) -> None:
-    log = bench.open()
+def test_a_sync_that_succeeds_after_a_failed_one_moves_no_recovery_point(fixture: Any) -> None:
+    log = fixture.open()
     pending: list[Any] = []
     log.flush_later = pending.append
-    bench.configure(flush_ms=0)
-    log.update_config(bench.config)
-    bench.append(log, b"a")
+    fixture.configure(flush_ms=0)
+    log.update_config(fixture.config)
+    fixture.append(log, b"a")
     for _ in range(2):
-        log.flush_if_due(bench.now)
+        log.flush_if_due(fixture.now)
     log.fail("a flush failed: EIO")
     [later] = pending
     later.done()
@@ -123,80 +123,82 @@ def test_a_replacement_that_is_written_in_part_is_not_installed(tmp_path: Path) 
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
 
 
-def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(bench: Any) -> None:
+def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(fixture: Any) -> None:
     """The side thread writes what was true before a topic was made again; the loop has written since."""
-    manager = bench.start()
-    log = manager.create("t", bench.topic_id, 0, bench.config)
+    manager = fixture.start()
+    log = manager.create("t", fixture.topic_id, 0, fixture.config)
     for _ in range(3):
-        bench.append(log)
+        fixture.append(log)
     log.flush()
     manager.flush_checkpoints()
     late = manager.checkpoint_steps()
     work = late.send(None)
     while work is None:
         work = late.send(None)
-    manager.delete_topic("t", bench.topic_id)
-    manager.create("t", uuid.UUID(int=99), 0, bench.config)
-    newer = (bench.root / RECOVERY_POINTS).read_text()
+    manager.delete_topic("t", fixture.topic_id)
+    manager.create("t", uuid.UUID(int=99), 0, fixture.config)
+    newer = (fixture.root / RECOVERY_POINTS).read_text()
     work.work()
-    assert (bench.root / RECOVERY_POINTS).read_text() == newer == "0\n0\n"
+    assert (fixture.root / RECOVERY_POINTS).read_text() == newer == "0\n0\n"
     manager.close()
 
 
 @pytest.mark.parametrize("is_beside", [False, True])
-def test_a_new_partition_s_directory_is_on_the_disk_before_its_first_record_counts(bench: Any, is_beside: bool) -> None:
-    bench.configure(flush_messages=1)
-    bench.fs.durable = is_beside
-    manager = bench.start()
+def test_a_new_partition_s_directory_is_on_the_disk_before_its_first_record_counts(
+    fixture: Any, is_beside: bool
+) -> None:
+    fixture.configure(flush_messages=1)
+    fixture.fs.durable = is_beside
+    manager = fixture.start()
     for partition in (0, 1):
-        bench.fs.synced_directories.clear()
-        log = manager.create("t", bench.topic_id, partition, bench.config)
-        bench.append(log, b"a")
+        fixture.fs.synced_directories.clear()
+        log = manager.create("t", fixture.topic_id, partition, fixture.config)
+        fixture.append(log, b"a")
         manager.side.settle()
         assert log.high_watermark == 1
-        assert {str(bench.root), log.directory} <= set(bench.fs.synced_directories)
-        bench.fs.synced_directories.clear()
-        bench.append(log, b"b")
+        assert {str(fixture.root), log.directory} <= set(fixture.fs.synced_directories)
+        fixture.fs.synced_directories.clear()
+        fixture.append(log, b"b")
         manager.side.settle()
-        assert set(bench.fs.synced_directories) == {log.directory}
+        assert set(fixture.fs.synced_directories) == {log.directory}
     manager.close()
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_flipped_base_offset_breaks_no_more_than_its_batch(new_bench: Any, number: int) -> None:
+def test_a_flipped_base_offset_breaks_no_more_than_its_batch(new_fixture: Any, number: int) -> None:
     for bit in range(64):
-        bench = new_bench()
-        bench.configure(index_interval_bytes=0)
-        log = bench.open()
+        fixture = new_fixture()
+        fixture.configure(index_interval_bytes=0)
+        log = fixture.open()
         places = []
         for value in (b"a", b"b", b"c"):
             places.append(log.size)
-            bench.append(log, value)
+            fixture.append(log, value)
         log.close()
-        path = Path(bench.directory, SEGMENT)
+        path = Path(fixture.directory, SEGMENT)
         content = bytearray(path.read_bytes())
         content[places[number] + bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
-        log = bench.open()
+        log = fixture.open()
         with contextlib.suppress(errors.KafkaError):  # of the damaged batch
-            assert bench.values(log)[:number] == [b"a", b"b", b"c"][:number]
-        bench.append(log, b"d")
+            assert fixture.values(log)[:number] == [b"a", b"b", b"c"][:number]
+        fixture.append(log, b"d")
         assert log.high_watermark == log.end_offset
         log.close()
-        bench.close()
+        fixture.close()
 
 
-def test_compaction_of_a_file_that_became_shorter_ends(bench: Any) -> None:
-    bench.configure(cleanup_policy=("compact",))
-    log = bench.open()
+def test_compaction_of_a_file_that_became_shorter_ends(fixture: Any) -> None:
+    fixture.configure(cleanup_policy=("compact",))
+    log = fixture.open()
     for value in (b"1", b"2"):
-        bench.append(log, value, key=b"k")
+        fixture.append(log, value, key=b"k")
     log.roll()
-    bench.append(log, b"3", key=b"k")
-    path = Path(bench.directory, SEGMENT)
+    fixture.append(log, b"3", key=b"k")
+    path = Path(fixture.directory, SEGMENT)
     path.write_bytes(path.read_bytes()[:71])  # the first batch
-    plan = plan_cleaning(list(log.segments), log.config, first_dirty=0, limit=2, now_ms=bench.now)
-    cleaning = CleaningRound(log, plan, fs=bench.fs, most_keys=100, now_ms=bench.now)
+    plan = plan_cleaning(list(log.segments), log.config, first_dirty=0, limit=2, now_ms=fixture.now)
+    cleaning = CleaningRound(log, plan, fs=fixture.fs, most_keys=100, now_ms=fixture.now)
     with pytest.raises(DamagedSegment, match=r"ends \d+ bytes early"):
         run_here(cleaning.steps())
 

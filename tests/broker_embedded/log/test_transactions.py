@@ -13,12 +13,12 @@ from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 from pyclient.records import ControlType, build_batch, control_key
 
 
-def write(bench: Any, log: Any, producer_id: int, *, epoch: int = 0, sequence: int | None = None) -> int:
+def write(fixture: Any, log: Any, producer_id: int, *, epoch: int = 0, sequence: int | None = None) -> int:
     """A record of a producer's transaction; its offset."""
     if sequence is None:
         entry = log.producers.get(producer_id)
         sequence = 0 if entry is None or entry.epoch != epoch else entry.last_sequence + 1
-    return bench.append(
+    return fixture.append(
         log, b"%d" % producer_id, producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True
     ).base_offset
 
@@ -31,28 +31,28 @@ def committed(log: Any, offset: int = 0) -> Any:
     return read
 
 
-def test_readers_of_committed_data_stop_before_an_open_transaction(bench: Any) -> None:
-    log = bench.open()
-    bench.append(log, b"plain")
-    write(bench, log, 1)
-    bench.append(log, b"behind")
+def test_readers_of_committed_data_stop_before_an_open_transaction(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.append(log, b"plain")
+    write(fixture, log, 1)
+    fixture.append(log, b"behind")
     assert (log.high_watermark, log.last_stable_offset) == (3, 1)
-    assert committed(log).size == len(bench.batch(b"plain"))
+    assert committed(log).size == len(fixture.batch(b"plain"))
     assert committed(log, 1).size == 0
-    bench.end(log, 1, 0, commit=True)
+    fixture.end(log, 1, 0, commit=True)
     assert log.last_stable_offset == 4
     assert committed(log).aborted == []
     assert log.read(0, 1000).aborted is None
 
 
-def test_aborted_transactions_are_told_to_who_meets_them(bench: Any) -> None:
-    log = bench.open()
+def test_aborted_transactions_are_told_to_who_meets_them(fixture: Any) -> None:
+    log = fixture.open()
     for producer_id in (1, 2):
-        write(bench, log, producer_id)
-    bench.end(log, 1, 0, commit=False)
+        write(fixture, log, producer_id)
+    fixture.end(log, 1, 0, commit=False)
     assert (log.last_stable_offset, committed(log).aborted) == (1, [(1, 0)])
-    bench.end(log, 2, 0, commit=False)
-    bench.append(log, b"later")
+    fixture.end(log, 2, 0, commit=False)
+    fixture.append(log, b"later")
     assert committed(log).aborted == [(1, 0), (2, 1)]
     assert committed(log, 3).aborted == [(2, 1)]
     assert committed(log, 4).aborted == []
@@ -62,71 +62,71 @@ def test_aborted_transactions_are_told_to_who_meets_them(bench: Any) -> None:
     ]
 
 
-def test_a_marker_of_a_transaction_without_data_here_changes_nothing(bench: Any) -> None:
-    log = bench.open()
-    bench.end(log, 5, 3, commit=False)
+def test_a_marker_of_a_transaction_without_data_here_changes_nothing(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.end(log, 5, 3, commit=False)
     assert (log.last_stable_offset, committed(log).aborted) == (1, [])
-    assert f"{0:020}.txnindex" not in bench.names()
+    assert f"{0:020}.txnindex" not in fixture.names()
 
 
-def test_markers_are_checked_against_epochs(bench: Any) -> None:
-    log = bench.open()
-    write(bench, log, 1, epoch=3)
+def test_markers_are_checked_against_epochs(fixture: Any) -> None:
+    log = fixture.open()
+    write(fixture, log, 1, epoch=3)
     with pytest.raises(errors.InvalidProducerEpoch):
-        bench.end(log, 1, 2, commit=True)
-    bench.end(log, 1, 3, commit=True, coordinator_epoch=7)
+        fixture.end(log, 1, 2, commit=True)
+    fixture.end(log, 1, 3, commit=True, coordinator_epoch=7)
     with pytest.raises(errors.TransactionCoordinatorFenced):
-        bench.end(log, 1, 3, commit=True, coordinator_epoch=6)
-    bench.end(log, 1, 4, commit=False, coordinator_epoch=7)
+        fixture.end(log, 1, 3, commit=True, coordinator_epoch=6)
+    fixture.end(log, 1, 4, commit=False, coordinator_epoch=7)
     with pytest.raises(errors.InvalidProducerEpoch):
-        write(bench, log, 1, epoch=3)
+        write(fixture, log, 1, epoch=3)
     assert log.end_offset == 3
 
 
-def test_sequences_run_on_over_transactions_of_one_epoch_and_start_anew_in_the_next(bench: Any) -> None:
-    log = bench.open()
-    write(bench, log, 1)
-    bench.end(log, 1, 0, commit=True)
+def test_sequences_run_on_over_transactions_of_one_epoch_and_start_anew_in_the_next(fixture: Any) -> None:
+    log = fixture.open()
+    write(fixture, log, 1)
+    fixture.end(log, 1, 0, commit=True)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
-        write(bench, log, 1, sequence=5)
-    write(bench, log, 1, sequence=1)
-    bench.end(log, 1, 1, commit=True)
+        write(fixture, log, 1, sequence=5)
+    write(fixture, log, 1, sequence=1)
+    fixture.end(log, 1, 1, commit=True)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
-        write(bench, log, 1, epoch=1, sequence=2)
-    write(bench, log, 1, epoch=1, sequence=0)
+        write(fixture, log, 1, epoch=1, sequence=2)
+    write(fixture, log, 1, epoch=1, sequence=0)
 
 
-def test_a_producer_may_not_write_around_its_open_transaction(bench: Any) -> None:
-    log = bench.open()
-    write(bench, log, 1)
+def test_a_producer_may_not_write_around_its_open_transaction(fixture: Any) -> None:
+    log = fixture.open()
+    write(fixture, log, 1)
     with pytest.raises(errors.InvalidTxnState, match="from offset 0 is still open"):
-        bench.append(log, producer_id=1, epoch=0, sequence=1)
+        fixture.append(log, producer_id=1, epoch=0, sequence=1)
 
 
-def test_a_control_record_without_its_value_is_refused(bench: Any) -> None:
-    log = bench.open()
+def test_a_control_record_without_its_value_is_refused(fixture: Any) -> None:
+    log = fixture.open()
     marker = build_batch(
         [(control_key(ControlType.ABORT), b"\0\0")],
-        timestamp_ms=bench.now,
+        timestamp_ms=fixture.now,
         producer_id=1,
         producer_epoch=0,
         control=True,
         transactional=True,
     )
     with pytest.raises(errors.InvalidRecord, match="without a coordinator epoch"):
-        log.append(marker, leader_epoch=0, now_ms=bench.now, origin="coordinator")
+        log.append(marker, leader_epoch=0, now_ms=fixture.now, origin="coordinator")
 
 
-def test_control_records_that_end_no_transaction_are_stored(bench: Any) -> None:
-    log = bench.open()
-    batch = build_batch([(control_key(ControlType.LEADER_CHANGE), b"x")], timestamp_ms=bench.now, control=True)
-    log.append(batch, leader_epoch=1, now_ms=bench.now, origin="coordinator")
-    assert (bench.crash(log).end_offset, len(log.producers)) == (1, 0)
+def test_control_records_that_end_no_transaction_are_stored(fixture: Any) -> None:
+    log = fixture.open()
+    batch = build_batch([(control_key(ControlType.LEADER_CHANGE), b"x")], timestamp_ms=fixture.now, control=True)
+    log.append(batch, leader_epoch=1, now_ms=fixture.now, origin="coordinator")
+    assert (fixture.crash(log).end_offset, len(log.producers)) == (1, 0)
 
 
-def test_on_a_replica_a_marker_is_final_when_it_is_committed(bench: Any, new_bench: Any) -> None:
-    other = new_bench()
-    leader, follower = other.open(), bench.open(high_watermark=0)
+def test_on_a_replica_a_marker_is_final_when_it_is_committed(fixture: Any, new_fixture: Any) -> None:
+    other = new_fixture()
+    leader, follower = other.open(), fixture.open(high_watermark=0)
     write(other, leader, 1)
     other.end(leader, 1, 0, commit=False)
     follower.append(leader.read_bytes(0, 1000), leader_epoch=-1, now_ms=0, origin="replica")
@@ -140,21 +140,21 @@ def test_on_a_replica_a_marker_is_final_when_it_is_committed(bench: Any, new_ben
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_a_damaged_transaction_index_is_made_again(bench: Any, damage: str) -> None:
-    log = bench.open()
-    write(bench, log, 1)
+def test_a_damaged_transaction_index_is_made_again(fixture: Any, damage: str) -> None:
+    log = fixture.open()
+    write(fixture, log, 1)
     log.roll()
-    bench.end(log, 1, 0, commit=False)
+    fixture.end(log, 1, 0, commit=False)
     for _ in range(2):
-        write(bench, log, 2)
-        bench.end(log, 2, 0, commit=False)
+        write(fixture, log, 2)
+        fixture.end(log, 2, 0, commit=False)
     before = committed(log, 1).aborted
     assert len(before) == 3
     log.close()
-    path = bench.path(f"{1:020}.txnindex")
+    path = fixture.path(f"{1:020}.txnindex")
     content = path.read_bytes()
     path.write_bytes(content[:-5] if damage == "cut" else content[:1] + b"\x09" + content[2:])
-    log = bench.open()
+    log = fixture.open()
     assert committed(log, 1).aborted == before
     assert len(path.read_bytes()) == len(content)
 
@@ -192,18 +192,18 @@ class Model:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
-def test_readers_of_committed_data_see_what_the_history_says(new_bench: Any, steps: list[Any]) -> None:
-    bench = new_bench()
-    log, model = bench.open(), Model()
+def test_readers_of_committed_data_see_what_the_history_says(new_fixture: Any, steps: list[Any]) -> None:
+    fixture = new_fixture()
+    log, model = fixture.open(), Model()
     for kind, *arguments in steps:
         if kind == "write":
-            write(bench, log, arguments[0])
+            write(fixture, log, arguments[0])
             model.entries.append(("write", arguments[0]))
         elif kind == "end":
-            bench.end(log, arguments[0], 0, commit=arguments[1])
+            fixture.end(log, arguments[0], 0, commit=arguments[1])
             model.entries.append(("commit" if arguments[1] else "abort", arguments[0]))
         elif kind == "plain":
-            bench.append(log, b"plain")
+            fixture.append(log, b"plain")
             model.entries.append(("plain", 0))
         elif kind == "truncate":
             offset = round(arguments[0] * log.end_offset)
@@ -214,11 +214,11 @@ def test_readers_of_committed_data_see_what_the_history_says(new_bench: Any, ste
         elif kind == "flush":
             log.flush()
         elif kind == "reopen":
-            log = bench.reopen(log)
+            log = fixture.reopen(log)
         else:
-            log = bench.crash(log, recovery_point=0 if kind == "old crash" else None)
+            log = fixture.crash(log, recovery_point=0 if kind == "old crash" else None)
         _check(log, model)
-    bench.close()
+    fixture.close()
 
 
 def _check(log: Any, model: Model) -> None:

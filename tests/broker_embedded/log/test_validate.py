@@ -29,11 +29,11 @@ from pyclient.types import TIMESTAMP_LOG_APPEND
 HOUR = 3_600_000
 
 
-def send(bench: Any, batch: bytes, **config: Any) -> Any:
+def send(fixture: Any, batch: bytes, **config: Any) -> Any:
     """Append a client's batch to a new log with these configs; the log."""
-    bench.configure(**config)
-    log = bench.open()
-    log.append(batch, leader_epoch=0, now_ms=bench.now)
+    fixture.configure(**config)
+    log = fixture.open()
+    log.append(batch, leader_epoch=0, now_ms=fixture.now)
     return log
 
 
@@ -54,35 +54,35 @@ def patched(batch: bytearray, at: int, layout: str, value: int) -> bytearray:
     return batch
 
 
-def test_every_changed_byte_is_refused(bench: Any) -> None:
-    log = bench.open()
-    batch = bytes(bench.batch(b"value", producer_id=1, epoch=0, sequence=0))
+def test_every_changed_byte_is_refused(fixture: Any) -> None:
+    log = fixture.open()
+    batch = bytes(fixture.batch(b"value", producer_id=1, epoch=0, sequence=0))
     for at in range(len(batch)):
         changed = bytearray(batch)
         changed[at] ^= 0x41
         if 12 <= at < 16:
             continue  # the leader epoch: the leader's own to set
         with pytest.raises((errors.CorruptMessage, errors.InvalidRecord)):
-            log.append(changed, leader_epoch=0, now_ms=bench.now)
+            log.append(changed, leader_epoch=0, now_ms=fixture.now)
     assert log.end_offset == 0
 
 
-def test_every_batch_that_is_cut_is_refused(bench: Any) -> None:
-    log = bench.open()
-    batch = bytes(bench.batch(b"value"))
+def test_every_batch_that_is_cut_is_refused(fixture: Any) -> None:
+    log = fixture.open()
+    batch = bytes(fixture.batch(b"value"))
     for size in range(len(batch)):
         with pytest.raises(errors.InvalidRecord):
-            log.append(batch[:size], leader_epoch=0, now_ms=bench.now)
+            log.append(batch[:size], leader_epoch=0, now_ms=fixture.now)
 
 
-def test_two_batches_at_once_are_refused(bench: Any) -> None:
+def test_two_batches_at_once_are_refused(fixture: Any) -> None:
     with pytest.raises(errors.InvalidRecord, match="more than one batch"):
-        send(bench, bench.batch() + bench.batch())
+        send(fixture, fixture.batch() + fixture.batch())
 
 
-def test_size_is_looked_at_first(bench: Any) -> None:
+def test_size_is_looked_at_first(fixture: Any) -> None:
     with pytest.raises(errors.MessageTooLarge, match=r"200 bytes, max\.message\.bytes is 100"):
-        send(bench, bytes(200), max_message_bytes=100)
+        send(fixture, bytes(200), max_message_bytes=100)
 
 
 @pytest.mark.parametrize(
@@ -101,168 +101,170 @@ def test_size_is_looked_at_first(bench: Any) -> None:
         (43, ">q", 1, errors.InvalidRecord),  # producer without sequence and epoch
     ],
 )
-def test_impossible_headers_are_refused(bench: Any, at: int, layout: str, value: int, error: Any) -> None:
-    batch = bench.batch()
+def test_impossible_headers_are_refused(fixture: Any, at: int, layout: str, value: int, error: Any) -> None:
+    batch = fixture.batch()
     if at == 16:
         batch[16] = value
     else:
         batch = patched(batch, at, layout, value)
     with pytest.raises(error):
-        send(bench, batch)
+        send(fixture, batch)
 
 
-def test_the_leader_epoch_a_client_sends_means_nothing(bench: Any) -> None:
-    batch = bench.batch()
+def test_the_leader_epoch_a_client_sends_means_nothing(fixture: Any) -> None:
+    batch = fixture.batch()
     struct.pack_into(">i", batch, 12, 99)
-    assert stored(send(bench, batch))[0].leader_epoch == 0
+    assert stored(send(fixture, batch))[0].leader_epoch == 0
 
 
-def test_a_record_may_be_an_hour_ahead_and_no_more(bench: Any) -> None:
-    send(bench, bench.batch(timestamp_ms=bench.now + HOUR))
+def test_a_record_may_be_an_hour_ahead_and_no_more(fixture: Any) -> None:
+    send(fixture, fixture.batch(timestamp_ms=fixture.now + HOUR))
     with pytest.raises(
         errors.InvalidTimestamp, match=r"3600001 ms ahead of the broker, message\.timestamp\.after\.max"
     ):
-        send(bench, bench.batch(b"a", b"b", timestamp_ms=[bench.now, bench.now + HOUR + 1]))
+        send(fixture, fixture.batch(b"a", b"b", timestamp_ms=[fixture.now, fixture.now + HOUR + 1]))
 
 
-def test_a_limit_on_old_records_looks_at_every_record(bench: Any) -> None:
-    times = [bench.now, bench.now - 11, bench.now]
-    send(bench, bench.batch(b"a", b"b", b"c", timestamp_ms=times), message_timestamp_before_max_ms=11)
+def test_a_limit_on_old_records_looks_at_every_record(fixture: Any) -> None:
+    times = [fixture.now, fixture.now - 11, fixture.now]
+    send(fixture, fixture.batch(b"a", b"b", b"c", timestamp_ms=times), message_timestamp_before_max_ms=11)
     with pytest.raises(errors.InvalidTimestamp, match="11 ms behind"):
-        send(bench, bench.batch(b"a", b"b", b"c", timestamp_ms=times), message_timestamp_before_max_ms=10)
-    send(bench, bench.batch(timestamp_ms=-1), message_timestamp_before_max_ms=10)
+        send(fixture, fixture.batch(b"a", b"b", b"c", timestamp_ms=times), message_timestamp_before_max_ms=10)
+    send(fixture, fixture.batch(timestamp_ms=-1), message_timestamp_before_max_ms=10)
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_the_brokers_time_takes_the_place_of_the_records(bench: Any, codec: Compression) -> None:
-    batch = bench.batch(b"a", b"b", timestamp_ms=[5, 2**40], compression=codec)
-    log = send(bench, batch, message_timestamp_type="LogAppendTime")
+def test_the_brokers_time_takes_the_place_of_the_records(fixture: Any, codec: Compression) -> None:
+    batch = fixture.batch(b"a", b"b", timestamp_ms=[5, 2**40], compression=codec)
+    log = send(fixture, batch, message_timestamp_type="LogAppendTime")
     header, records = stored(log)
-    assert (header.timestamp_type, header.max_timestamp) == (TIMESTAMP_LOG_APPEND, bench.now)
-    assert {record.timestamp_ms for record in records} == {bench.now}
-    assert log.offset_for_timestamp(bench.now)[:2] == (0, bench.now)
-    assert log.offset_for_timestamp(bench.now + 1) is None
-    assert log.append(bench.batch(), leader_epoch=0, now_ms=bench.now + 9).append_time_ms == bench.now + 9
+    assert (header.timestamp_type, header.max_timestamp) == (TIMESTAMP_LOG_APPEND, fixture.now)
+    assert {record.timestamp_ms for record in records} == {fixture.now}
+    assert log.offset_for_timestamp(fixture.now)[:2] == (0, fixture.now)
+    assert log.offset_for_timestamp(fixture.now + 1) is None
+    assert log.append(fixture.batch(), leader_epoch=0, now_ms=fixture.now + 9).append_time_ms == fixture.now + 9
 
 
-def test_a_client_may_not_claim_the_brokers_time(bench: Any) -> None:
-    batch = patched(bench.batch(timestamp_ms=bench.now), 21, ">h", 8)
+def test_a_client_may_not_claim_the_brokers_time(fixture: Any) -> None:
+    batch = patched(fixture.batch(timestamp_ms=fixture.now), 21, ">h", 8)
     with pytest.raises(errors.InvalidTimestamp):
-        send(bench, bytes(batch), message_timestamp_type="LogAppendTime")
-    header, _ = stored(send(bench, bytes(batch)))
-    assert (header.timestamp_type, header.max_timestamp) == (0, bench.now)
+        send(fixture, bytes(batch), message_timestamp_type="LogAppendTime")
+    header, _ = stored(send(fixture, bytes(batch)))
+    assert (header.timestamp_type, header.max_timestamp) == (0, fixture.now)
     with pytest.raises(errors.InvalidTimestamp):
-        send(bench, patched(bench.batch(timestamp_ms=-1), 21, ">h", 8))
+        send(fixture, patched(fixture.batch(timestamp_ms=-1), 21, ">h", 8))
 
 
-def test_compacted_topics_need_keys(bench: Any) -> None:
-    send(bench, bench.batch(b"a", key=b"k"), cleanup_policy=("compact",))
+def test_compacted_topics_need_keys(fixture: Any) -> None:
+    send(fixture, fixture.batch(b"a", key=b"k"), cleanup_policy=("compact",))
     for codec in Compression:
         with pytest.raises(errors.InvalidRecord, match="without a key"):
-            send(bench, bench.batch(b"a", compression=codec), cleanup_policy=("delete", "compact"))
+            send(fixture, fixture.batch(b"a", compression=codec), cleanup_policy=("delete", "compact"))
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_every_record_that_is_at_fault_is_named(bench: Any, codec: Compression) -> None:
-    times = [bench.now, bench.now + 2 * HOUR, bench.now, bench.now + 2 * HOUR]
+def test_every_record_that_is_at_fault_is_named(fixture: Any, codec: Compression) -> None:
+    times = [fixture.now, fixture.now + 2 * HOUR, fixture.now, fixture.now + 2 * HOUR]
     values = [b"a", b"b", b"c", b"d"]
-    batch = bench.batch(*values, timestamp_ms=times, compression=codec)
+    batch = fixture.batch(*values, timestamp_ms=times, compression=codec)
     with pytest.raises(InvalidTimestamps, match=r"2 of the batch's 4 records cannot be taken; number 1: ") as refused:
-        send(bench, bytes(batch))
+        send(fixture, bytes(batch))
     assert refused.value.records.keys() == {1, 3}
     with pytest.raises(InvalidRecords, match=r"4 of the batch's 4 records .* number 0: ") as keyless:
-        send(bench, bench.batch(*values, compression=codec), cleanup_policy=("compact",))
+        send(fixture, fixture.batch(*values, compression=codec), cleanup_policy=("compact",))
     assert keyless.value.records.keys() == {0, 1, 2, 3}
 
 
-def test_one_wrong_time_beside_missing_keys_makes_the_error_that_of_times(bench: Any) -> None:
+def test_one_wrong_time_beside_missing_keys_makes_the_error_that_of_times(fixture: Any) -> None:
     builder = BatchBuilder(bytearray(1_000), None)
-    for key, time in ((None, bench.now), (b"k", bench.now + 2 * HOUR), (None, bench.now + 2 * HOUR)):
+    for key, time in ((None, fixture.now), (b"k", fixture.now + 2 * HOUR), (None, fixture.now + 2 * HOUR)):
         builder.append_many(time, [key], [b"value"], None, 0, 1)
     with pytest.raises(InvalidTimestamps) as refused:
-        send(bench, bytes(builder.seal()), cleanup_policy=("compact",))
+        send(fixture, bytes(builder.seal()), cleanup_policy=("compact",))
     assert ["without a key" in refused.value.records[number] for number in range(3)] == [True, False, True]
 
 
-def test_records_that_cannot_be_read_are_refused_where_they_are_looked_at(bench: Any) -> None:
-    batch = bench.batch(b"value", key=b"k")
+def test_records_that_cannot_be_read_are_refused_where_they_are_looked_at(fixture: Any) -> None:
+    batch = fixture.batch(b"value", key=b"k")
     batch[61] = 0x7F
     with pytest.raises(errors.InvalidRecord):
-        send(bench, patched(batch, 21, ">h", 0), cleanup_policy=("compact",))
+        send(fixture, patched(batch, 21, ">h", 0), cleanup_policy=("compact",))
 
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("sent", list(Compression))
-def test_a_topics_codec_is_what_is_stored(bench: Any, sent: Compression, wanted: str) -> None:
+def test_a_topics_codec_is_what_is_stored(fixture: Any, sent: Compression, wanted: str) -> None:
     values = [b"%d" % index * 100 for index in range(20)]
-    times = [bench.now + index for index in range(20)]
-    batch = bench.batch(*values, timestamp_ms=times, compression=sent, producer_id=1, epoch=2, sequence=3)
-    header, records = stored(send(bench, batch, compression_type=wanted))
+    times = [fixture.now + index for index in range(20)]
+    batch = fixture.batch(*values, timestamp_ms=times, compression=sent, producer_id=1, epoch=2, sequence=3)
+    header, records = stored(send(fixture, batch, compression_type=wanted))
     assert header.codec == (0 if wanted == "uncompressed" else Compression.from_name(wanted))
     assert [(record.value, record.timestamp_ms) for record in records] == list(zip(values, times, strict=True))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 2, 3)
 
 
-def test_what_cannot_be_unpacked_is_refused_when_it_must_be(bench: Any) -> None:
-    batch = bench.batch(b"value" * 50, compression=Compression.LZ4)
+def test_what_cannot_be_unpacked_is_refused_when_it_must_be(fixture: Any) -> None:
+    batch = fixture.batch(b"value" * 50, compression=Compression.LZ4)
     batch[61] ^= 0xFF
     with pytest.raises(errors.InvalidRecord):
-        send(bench, patched(batch, 57, ">i", 1), compression_type="zstd")
+        send(fixture, patched(batch, 57, ">i", 1), compression_type="zstd")
 
 
-def test_undecodable_data_is_refused_whatever_the_topic_wants(bench: Any) -> None:
-    batch = bench.batch(b"value" * 50, compression=Compression.LZ4)
+def test_undecodable_data_is_refused_whatever_the_topic_wants(fixture: Any) -> None:
+    batch = fixture.batch(b"value" * 50, compression=Compression.LZ4)
     batch[61] ^= 0xFF
     with pytest.raises(errors.InvalidRecord, match="lz4 data cannot be decompressed"):
-        send(bench, patched(batch, 57, ">i", 1))
+        send(fixture, patched(batch, 57, ">i", 1))
 
 
 @pytest.mark.parametrize("bits", [0x40, 0x80, 0x4000])
-def test_unknown_attribute_bits_are_stored(bench: Any, bits: int) -> None:
-    batch = patched(bench.batch(timestamp_ms=bench.now), 21, ">h", 0)
+def test_unknown_attribute_bits_are_stored(fixture: Any, bits: int) -> None:
+    batch = patched(fixture.batch(timestamp_ms=fixture.now), 21, ">h", 0)
     struct.pack_into(">h", batch, 21, bits)
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
-    assert stored(send(bench, batch))[0].attributes == bits
+    assert stored(send(fixture, batch))[0].attributes == bits
 
 
-def test_claimed_maximum_timestamp_is_replaced_by_the_records(bench: Any) -> None:
-    log = bench.open()
-    for claimed in (bench.now + 5, bench.now - 5, -1, bench.now + 2 * HOUR):
-        batch = bench.batch(b"a", b"b", timestamp_ms=[bench.now, bench.now - 1])
+def test_claimed_maximum_timestamp_is_replaced_by_the_records(fixture: Any) -> None:
+    log = fixture.open()
+    for claimed in (fixture.now + 5, fixture.now - 5, -1, fixture.now + 2 * HOUR):
+        batch = fixture.batch(b"a", b"b", timestamp_ms=[fixture.now, fixture.now - 1])
         stamp_timestamp(batch, 0, read_header(batch), 0, claimed)
-        info = log.append(batch, leader_epoch=0, now_ms=bench.now)
+        info = log.append(batch, leader_epoch=0, now_ms=fixture.now)
         [(_, header)] = iter_batches(log.read_bytes(info.base_offset, 1))
-        assert header.max_timestamp == bench.now
+        assert header.max_timestamp == fixture.now
 
 
-def test_long_decompression_is_left_to_another_thread(bench: Any) -> None:
-    log = bench.open()
-    batch = bench.batch(bytes(4 << 20), compression=Compression.GZIP)
+def test_long_decompression_is_left_to_another_thread(fixture: Any) -> None:
+    log = fixture.open()
+    batch = fixture.batch(bytes(4 << 20), compression=Compression.GZIP)
     with pytest.raises(TooLongForLoop):
-        log.append(bytes(batch), leader_epoch=0, now_ms=bench.now, on_loop=True)
-    checked = check_client_batch(memoryview(batch), log.config, bench.now, "t-0")
-    assert log.append(batch, leader_epoch=0, now_ms=bench.now, checked=checked, on_loop=True).base_offset == 0
+        log.append(bytes(batch), leader_epoch=0, now_ms=fixture.now, on_loop=True)
+    checked = check_client_batch(memoryview(batch), log.config, fixture.now, "t-0")
+    assert log.append(batch, leader_epoch=0, now_ms=fixture.now, checked=checked, on_loop=True).base_offset == 0
 
 
-def test_checks_for_other_configs_do_not_count(bench: Any) -> None:
-    log = bench.open()
-    batch = bench.batch(b"value")
-    checked = check_client_batch(memoryview(batch), bench.configure(), bench.now, "t-0")
-    log.config = bench.configure(cleanup_policy=("compact",))
+def test_checks_for_other_configs_do_not_count(fixture: Any) -> None:
+    log = fixture.open()
+    batch = fixture.batch(b"value")
+    checked = check_client_batch(memoryview(batch), fixture.configure(), fixture.now, "t-0")
+    log.config = fixture.configure(cleanup_policy=("compact",))
     with pytest.raises(errors.InvalidRecord, match="without a key"):
-        log.append(batch, leader_epoch=0, now_ms=bench.now, checked=checked)
+        log.append(batch, leader_epoch=0, now_ms=fixture.now, checked=checked)
 
 
 @pytest.mark.parametrize("codec", list(Compression)[1:])
-def test_expansion_beyond_the_limit_is_refused(bench: Any, codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expansion_beyond_the_limit_is_refused(
+    fixture: Any, codec: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pyclient.broker_embedded.log.validate.MAX_DECOMPRESSED", 1 << 20)
-    batch = bench.batch(bytes(1 << 20), compression=codec)
+    batch = fixture.batch(bytes(1 << 20), compression=codec)
     with pytest.raises(errors.InvalidRecord, match="expands past the limit of 1048576 bytes"):
-        send(bench, batch)
+        send(fixture, batch)
 
 
-def test_recompressed_batch_may_not_exceed_max_message_bytes(bench: Any) -> None:
-    batch = bench.batch(bytes(100_000), compression=Compression.GZIP)
-    send(bench, bytes(batch), max_message_bytes=10_000)
+def test_recompressed_batch_may_not_exceed_max_message_bytes(fixture: Any) -> None:
+    batch = fixture.batch(bytes(100_000), compression=Compression.GZIP)
+    send(fixture, bytes(batch), max_message_bytes=10_000)
     with pytest.raises(errors.MessageTooLarge, match=r"in the topic's compression, max\.message\.bytes is 10000"):
-        send(bench, batch, max_message_bytes=10_000, compression_type="uncompressed")
+        send(fixture, batch, max_message_bytes=10_000, compression_type="uncompressed")
