@@ -1,4 +1,4 @@
-"""A group under test, its clock, and everybody who talks to it."""
+"""Fixtures of the group tests: one classic group with a fake clock, and a coordinator with an in-memory log."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from pyclient.types import TopicPartition
 
 
 def protocols(*names: str) -> tuple[Protocol, ...]:
-    """`range` supports range; `range=x` says x about itself under it."""
+    """Return protocols by name; `range=x` has the metadata `x`."""
     return tuple(Protocol(name.partition("=")[0], name.partition("=")[2].encode()) for name in names)
 
 
 class Script:
-    """Replays a transcript against one group: requests get a name, and `answers[name]` is what they were told.
+    """Replays a transcript against one group: requests have a name, and `answers[name]` is the answer.
 
     Ids that the group gives out are `id-1`, `id-2`, ... in order. Stores succeed at once unless `hold` is set.
     """
@@ -66,7 +66,7 @@ class Script:
                     todo += step(self.group, Stored(action.serial), self.now)
 
     def join(self, reply, member_id="", *names, instance=None, known=False, skip=False, session=10, rebalance=60):
-        """JoinGroup; `known` asks for a known member id (JoinGroup 4), `skip` for skipAssignment (9); times in s."""
+        """JoinGroup; `known` requires a known member id (JoinGroup 4), `skip` is skipAssignment (9); times in s."""
         self.step(
             Join(
                 reply=reply,
@@ -106,7 +106,7 @@ class Script:
         return self.answers.pop(reply).error
 
     def leave(self, *members) -> list[int]:
-        """LeaveGroup of member ids or (member id, instance id) pairs; the error code of each."""
+        """LeaveGroup of member ids or (member id, instance id) pairs; return the error code of each."""
         reply = object()
         identities = tuple(MemberIdentity(*((m,) if isinstance(m, str) else m)) for m in members)
         self.step(Leave(reply=reply, members=identities))
@@ -115,11 +115,11 @@ class Script:
         return [error for _, error in result.members]
 
     def stored(self, error: int = 0) -> None:
-        """The log answers the oldest store that was held back."""
+        """Complete the oldest held store."""
         self.step(Stored(self.stores.pop(0).serial, error))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, ticking when the group asked for it."""
+        """Advance the clock, with a tick at each deadline of the group."""
         end = self.now + seconds
         while (due := next_deadline(self.group)) is not None and due <= end:
             self.now = max(self.now, due)
@@ -132,7 +132,7 @@ class Script:
         return self.group.state.value
 
     def stable(self, *replies: str) -> None:
-        """Bring new members, in this order, into a stable group; the first leads."""
+        """Add new members, in this order, to a stable group; the first one leads."""
         for reply in replies:
             self.join(reply, "")
         for member_id in list(self.group.members):
@@ -163,12 +163,12 @@ def delayed() -> Script:
 
 @pytest.fixture
 def small() -> Script:
-    """An empty group with two places."""
+    """An empty group of at most two members."""
     return Script(max_size=2)
 
 
 class Timer:
-    """A callback that is due at a time, until it is taken back."""
+    """A scheduled callback that can be cancelled."""
 
     def __init__(self, callback) -> None:
         self.callback = callback
@@ -179,7 +179,7 @@ class Timer:
 
 
 class Node:
-    """What a coordinator asks of a node, in memory: a log of lists, a clock and timers that the test moves."""
+    """A coordinator runtime in memory: a log of lists, a fake clock, and timers that `pass_time` runs."""
 
     def __init__(self, **config) -> None:
         self.clock = ManualClock()
@@ -194,7 +194,7 @@ class Node:
         self.restart()
 
     def restart(self) -> GroupCoordinator:
-        """A new coordinator over the same log; the old one dies without a word."""
+        """Replace the coordinator by a new one over the same log, without closing the old one."""
         self.timers.clear()
         self.groups = GroupCoordinator(self)
         for partition in range(len(self.log)):
@@ -240,11 +240,11 @@ class Node:
 
 @pytest.fixture
 def node() -> Node:
-    """A node with a coordinator over three empty partitions."""
+    """A coordinator over three empty partitions."""
     return Node()
 
 
 def committed(node: Node, group: str, commit: Commit) -> dict[TopicPartition, int]:
-    """An OffsetCommit from its first step to its last: an error code for each partition."""
+    """Run all steps of an OffsetCommit; return an error code for each partition."""
     codes: dict[TopicPartition, int] = finished(node.groups.offsets.commit(group, commit))
     return codes

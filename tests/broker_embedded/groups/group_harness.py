@@ -74,11 +74,11 @@ class GroupHarness:
         assert [topic.error_code for topic in created.topics] == [0, 0]
         wanted = [MetadataRequestTopic(name=name) for name in (self.topic, self.other)]
         while any(topic.error_code for topic in admin.ask(MetadataRequest(topics=wanted), 1).topics):
-            pass  # a real broker hears of them a little later
+            pass  # a Kafka broker learns of them a little later
         while admin.ask(FindCoordinatorRequest(key=self.group), 1).error_code:
-            pass  # a real Kafka makes __consumer_offsets first
+            pass  # Kafka creates __consumer_offsets first
         while admin.ask(OffsetFetchRequest(group_id=self.group, topics=None), 2).error_code:
-            pass  # and then reads it
+            pass  # and then loads it
 
     def subscription(self, *topics: str) -> bytes:
         return codec.encode_versioned(ConsumerProtocolSubscription(topics=list(topics or (self.topic,))), 0)
@@ -181,7 +181,7 @@ class GroupHarness:
         return self.ask(client, "offset delete", OffsetDeleteRequest(group_id=self.group, topics=topics), 0)
 
     def wait_for(self, state: str, members: int) -> None:
-        """Until the group is in that state with so many members; how often one has to ask is not noted."""
+        """Wait until the group is in that state with so many members; the requests are not recorded."""
         admin = self.connection("admin")
         deadline = time.monotonic() + 60
         while True:
@@ -219,7 +219,7 @@ def _static(name: str | None) -> dict[str, str]:
     return {} if name is None else {"group_instance_id": name}
 
 
-def told(harness: T, scenario: Callable[[T], None]) -> Record:
+def run_scenario(harness: T, scenario: Callable[[T], None]) -> Record:
     """Return the answers that the clients received in a scenario, in order."""
     try:
         harness.prepare()

@@ -1,4 +1,4 @@
-"""Requests exactly as they are given, on a plain blocking socket, and answers as plain values to compare."""
+"""Requests on a plain blocking socket, and answers as plain values to compare."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyclient.protocol import framing
 from pyclient.protocol.fields import Request
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_CHANCE = {"throttle_time_ms", "error_message", "topic_id", "node_id", "port"}
+_VARYING = {"throttle_time_ms", "error_message", "topic_id", "node_id", "port"}
 
 
 class RawConnection:
-    """One connection; answers come in the order of the requests."""
+    """One connection; the answers arrive in request order."""
 
     def __init__(self, bootstrap_servers: str, *, client_id: str = "raw", timeout: float = 30) -> None:
         host, port = bootstrap_servers.split(",")[0].rsplit(":", 1)
@@ -31,7 +31,7 @@ class RawConnection:
         self._socket.sendall(b"".join(bytes(part) for part in parts))
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet."""
+        """Return the answer to the oldest unanswered request."""
         cls, version = self._sent.pop(0)
         head = self._stream.read(4)
         assert len(head) == 4, f"the connection ended; {cls.__name__} version {version} has no answer"
@@ -55,14 +55,14 @@ class RawConnection:
 
 
 class Names:
-    """Turns what no two brokers choose alike (member ids, and the random names of a test) into the same names."""
+    """Replaces values that differ between runs (member ids, random names of a test) by fixed names."""
 
     def __init__(self, **known: str) -> None:
         self._names = {value: f"<{name}>" for name, value in known.items()}
         self._inside = {value.encode(): name.encode().ljust(len(value), b"_") for name, value in known.items()}
 
     def plain(self, value: Any) -> Any:
-        """A message as JSON has it, each list in an order of its own: a broker may answer in any."""
+        """Return a message as JSON values, with sorted lists as the order of answers may differ."""
         if isinstance(value, str):
             return self._name(value)
         if isinstance(value, (bytes, memoryview)):
@@ -73,7 +73,7 @@ class Names:
         if isinstance(value, list):
             return sorted((self.plain(item) for item in value), key=str)
         if hasattr(value, "__slots__"):
-            fields = ((name, getattr(value, name)) for name in value.__slots__ if name not in _CHANCE)
+            fields = ((name, getattr(value, name)) for name in value.__slots__ if name not in _VARYING)
             return {name: self.plain(field) for name, field in fields}
         return value
 

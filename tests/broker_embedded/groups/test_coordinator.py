@@ -1,4 +1,4 @@
-"""The coordinator on a node in memory: waiting, timers, the log, and what is left after a restart."""
+"""The coordinator with an in-memory log: parked requests, timers, writes, and restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def join(node, member_id="", *, group="g", session=10_000, rebalance=60_000, **m
 
 
 async def stable_member(node, **more) -> str:
-    """One member in a stable group."""
+    """Create a stable group of one member; return the member id."""
     joined = await join(node, **more)
     assignments = {joined.member_id: b"everything"}
     synced = await node.groups.sync(
@@ -44,7 +44,7 @@ def heartbeat(node, member_id, generation=1):
     return node.groups.heartbeat("g", Heartbeat(member_id=member_id, generation=generation))
 
 
-def test_a_member_waits_for_the_others_and_they_share(node):
+def test_join_and_sync_wait_for_other_members(node):
     async def main():
         first = await stable_member(node)
         second = asyncio.create_task(join(node))
@@ -67,14 +67,14 @@ def test_a_member_waits_for_the_others_and_they_share(node):
     asyncio.run(main())
 
 
-def test_member_ids_are_the_prefix_and_a_uuid(node):
+def test_member_id_is_prefix_and_uuid(node):
     one, two = node.groups.fresh_member_id("client"), node.groups.fresh_member_id("client")
     assert one != two
     assert one.startswith("client-")
     assert len(one) == len("client-") + 36
 
 
-def test_silence_ends_a_session_by_the_timer(node):
+def test_session_expires_by_timer(node):
     async def main():
         member = await stable_member(node)
         node.pass_time(9)
@@ -87,7 +87,7 @@ def test_silence_ends_a_session_by_the_timer(node):
     asyncio.run(main())
 
 
-def test_heartbeats_do_not_pile_up_timers(node):
+def test_heartbeats_keep_one_timer(node):
     async def main():
         member = await stable_member(node)
         before = node.armed
@@ -99,7 +99,7 @@ def test_heartbeats_do_not_pile_up_timers(node):
     asyncio.run(main())
 
 
-def test_an_empty_group_needs_no_timer(node):
+def test_empty_group_has_no_timer(node):
     async def main():
         idle = node.armed
         member = await stable_member(node)
@@ -110,7 +110,7 @@ def test_an_empty_group_needs_no_timer(node):
     asyncio.run(main())
 
 
-def test_session_timeouts_outside_the_limits_are_refused(node):
+def test_session_timeout_outside_limits_is_refused(node):
     async def main():
         assert (await join(node, session=5999)).error == errors.InvalidSessionTimeout.code
         assert (await join(node, session=1_800_001)).error == errors.InvalidSessionTimeout.code
@@ -119,7 +119,7 @@ def test_session_timeouts_outside_the_limits_are_refused(node):
     asyncio.run(main())
 
 
-def test_a_group_has_a_name_and_strangers_make_none(node):
+def test_empty_group_id_and_unknown_member_create_no_group(node):
     async def main():
         nameless, unknown = errors.InvalidGroupId.code, errors.UnknownMemberId.code
         assert (await join(node, group="")).error == nameless
@@ -135,7 +135,7 @@ def test_a_group_has_a_name_and_strangers_make_none(node):
     asyncio.run(main())
 
 
-def test_a_stable_group_is_there_after_a_restart(node):
+def test_stable_group_is_restored_after_restart(node):
     async def main():
         member = await stable_member(node)
         committed(node, "g", Commit(member_id=member, generation=1, positions={TopicPartition("t", 0): Position(5)}))
@@ -145,12 +145,12 @@ def test_a_stable_group_is_there_after_a_restart(node):
         assert (synced.assignment, synced.protocol_name) == (b"everything", "range")
         assert node.groups.offsets.fetch("g")[TopicPartition("t", 0)].offset == 5
         node.pass_time(10)
-        assert heartbeat(node, member) == errors.UnknownMemberId.code, "sessions start again and end again"
+        assert heartbeat(node, member) == errors.UnknownMemberId.code, "sessions restart and expire"
 
     asyncio.run(main())
 
 
-def test_a_group_that_became_empty_keeps_its_generation_over_a_restart(node):
+def test_empty_group_keeps_generation_after_restart(node):
     async def main():
         member = await stable_member(node)
         node.groups.leave("g", Leave(members=(MemberIdentity(member),)))
@@ -163,7 +163,7 @@ def test_a_group_that_became_empty_keeps_its_generation_over_a_restart(node):
     asyncio.run(main())
 
 
-def test_a_static_members_new_id_is_there_after_a_restart(node):
+def test_new_id_of_static_member_is_restored_after_restart(node):
     async def main():
         old = await stable_member(node, instance_id="one")
         new = await join(node, instance_id="one", can_skip_assignment=True)
@@ -175,7 +175,7 @@ def test_a_static_members_new_id_is_there_after_a_restart(node):
     asyncio.run(main())
 
 
-def test_a_failed_write_is_told_and_the_group_tries_again(node):
+def test_failed_write_fails_sync_and_starts_rebalance(node):
     async def main():
         joined = await join(node)
         node.failure = errors.NotEnoughReplicas("one of two")
@@ -187,7 +187,7 @@ def test_a_failed_write_is_told_and_the_group_tries_again(node):
     asyncio.run(main())
 
 
-def test_an_empty_group_is_deleted_for_good(node):
+def test_deleted_group_stays_deleted_after_restart(node):
     async def main():
         member = await stable_member(node)
         assert node.groups.delete("g") == errors.NonEmptyGroup.code
@@ -202,14 +202,14 @@ def test_an_empty_group_is_deleted_for_good(node):
     asyncio.run(main())
 
 
-def test_a_deleted_group_that_cannot_be_written_stays(node):
+def test_group_is_kept_if_its_deletion_is_not_written(node):
     committed(node, "g", Commit(positions={TopicPartition("t", 0): Position(5)}))
     node.failure = errors.KafkaStorageError("full")
     assert node.groups.delete("g") == errors.NotCoordinator.code
     assert node.groups.groups.find("g") is not None
 
 
-def test_giving_up_a_partition_answers_who_waits_and_refuses_the_rest(node):
+def test_unload_answers_parked_requests_and_refuses_later_ones(node):
     async def main():
         member = await stable_member(node)
         waiting = asyncio.create_task(join(node))
@@ -229,7 +229,7 @@ def test_giving_up_a_partition_answers_who_waits_and_refuses_the_rest(node):
     asyncio.run(main())
 
 
-def test_a_client_that_went_away_while_it_waited_harms_nobody(node):
+def test_cancelled_join_does_not_block_rebalance(node):
     async def main():
         first = await stable_member(node)
         waiting = asyncio.create_task(join(node))
@@ -244,22 +244,22 @@ def test_a_client_that_went_away_while_it_waited_harms_nobody(node):
     asyncio.run(main())
 
 
-def test_a_partition_being_read_says_so(node):
+def test_partition_being_loaded_is_reported(node):
     read = node.read_partition
 
-    def nosy(partition):
+    def load_while_loading(partition):
         with pytest.raises(errors.CoordinatorLoadInProgress):
             node.groups.groups.find("g")
         with pytest.raises(errors.CoordinatorLoadInProgress):
             node.groups.load(partition)
         return read(partition)
 
-    node.read_partition = nosy
+    node.read_partition = load_while_loading
     node.groups.load(node.groups.groups.partition_of("g"))
     assert node.groups.groups.find("g") is None
 
 
-def test_unreadable_records_cost_only_their_own_group(node, caplog):
+def test_unreadable_record_affects_only_its_group(node, caplog):
     committed(node, "g", Commit(positions={TopicPartition("t", 0): Position(5)}))
     node.log[node.groups.groups.partition_of("g")] += [(b"\0\x02\0\x09short", b""), (None, b"x"), (b"\0\x63", b"?")]
     node.restart()
@@ -267,7 +267,7 @@ def test_unreadable_records_cost_only_their_own_group(node, caplog):
     assert caplog.text.count("skipped a record") == 2
 
 
-def test_closing_ends_every_timer(node):
+def test_close_cancels_all_timers(node):
     async def main():
         await stable_member(node)
         node.groups.close()
@@ -276,7 +276,7 @@ def test_closing_ends_every_timer(node):
     asyncio.run(main())
 
 
-def test_pending_members_are_forgotten_with_their_group(node):
+def test_group_with_pending_member_is_deleted_after_session_timeout(node):
     async def main():
         asked = await join(node, needs_known_id=True)
         assert asked.error == errors.MemberIdRequired.code
@@ -289,8 +289,8 @@ def test_pending_members_are_forgotten_with_their_group(node):
     asyncio.run(main())
 
 
-def test_what_a_group_of_one_member_costs_in_the_log(node):
-    """One group record when it is created and for each generation, one offset record for each commit, tombstones."""
+def test_group_of_one_member_writes_expected_records(node):
+    """A group record at its creation and for each generation, an offset record for each commit, and tombstones."""
 
     async def main():
         member = await stable_member(node)

@@ -1,4 +1,4 @@
-"""Our coordinator answers as a real Kafka 4.3.1 did, request by request and version by version."""
+"""The coordinator's answers equal the recorded answers of Kafka 4.3.1, for each request and version."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RECORDED = json.loads(ANSWERS.read_text())
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """Our broker with a real one's limits of sessions."""
+    """A broker with Kafka's session timeout limits."""
     with EmbeddedCluster(config={"group.min.session.timeout.ms": "6000"}) as cluster:
         yield cluster.bootstrap_servers
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_our_answers_are_kafkas(scenario: Callable[[GroupHarness], None], servers: str) -> None:
+def test_answers_equal_those_of_kafka(scenario: Callable[[GroupHarness], None], servers: str) -> None:
     expected, found = RECORDED[scenario.__name__], replay(scenario, servers)
     assert [label for label, _ in found] == [label for label, _ in expected]
     for (label, theirs), (_, ours) in zip(expected, found, strict=True):

@@ -55,23 +55,23 @@ groups = st.builds(GroupRecord, names, snapshots, int32) | st.builds(GroupRecord
 
 
 @given(offsets)
-def test_an_offset_comes_back_as_it_was(record):
+def test_offset_record_round_trips(record):
     assert decode(*encode_offset(record)) == record
 
 
 @given(groups)
-def test_a_group_comes_back_as_it_was(record):
+def test_group_record_round_trips(record):
     assert decode(*encode_group(record)) == record
 
 
-def test_an_offset_is_written_as_kafka_writes_it():
+def test_offset_record_has_bytes_of_kafka():
     committed = CommittedOffset(offset=7, leader_epoch=3, metadata="m", commit_ms=1_700_000_000_000)
     key, value = encode_offset(OffsetRecord("g", TopicPartition("t", 2), committed))
     assert key == b"\0\x01" + b"\0\x01g" + b"\0\x01t" + b"\0\0\0\x02"
     assert value == b"\0\x04" + struct.pack(">qi", 7, 3) + b"\x02m" + struct.pack(">q", 1_700_000_000_000) + b"\0"
 
 
-def test_an_offset_is_written_with_the_id_of_its_topic():
+def test_offset_record_has_topic_id():
     committed = CommittedOffset(offset=7, leader_epoch=3, metadata="", commit_ms=5, topic_id=uuid.UUID(int=9))
     _, value = encode_offset(OffsetRecord("g", TopicPartition("t", 2), committed))
     assert (
@@ -80,7 +80,7 @@ def test_an_offset_is_written_with_the_id_of_its_topic():
     )
 
 
-def test_a_commit_with_its_own_retention_is_written_with_its_end():
+def test_offset_record_with_own_retention_has_expire_timestamp():
     committed = CommittedOffset(offset=7, leader_epoch=-1, metadata="", commit_ms=5, expire_ms=9)
     record = OffsetRecord("g", TopicPartition("t", 2), committed)
     key, value = encode_offset(record)
@@ -88,7 +88,7 @@ def test_a_commit_with_its_own_retention_is_written_with_its_end():
     assert decode(key, value) == record
 
 
-def test_a_group_is_written_as_kafka_writes_it():
+def test_group_record_has_bytes_of_kafka():
     member = MemberSnapshot(
         member_id="m",
         instance_id=None,
@@ -111,32 +111,32 @@ def test_a_group_is_written_as_kafka_writes_it():
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_offsets_of_every_version_are_read(version):
+def test_offset_value_of_every_version_is_decoded(version):
     written = OffsetCommitValue(offset=5, leader_epoch=2, metadata="x", commit_timestamp=9)
     key, _ = encode_offset(OffsetRecord("g", TopicPartition("t", 0), None))
     record = decode(key, codec.encode_versioned(written, version))
     assert record.committed == CommittedOffset(5, 2 if version >= 3 else -1, "x", 9)
 
 
-def test_the_oldest_kind_of_offset_key_is_read():
+def test_offset_key_of_version_0_is_decoded():
     key, value = encode_offset(OffsetRecord("g", TopicPartition("t", 0), CommittedOffset(5, -1, "", 9)))
     assert decode(b"\0\0" + key[2:], value) == decode(key, value)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_groups_of_every_version_are_read(version):
+def test_group_value_of_every_version_is_decoded(version):
     written = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None, members=[])
     key, _ = encode_group(GroupRecord("g", None))
     record = decode(key, codec.encode_versioned(written, version))
     assert record.snapshot.generation == 3
 
 
-def test_other_kinds_of_records_are_left_alone():
+def test_other_record_types_are_ignored():
     assert decode(b"\0\x0b\0\x01g", b"\0\0\0\0\0\x01\0") is None
     assert decode(b"\x7f\xff", None) is None
 
 
-def test_every_truncated_prefix_is_refused():
+def test_truncated_record_is_refused():
     key, value = encode_offset(OffsetRecord("g", TopicPartition("t", 2), CommittedOffset(7, 3, "m", 1)))
     for size in range(len(key)):
         with pytest.raises(errors.TruncatedMessage):
@@ -146,7 +146,7 @@ def test_every_truncated_prefix_is_refused():
             decode(key, value[:size])
 
 
-def test_a_value_newer_than_we_know_is_refused():
+def test_value_of_unknown_version_is_refused():
     key, _ = encode_group(GroupRecord("g", None))
     with pytest.raises(errors.UnsupportedVersion):
         decode(key, b"\0\x05" + bytes(40))

@@ -1,4 +1,4 @@
-"""Whatever members do in whatever order: the group keeps its word."""
+"""Property tests of a classic group: its invariants hold for any order of requests, failures and timeouts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ small = st.integers(0, 6)
 
 
 class Group(RuleBasedStateMachine):
-    """Random members, static and dynamic, old and new, with a log that may fail and a clock that jumps."""
+    """Random requests of static and dynamic members, with writes that may fail and a clock that jumps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Group(RuleBasedStateMachine):
         if not isinstance(action, Answer):
             self.unstored.append(action.serial)
             return
-        kind = self.open.pop(action.reply)  # a KeyError: answered twice, or never asked
+        kind = self.open.pop(action.reply)  # KeyError: answered twice, or never sent
         assert isinstance(action.result, kind)
         if isinstance(action.result, JoinResult):
             self.check_join(action.result)
@@ -74,12 +74,12 @@ class Group(RuleBasedStateMachine):
             assert result.leader == result.member_id
             assert result.member_id in {member.member_id for member in result.members}
 
-    def ask(self, kind) -> int:
+    def open_request(self, kind) -> int:
         token = next(self.tokens)
         self.open[token] = kind
         return token
 
-    def some_id(self, which: int) -> str:
+    def recent_id(self, which: int) -> str:
         return self.ids[-1 - which % len(self.ids)]
 
     @rule(
@@ -93,8 +93,8 @@ class Group(RuleBasedStateMachine):
     def join(self, which, names, instance, known, skip, rebalance):
         self.apply(
             Join(
-                reply=self.ask(JoinResult),
-                member_id=self.some_id(which),
+                reply=self.open_request(JoinResult),
+                member_id=self.recent_id(which),
                 fresh_id=f"id-{next(self.tokens)}",
                 protocol_type="consumer",
                 protocols=tuple(Protocol(name, METADATA[name]) for name in names),
@@ -110,8 +110,8 @@ class Group(RuleBasedStateMachine):
     def sync(self, which, old, instance):
         self.apply(
             Sync(
-                reply=self.ask(SyncResult),
-                member_id=self.some_id(which),
+                reply=self.open_request(SyncResult),
+                member_id=self.recent_id(which),
                 generation=self.group.generation - old,
                 instance_id=instance,
                 assignments={member_id: member_id.encode() for member_id in self.ids},
@@ -120,12 +120,16 @@ class Group(RuleBasedStateMachine):
 
     @rule(which=small)
     def heartbeat(self, which):
-        self.apply(Heartbeat(reply=self.ask(object), member_id=self.some_id(which), generation=self.group.generation))
+        self.apply(
+            Heartbeat(
+                reply=self.open_request(object), member_id=self.recent_id(which), generation=self.group.generation
+            )
+        )
 
     @rule(which=small, instance=st.sampled_from([None, "one"]))
     def leave(self, which, instance):
-        identity = MemberIdentity(self.some_id(which), instance)
-        self.apply(Leave(reply=self.ask(object), members=(identity,)))
+        identity = MemberIdentity(self.recent_id(which), instance)
+        self.apply(Leave(reply=self.open_request(object), members=(identity,)))
 
     @rule(fails=st.sampled_from([False, False, False, True]))
     def store(self, fails):
@@ -142,7 +146,7 @@ class Group(RuleBasedStateMachine):
             self.now = max(self.now, due)
             self.apply(Tick())
         else:
-            raise AssertionError("the deadlines never end")
+            raise AssertionError("the deadlines do not end")
         self.now = end
 
     @invariant()
@@ -151,7 +155,7 @@ class Group(RuleBasedStateMachine):
         self.generation = self.group.generation
 
     @invariant()
-    def the_table_of_names_agrees_with_the_members(self):
+    def instance_ids_and_protocol_counts_match_members(self):
         group = self.group
         assert group.static_ids == {m.instance_id: m.member_id for m in group.members.values() if m.instance_id}
         assert all(member_id == member.member_id for member_id, member in group.members.items())
@@ -162,7 +166,7 @@ class Group(RuleBasedStateMachine):
         assert group.unsynced <= set(group.members)
 
     @invariant()
-    def requests_are_parked_only_where_something_will_answer_them(self):
+    def parked_requests_have_a_deadline(self):
         group = self.group
         joins = [m for m in group.members.values() if m.join_reply is not None]
         syncs = [m for m in group.members.values() if m.sync_reply is not None]
@@ -175,7 +179,7 @@ class Group(RuleBasedStateMachine):
         assert (group.state is GroupState.EMPTY) <= (not group.members)
 
     @invariant()
-    def every_member_that_waits_for_nothing_has_a_session_that_ends(self):
+    def members_without_parked_request_have_a_session(self):
         for member in self.group.members.values():
             if member.join_reply is None and member.sync_reply is None:
                 assert member.deadline is not None
@@ -183,7 +187,7 @@ class Group(RuleBasedStateMachine):
     def teardown(self):
         for action in disband(self.group, errors.NotCoordinator.code):
             self.act(action)
-        assert not self.open, "somebody was never answered"
+        assert not self.open, "a request was not answered"
 
 
 Group.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

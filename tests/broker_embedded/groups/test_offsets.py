@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, and for how long."""
+"""Committed offsets: accepted and refused commits, deletion, and expiration."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 DAY_MS = 24 * 3600 * 1000
 
 
-def commit(node, *, group="g", offset=5, partitions=(T0,), **who):
+def commit(node, *, group="g", offset=5, partitions=(T0,), **member):
     positions = {partition: Position(offset, 1, "note") for partition in partitions}
-    return committed(node, group, Commit(positions=positions, **who))
+    return committed(node, group, Commit(positions=positions, **member))
 
 
 def empty_group_of_members(node, group="g", topics=("t",)):
-    """A group that had a member of the consumer protocol, and its committed offset."""
+    """Create a group that had a member of the consumer protocol, with a committed offset."""
     entry = node.groups.groups.find_or_create(group)
     entry.classic.protocol_type = "consumer"
     entry.state_ms = node.clock.time_ms()
@@ -32,7 +32,7 @@ def empty_group_of_members(node, group="g", topics=("t",)):
 
 
 def stable_group(script, node, topics=("t",)):
-    """The script's member `id-1`, reading `topics`, as a group of the node."""
+    """Register the script's group, with its member `id-1` subscribed to `topics`, as a group of the node."""
     subscription = codec.encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), 0)
     script.stable("a")
     entry = node.groups.groups.find_or_create("g")
@@ -43,7 +43,7 @@ def stable_group(script, node, topics=("t",)):
     return entry
 
 
-def test_a_consumer_without_a_group_may_commit_and_read(node):
+def test_consumer_without_group_commits_and_fetches(node):
     assert commit(node) == {T0: 0}
     now = node.clock.time_ms()
     assert node.groups.offsets.fetch("g") == {T0: CommittedOffset(5, 1, "note", now)}
@@ -51,18 +51,18 @@ def test_a_consumer_without_a_group_may_commit_and_read(node):
     assert node.groups.offsets.fetch("other") == {}
 
 
-def test_an_empty_group_takes_commits_of_generation_minus_one_whatever_the_member_id(node):
+def test_empty_group_accepts_generation_minus_one_of_any_member_id(node):
     commit(node)
-    assert commit(node, member_id="whoever") == {T0: 0}
+    assert commit(node, member_id="any") == {T0: 0}
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, errors.IllegalGeneration), (9, errors.GroupIdNotFound)])
-def test_a_commit_of_a_generation_of_a_group_that_does_not_exist_is_refused(node, version, error):
+def test_commit_to_missing_group_is_refused(node, version, error):
     assert commit(node, member_id="m", generation=3, version=version) == {T0: error.code}
     assert len(node.groups.groups) == 0
 
 
-def test_members_commit_with_their_id_and_generation(script):
+def test_commit_requires_member_id_and_generation(script):
     script.stable("a")
     check = script.group
     assert check_commit(check, "id-1", None, 1) == 0
@@ -73,7 +73,7 @@ def test_members_commit_with_their_id_and_generation(script):
     assert check_commit(check, "", None, -1, transactional=True) == 0
 
 
-def test_a_fenced_static_member_cannot_commit(script):
+def test_commit_of_fenced_static_member_is_refused(script):
     script.join("a", instance="one")
     script.sync("s", "id-1", 1, "one")
     script.join("a2", instance="one")
@@ -81,7 +81,7 @@ def test_a_fenced_static_member_cannot_commit(script):
     assert check_commit(script.group, "id-2", "one", 1) == 0
 
 
-def test_the_old_generation_may_commit_until_the_new_one_begins(script):
+def test_commit_of_old_generation_is_accepted_until_rebalance_completes(script):
     script.stable("a")
     script.join("b")
     assert script.state == "PreparingRebalance"
@@ -93,20 +93,20 @@ def test_the_old_generation_may_commit_until_the_new_one_begins(script):
     assert check_commit(script.group, "id-1", None, 2, transactional=True) == 0
 
 
-def test_an_empty_group_refuses_commits_of_an_old_member(script):
+def test_empty_group_refuses_commit_of_former_member(script):
     script.stable("a")
     script.leave("id-1")
     assert check_commit(script.group, "id-1", None, 1) == errors.UnknownMemberId.code
 
 
-def test_a_commit_is_a_sign_of_life(script, node):
+def test_commit_extends_session(script, node):
     entry = stable_group(script, node)
     node.clock.advance(5000)
     commit(node, member_id="id-1", generation=1)
     assert entry.classic.members["id-1"].deadline == 5010
 
 
-def test_metadata_that_is_too_long_is_refused_for_its_partition_only(node):
+def test_commit_with_long_metadata_fails_for_its_partition_only(node):
     positions = {T0: Position(1, -1, "x" * 4097), T1: Position(2, -1, "x" * 4096)}
     codes = committed(node, "g", Commit(positions=positions))
     assert codes == {T0: errors.OffsetMetadataTooLarge.code, T1: 0}
@@ -114,7 +114,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_only(node):
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "error"),
     [
         (errors.NotEnoughReplicas, errors.CoordinatorNotAvailable),
         (errors.NotLeaderOrFollower, errors.NotCoordinator),
@@ -123,28 +123,28 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_only(node):
         (errors.PolicyViolation, errors.PolicyViolation),
     ],
 )
-def test_a_commit_that_was_not_written_is_not_kept(node, failure, told):
+def test_commit_with_failed_write_is_discarded(node, failure, error):
     commit(node, offset=1)
-    node.failure = failure("the disk says no")
-    assert commit(node, offset=2) == {T0: told.code}
+    node.failure = failure("no space")
+    assert commit(node, offset=2) == {T0: error.code}
     assert node.groups.offsets.fetch("g")[T0].offset == 1
 
 
-def test_offsets_are_deleted_for_good(node):
+def test_deleted_offsets_stay_deleted_after_restart(node):
     commit(node, partitions=(T0, T1))
     assert node.groups.offsets.delete("g", [T0, U0]) == {T0: 0, U0: 0}
     assert list(node.groups.offsets.fetch("g")) == [T1]
     assert list(node.restart().offsets.fetch("g")) == [T1]
 
 
-def test_offsets_of_a_topic_that_members_read_are_not_deleted(script, node):
+def test_offsets_of_subscribed_topic_are_not_deleted(script, node):
     stable_group(script, node)
     commit(node, member_id="id-1", generation=1, partitions=(T0, U0))
     assert node.groups.offsets.delete("g", [T0, U0]) == {T0: errors.GroupSubscribedToTopic.code, U0: 0}
     assert list(node.groups.offsets.fetch("g")) == [T0]
 
 
-def test_while_the_subscriptions_cannot_be_known_no_offsets_are_deleted(script, node):
+def test_no_offsets_are_deleted_while_subscriptions_are_unknown(script, node):
     entry = stable_group(script, node)
     member = entry.classic.members["id-1"]
     entry.classic.set_protocols(member, tuple(type(p)(p.name, b"\0") for p in member.protocols))
@@ -154,23 +154,23 @@ def test_while_the_subscriptions_cannot_be_known_no_offsets_are_deleted(script, 
         node.groups.offsets.delete("g", [U0])
 
 
-def test_deleting_offsets_of_a_group_that_does_not_exist_is_refused(node):
+def test_delete_of_offsets_of_missing_group_is_refused(node):
     with pytest.raises(errors.GroupIdNotFound):
         node.groups.offsets.delete("g", [T0])
 
 
-def test_offsets_of_a_consumer_without_a_group_expire_after_their_commit(node):
+def test_offsets_without_members_expire_after_commit(node):
     commit(node)
     node.pass_time(6 * 24 * 3600)
     commit(node, partitions=(T1,))
     node.pass_time(24 * 3600)
     assert list(node.groups.offsets.fetch("g")) == [T1]
     node.pass_time(6 * 24 * 3600)
-    assert len(node.groups.groups) == 0, "the group went with its last offset"
+    assert len(node.groups.groups) == 0, "the group is deleted with its last offset"
     assert node.restart().offsets.fetch("g") == {}
 
 
-def test_offsets_of_a_group_expire_after_its_last_member_left(node):
+def test_offsets_expire_after_group_became_empty(node):
     entry = empty_group_of_members(node)
     node.clock.advance(3 * 24 * 3600)
     entry.state_ms = node.clock.time_ms()
@@ -180,7 +180,7 @@ def test_offsets_of_a_group_expire_after_its_last_member_left(node):
     assert node.groups.offsets.expire() == 1
 
 
-def test_a_commit_may_name_its_own_retention(node):
+def test_offset_expires_after_retention_of_its_commit(node):
     commit(node, retention_ms=1000)
     node.clock.advance(0.9)
     assert node.groups.offsets.expire() == 0
@@ -188,7 +188,7 @@ def test_a_commit_may_name_its_own_retention(node):
     assert node.groups.offsets.expire() == 1
 
 
-def test_while_members_read_only_offsets_of_other_topics_expire(script, node):
+def test_offsets_of_subscribed_topics_do_not_expire(script, node):
     stable_group(script, node)
     commit(node, member_id="id-1", generation=1, partitions=(T0, U0))
     node.clock.advance(8 * 24 * 3600)
@@ -196,7 +196,7 @@ def test_while_members_read_only_offsets_of_other_topics_expire(script, node):
     assert list(node.groups.offsets.fetch("g")) == [T0]
 
 
-def test_while_a_group_rebalances_nothing_expires(script, node):
+def test_no_offset_expires_during_rebalance(script, node):
     stable_group(script, node)
     commit(node, member_id="id-1", generation=1, partitions=(U0,))
     script.join("b")
@@ -204,7 +204,7 @@ def test_while_a_group_rebalances_nothing_expires(script, node):
     assert node.groups.offsets.expire() == 0
 
 
-def test_what_could_not_be_deleted_is_kept_for_the_next_round(node):
+def test_expiration_retries_after_failed_write(node):
     commit(node)
     node.clock.advance(8 * 24 * 3600)
     node.failure = errors.KafkaStorageError("full")
@@ -213,7 +213,7 @@ def test_what_could_not_be_deleted_is_kept_for_the_next_round(node):
     assert node.groups.offsets.expire() == 1
 
 
-def test_offsets_go_with_their_topic(node):
+def test_offsets_are_deleted_with_their_topic(node):
     commit(node, partitions=(T0, U0))
     assert node.groups.offsets.topics_deleted(["t"]) == 1
     assert list(node.restart().offsets.fetch("g")) == [U0]

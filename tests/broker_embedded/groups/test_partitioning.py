@@ -18,13 +18,13 @@ from pyclient.broker_embedded.groups.partitioning import java_hash, partition_fo
         ("𝄞", 31 * 0xD834 + 0xDD1E),
     ],
 )
-def test_the_hash_is_javas(text, expected):
+def test_hash_equals_java_string_hash(text, expected):
     assert java_hash(text) == expected
 
 
-def test_the_partition_is_the_absolute_hash_modulo_the_count():
+def test_partition_is_absolute_hash_modulo_count():
     assert partition_for_id("my-group", 50) == 12
 
 
-def test_the_one_hash_without_an_absolute_value_goes_to_partition_zero():
+def test_minimum_hash_maps_to_partition_zero():
     assert partition_for_id("polygenelubricants", 7) == 0

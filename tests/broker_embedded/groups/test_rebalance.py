@@ -1,4 +1,4 @@
-"""Transcripts of a classic group's ordinary life: joining, syncing, rebalancing."""
+"""Transcripts of a classic group: JoinGroup, SyncGroup and rebalances."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyclient import errors
 from pyclient.broker_embedded.groups.events import JoinedMember
 
 
-def test_the_first_member_leads_and_gets_the_whole_assignment_to_make(script):
+def test_first_member_leads_and_receives_members(script):
     joined = script.join("a", "", "range=topics", "sticky")
     assert (joined.error, joined.generation, joined.member_id, joined.leader) == (0, 1, "id-1", "id-1")
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
@@ -18,7 +18,7 @@ def test_the_first_member_leads_and_gets_the_whole_assignment_to_make(script):
     assert script.heartbeat("id-1", 1) == 0
 
 
-def test_an_empty_group_waits_for_more_members_within_the_initial_delay(delayed):
+def test_empty_group_waits_for_initial_delay(delayed):
     assert delayed.join("a") is None
     delayed.wait(2)
     assert delayed.join("b") is None
@@ -31,7 +31,7 @@ def test_an_empty_group_waits_for_more_members_within_the_initial_delay(delayed)
     assert delayed.answers["b"].leader == "id-1"
 
 
-def test_the_initial_delay_is_never_longer_than_the_rebalance_timeout(delayed):
+def test_initial_delay_is_limited_by_rebalance_timeout(delayed):
     for n in range(8):
         delayed.join(f"m{n}", rebalance=10)
         delayed.wait(2)
@@ -41,7 +41,7 @@ def test_the_initial_delay_is_never_longer_than_the_rebalance_timeout(delayed):
     assert len(delayed.answers["m0"].members) == 5
 
 
-def test_the_initial_delay_is_waited_for_in_full_even_when_everybody_is_there(delayed):
+def test_initial_delay_elapses_fully_even_if_all_joined(delayed):
     assert delayed.join("a") is None
     delayed.wait(2.9)
     assert "a" not in delayed.answers
@@ -49,7 +49,7 @@ def test_the_initial_delay_is_waited_for_in_full_even_when_everybody_is_there(de
     assert delayed.answers["a"].generation == 1
 
 
-def test_a_second_member_makes_the_first_join_again(script):
+def test_new_member_makes_first_member_rejoin(script):
     script.stable("a")
     assert script.join("b") is None
     assert script.state == "PreparingRebalance"
@@ -65,7 +65,7 @@ def test_a_second_member_makes_the_first_join_again(script):
     assert script.answers["sb"].assignment == b"2"
 
 
-def test_a_member_that_the_leader_left_out_gets_an_empty_assignment(script):
+def test_member_omitted_by_leader_gets_empty_assignment(script):
     script.stable("a", "b")
     script.join("c")
     script.join("a2", "id-1")
@@ -76,7 +76,7 @@ def test_a_member_that_the_leader_left_out_gets_an_empty_assignment(script):
     assert script.stores[-1].snapshot.members[2].assignment == b""
 
 
-def test_the_protocol_with_most_votes_among_those_all_support_wins(script):
+def test_protocol_with_most_votes_is_elected(script):
     script.join("a", "", "sticky", "range", "mine")
     script.join("b", "", "range", "sticky")
     script.join("c", "", "range", "sticky")
@@ -84,13 +84,13 @@ def test_the_protocol_with_most_votes_among_those_all_support_wins(script):
     assert script.answers["b"].protocol_name == script.answers["c"].protocol_name == "range"
 
 
-def test_nobody_gets_in_without_a_protocol_in_common(script):
+def test_join_without_common_protocol_is_refused(script):
     script.stable("a")
     assert script.join("b", "", "other").error == errors.InconsistentGroupProtocol.code
     assert script.state == "Stable"
 
 
-def test_a_group_takes_no_member_without_protocols_or_with_another_type(script):
+def test_join_without_protocols_or_with_other_type_is_refused(script):
     from pyclient.broker_embedded.groups.events import Join, Protocol
 
     def ask(reply, protocol_type, *names):
@@ -113,7 +113,7 @@ def test_a_group_takes_no_member_without_protocols_or_with_another_type(script):
     assert ask("consumer", "consumer", "range") == errors.InconsistentGroupProtocol.code
 
 
-def test_a_follower_that_joins_again_unchanged_disturbs_nobody(script):
+def test_unchanged_rejoin_of_follower_starts_no_rebalance(script):
     script.stable("a", "b")
     generation = script.group.generation
     joined = script.join("b2", "id-2")
@@ -121,25 +121,25 @@ def test_a_follower_that_joins_again_unchanged_disturbs_nobody(script):
     assert script.state == "Stable"
 
 
-def test_a_follower_that_changed_starts_a_rebalance(script):
+def test_changed_rejoin_of_follower_starts_rebalance(script):
     script.stable("a", "b")
     assert script.join("b2", "id-2", "range=other topics") is None
     assert script.state == "PreparingRebalance"
 
 
-def test_a_leader_that_joins_again_starts_a_rebalance(script):
+def test_rejoin_of_leader_starts_rebalance(script):
     script.stable("a", "b")
     assert script.join("a2", "id-1") is None
     assert script.state == "PreparingRebalance"
 
 
-def test_a_member_whose_join_answer_was_lost_is_told_the_same_generation_again(script):
+def test_repeated_join_is_answered_with_same_generation(script):
     first = script.join("a")
     assert script.join("a2", "id-1") == first
     assert script.group.generation == 1
 
 
-def test_a_changed_member_before_the_assignment_voids_the_generation(script):
+def test_member_changed_before_assignment_starts_rebalance(script):
     script.stable("a", "b")
     script.join("b2", "id-2", "range=new")
     script.join("a2", "id-1")
@@ -150,7 +150,7 @@ def test_a_changed_member_before_the_assignment_voids_the_generation(script):
     assert script.state == "PreparingRebalance"
 
 
-def test_a_second_join_of_the_same_member_takes_the_place_of_the_first(script):
+def test_second_join_of_member_replaces_first(script):
     script.stable("a", "b")
     script.join("b2", "id-2", "range=new")
     script.join("b3", "id-2", "range=newer")
@@ -160,7 +160,7 @@ def test_a_second_join_of_the_same_member_takes_the_place_of_the_first(script):
     assert [member.metadata for member in script.answers["a2"].members] == [b"", b"newer"]
 
 
-def test_members_that_do_not_come_back_within_the_rebalance_timeout_are_dropped(script):
+def test_member_without_rejoin_is_removed_after_rebalance_timeout(script):
     script.join("a", rebalance=5, session=60)
     script.sync("s", "id-1", 1)
     script.join("b", rebalance=7, session=60)
@@ -172,7 +172,7 @@ def test_members_that_do_not_come_back_within_the_rebalance_timeout_are_dropped(
     assert script.heartbeat("id-1", 1) == errors.UnknownMemberId.code
 
 
-def test_requests_of_another_generation_or_of_strangers_are_refused(script):
+def test_other_generation_and_unknown_member_are_refused(script):
     script.stable("a")
     assert script.heartbeat("id-1", 7) == errors.IllegalGeneration.code
     assert script.heartbeat("id-9", 1) == errors.UnknownMemberId.code
@@ -181,7 +181,7 @@ def test_requests_of_another_generation_or_of_strangers_are_refused(script):
     assert script.join("j9", "id-9").error == errors.UnknownMemberId.code
 
 
-def test_a_sync_must_name_the_protocol_that_was_chosen(script):
+def test_sync_with_other_protocol_is_refused(script):
     script.stable("a")
     code = errors.InconsistentGroupProtocol.code
     assert script.sync("1", "id-1", 1, protocol_type="connect", protocol_name="range").error == code
@@ -189,14 +189,14 @@ def test_a_sync_must_name_the_protocol_that_was_chosen(script):
     assert script.sync("3", "id-1", 1, protocol_type="consumer", protocol_name="range").error == 0
 
 
-def test_a_stable_group_hands_the_assignment_out_again(script):
+def test_stable_group_answers_repeated_sync(script):
     script.stable("a", "b")
     again = script.sync("again", "id-2", script.group.generation)
     assert again.assignment == b"part of id-2"
     assert (again.protocol_type, again.protocol_name) == ("consumer", "range")
 
 
-def test_syncs_wait_until_the_assignment_is_in_the_log(script):
+def test_sync_waits_until_assignment_is_written(script):
     script.join("a")
     script.hold = True
     assert script.sync("s", "id-1", 1, id_1=b"x") is None
@@ -208,7 +208,7 @@ def test_syncs_wait_until_the_assignment_is_in_the_log(script):
     assert script.state == "Stable"
 
 
-def test_an_assignment_that_cannot_be_stored_starts_another_rebalance(script):
+def test_failed_write_of_assignment_starts_rebalance(script):
     script.join("a")
     script.hold = True
     script.sync("s", "id-1", 1, id_1=b"x")
@@ -218,7 +218,7 @@ def test_an_assignment_that_cannot_be_stored_starts_another_rebalance(script):
     assert script.join("a2", "id-1").generation == 2
 
 
-def test_an_assignment_stored_too_late_is_ignored(script):
+def test_assignment_of_old_generation_is_ignored_when_written(script):
     script.join("a")
     script.hold = True
     script.sync("s", "id-1", 1, id_1=b"old")
@@ -231,7 +231,7 @@ def test_an_assignment_stored_too_late_is_ignored(script):
     assert script.sync("sa", "id-1", 2, id_1=b"new").assignment == b"new"
 
 
-def test_a_known_member_id_is_required_before_the_first_join(script):
+def test_first_join_requires_known_member_id(script):
     asked = script.join("a", known=True)
     assert (asked.error, asked.member_id) == (errors.MemberIdRequired.code, "id-1")
     assert script.state == "Empty"
@@ -239,7 +239,7 @@ def test_a_known_member_id_is_required_before_the_first_join(script):
     assert (joined.error, joined.member_id, joined.generation) == (0, "id-1", 1)
 
 
-def test_a_rebalance_waits_for_a_member_that_was_given_an_id(script):
+def test_rebalance_waits_for_pending_member_id(script):
     script.stable("a")
     script.join("b", known=True)
     script.join("a2", "id-1", "range=changed")
@@ -248,22 +248,22 @@ def test_a_rebalance_waits_for_a_member_that_was_given_an_id(script):
     assert script.answers["a2"].generation == script.answers["b2"].generation == 2
 
 
-def test_a_full_group_takes_nobody_more(small):
+def test_full_group_refuses_new_member(small):
     small.stable("a", "b")
     assert small.join("c").error == errors.GroupMaxSizeReached.code
     assert small.join("a2", "id-1") is None, "a member may always come back"
 
 
-def test_while_members_gather_the_first_to_join_have_the_places(small):
+def test_first_members_to_join_are_admitted_to_full_group(small):
     small.stable("a", "b")
     small.join("b2", "id-2", "range=changed")
     assert small.join("c") is None
     assert small.join("a2", "id-1").error == errors.GroupMaxSizeReached.code
-    small.wait(10)  # the session of the one that was refused
+    small.wait(10)  # the session of the refused member
     assert list(small.group.members) == ["id-2", "id-3"]
 
 
-def test_every_generation_of_a_group_is_stored_with_its_members(script):
+def test_every_generation_is_written_with_its_members(script):
     script.stable("a", "b")
     snapshot = script.stores[-1].snapshot
     assert (snapshot.protocol_type, snapshot.protocol_name, snapshot.leader) == ("consumer", "range", "id-1")

@@ -1,7 +1,7 @@
-"""Scenarios of clients of a group coordinator: a real Kafka and ours must answer alike.
+"""Scenarios of clients of a group coordinator: Kafka and the embedded broker must answer the same.
 
-`kafka_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
-PYCLIENT_RECORD=1 writes the file anew.
+`kafka_answers.json` has the answers of Apache Kafka 4.3.1; `make test-kafka` compares them with a running Kafka, and
+records the file with PYCLIENT_RECORD=1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyclient.protocol.messages.delete_groups import DeleteGroupsRequest
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker_embedded.groups.group_harness import GroupHarness, Record, told
+from tests.broker_embedded.groups.group_harness import GroupHarness, Record, run_scenario
 
 ANSWERS = Path(__file__).with_name("kafka_answers.json")
 
@@ -55,7 +55,7 @@ def bad_joins(harness: GroupHarness) -> None:
 
 
 def one_member(harness: GroupHarness) -> None:
-    """Every version of a member's life, alone."""
+    """One member joins, commits and leaves in every version."""
     for version in range(10):
         joined = harness.join("a", "", version)
         if version >= 4:
@@ -258,5 +258,5 @@ SCENARIOS: tuple[Callable[[GroupHarness], None], ...] = (
 
 
 def replay(scenario: Callable[[GroupHarness], None], bootstrap_servers: str) -> Record:
-    """What everybody was told, in order."""
-    return told(GroupHarness(bootstrap_servers), scenario)
+    """Return the answers of a scenario, in order."""
+    return run_scenario(GroupHarness(bootstrap_servers), scenario)

@@ -32,7 +32,7 @@ PATIENCE = 60.0
 
 
 class ConsumerHarness(GroupHarness):
-    """`topic` has 4 partitions, `other` 2. Members are called by the ids they choose."""
+    """Harness with `topic` of 4 partitions and `other` of 2. Members are named by their ids."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
@@ -45,7 +45,7 @@ class ConsumerHarness(GroupHarness):
         self.learn({self.topic: 4, self.other: 2})
 
     def learn(self, sizes: dict[str, int]) -> None:
-        """Until the coordinator knows the topics with so many partitions: it hears of them last."""
+        """Wait until the coordinator, which learns of them last, knows the topics with so many partitions."""
         everything = {self.id_of(topic): list(range(partitions)) for topic, partitions in sizes.items()}
         probe = "probe-" + self.group
 
@@ -58,14 +58,14 @@ class ConsumerHarness(GroupHarness):
         self.beat("probe", -1, group_id=probe, quiet=True)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """More partitions, and everybody knows it."""
+        """Add partitions and wait until the broker has them."""
         wanted = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
         assert self.connection("admin").ask(request, 2).results[0].error_code == 0
         self._until(lambda: len(self._metadata(topic).partitions) == partitions)
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """One more topic."""
+        """Create a topic and wait until the broker has it."""
         new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
         assert self.connection("admin").ask(CreateTopicsRequest(topics=[new]), 5).topics[0].error_code == 0
         self._until(lambda: self._metadata(topic).error_code == 0)
@@ -84,35 +84,37 @@ class ConsumerHarness(GroupHarness):
     def _until(happened: Any) -> None:
         deadline = time.monotonic() + PATIENCE
         while not happened():
-            assert time.monotonic() < deadline, "it does not happen"
+            assert time.monotonic() < deadline, "condition not met in time"
 
-    def say(self, value: Any) -> Any:
-        """Texts and names without what is random in them."""
+    def plain(self, value: Any) -> Any:
+        """Return the value as JSON values, with random names replaced by fixed ones."""
         if isinstance(value, str):
             known = {self.topic: "<topic>", self.topic[:-1]: "<topic->", self.other: "<other>", self.group: "<group>"}
             for name, same in known.items():
                 value = value.replace(name, same)
             return value
         if isinstance(value, UUID):
-            return self.say(self.ids.get(value, "a topic id"))
+            return self.plain(self.ids.get(value, "a topic id"))
         if isinstance(value, (list, tuple)):
-            return [self.say(item) for item in value]
+            return [self.plain(item) for item in value]
         if isinstance(value, dict):
-            return {self.say(name): self.say(item) for name, item in value.items()}
+            return {self.plain(name): self.plain(item) for name, item in value.items()}
         if hasattr(value, "__slots__"):
-            return {name: self.say(getattr(value, name)) for name in value.__slots__ if name != "throttle_time_ms"}
+            return {name: self.plain(getattr(value, name)) for name in value.__slots__ if name != "throttle_time_ms"}
         return value
 
-    def tell(self, label: str, answer: Any) -> Any:
-        """Into the record, word for word."""
-        self.record.append([label, self.say(answer)])
+    def record_answer(self, label: str, answer: Any) -> Any:
+        """Append an answer to the record."""
+        self.record.append([label, self.plain(answer)])
         return answer
 
     def parts(self, assignment: Any) -> dict[str, list[int]] | None:
-        """An assignment as {topic: partitions}."""
+        """Return an assignment as {topic: partitions}."""
         if assignment is None:
             return None
-        return dict(sorted((self.say(part.topic_id), sorted(part.partitions)) for part in assignment.topic_partitions))
+        return dict(
+            sorted((self.plain(part.topic_id), sorted(part.partitions)) for part in assignment.topic_partitions)
+        )
 
     def beat(
         self,
@@ -125,8 +127,8 @@ class ConsumerHarness(GroupHarness):
         says: bool = True,
         **more: Any,
     ) -> Any:
-        """A heartbeat of `member`, on a connection of its own; `quiet` leaves it out of the record, and without
-        `says` the record does not have the words of an error."""
+        """Send a heartbeat of `member` on its own connection; `quiet` leaves the answer out of the record, and
+        `says=False` the error message."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=more.pop("group_id", self.group),
             member_id=more.pop("member_id", member),
@@ -145,26 +147,26 @@ class ConsumerHarness(GroupHarness):
                 self.ids[part.topic_id]: sorted(part.partitions) for part in answer.assignment.topic_partitions
             }
         if not quiet:
-            told = {
+            fields = {
                 "error": answer.error_code,
-                "says": self.say(answer.error_message) if says else None,
+                "says": self.plain(answer.error_message) if says else None,
                 "member": "generated" if answer.member_id not in (None, "", member) else answer.member_id,
                 "epoch": answer.member_epoch,
                 "interval": answer.heartbeat_interval_ms,
                 "assignment": self.parts(answer.assignment),
             }
-            self.record.append([f"{member}: epoch {epoch}", told])
+            self.record.append([f"{member}: epoch {epoch}", fields])
         return answer
 
     def enter(self, member: str, *topics: str, **more: Any) -> Any:
-        """The first heartbeat: everything is said."""
+        """Send the first heartbeat, with all fields."""
         more.setdefault("subscribed_topic_names", list(topics or (self.topic,)))
         more.setdefault("rebalance_timeout_ms", 60_000)
         more.setdefault("owns", {})
         return self.beat(member, 0, **more)
 
     def group_is(self, version: int = 1, group_id: str | None = None, **more: Any) -> Any:
-        """ConsumerGroupDescribe, into the record."""
+        """Describe the group (ConsumerGroupDescribe) into the record."""
         request = ConsumerGroupDescribeRequest(
             group_ids=[group_id or self.group],
             include_authorized_operations=more.pop("include_authorized_operations", False),
@@ -179,7 +181,7 @@ class ConsumerHarness(GroupHarness):
             member.subscribed_topic_names.sort()
             if member.member_id not in self._clients:
                 member.member_id = "generated"
-        return self.tell(f"group v{version}", group)
+        return self.record_answer(f"group v{version}", group)
 
     def list_types(self) -> None:
         """ListGroups 5 with filters by type and state."""
@@ -193,12 +195,12 @@ class ConsumerHarness(GroupHarness):
             request = ListGroupsRequest(types_filter=list(types), states_filter=list(states))
             answer = self.connection("admin").ask(request, 5)
             answer.groups = [group for group in answer.groups if group.group_id == self.group]
-            self.tell(f"list {types} {states}", answer)
+            self.record_answer(f"list {types} {states}", answer)
 
     def commit_as(
         self, member: str, epoch: int, *, version: int = 9, topic: str | None = None, partition: int = 0, **more: Any
     ) -> Any:
-        """OffsetCommit for one partition; a member whose id is a broker's choice has a `label`."""
+        """Commit one partition; `label` names a member whose id the broker generated."""
         name = topic or self.topic
         label = more.pop("label", member)
         part = OffsetCommitRequestPartition(partition_index=partition, committed_offset=7, committed_metadata="note")
@@ -214,12 +216,14 @@ class ConsumerHarness(GroupHarness):
             topics=[wanted],
             **more,
         )
-        return self.tell(f"{label or 'nobody'}: commit v{version} at {epoch}", self._ask(label, request, version))
+        return self.record_answer(
+            f"{label or 'nobody'}: commit v{version} at {epoch}", self._ask(label, request, version)
+        )
 
     def fetch_as(
         self, member: str | None, epoch: int, *, version: int = 9, every: bool = False, ids: list[UUID] | None = None
     ) -> Any:
-        """OffsetFetch of one group."""
+        """Fetch the offsets of the group."""
         topics: list[OffsetFetchRequestTopics] | None
         if version >= 10:
             topics = [
@@ -233,16 +237,16 @@ class ConsumerHarness(GroupHarness):
         )
         answer = self._ask(member or "", OffsetFetchRequest(groups=[group]), version)
         for found in answer.groups:
-            found.topics.sort(key=lambda topic: (topic.name, str(self.say(topic.topic_id))))
-        return self.tell(f"{member or 'nobody'}: fetch v{version} at {epoch}", answer)
+            found.topics.sort(key=lambda topic: (topic.name, str(self.plain(topic.topic_id))))
+        return self.record_answer(f"{member or 'nobody'}: fetch v{version} at {epoch}", answer)
 
     def _ask(self, member: str, request: Any, version: int) -> Any:
         return self.connection(member or "nobody").ask(request, version)
 
     def delete(self) -> Any:
-        """DeleteGroups of this scenario's group."""
+        """Delete the scenario's group."""
         answer = self.connection("admin").ask(DeleteGroupsRequest(groups_names=[self.group]), 2)
-        return self.tell("delete", answer)
+        return self.record_answer("delete", answer)
 
     def _now(self, member: str) -> Any:
         [group] = (
@@ -253,16 +257,16 @@ class ConsumerHarness(GroupHarness):
         return group, next(found for found in group.members if found.member_id == member)
 
     def epoch(self, member: str) -> int:
-        """The member's epoch."""
+        """Return the member's epoch."""
         return int(self._now(member)[1].member_epoch)
 
     def epoch_of_group(self) -> int:
-        """The group's epoch."""
+        """Return the group's epoch."""
         request = ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False)
         return int(self.connection("admin").ask(request, 1).groups[0].group_epoch)
 
     def settled(self, member: str) -> bool:
-        """One more heartbeat that says what the member has; whether the group is stable after it, twice in a row."""
+        """Send heartbeats with the owned partitions; return True if the group is stable after two in a row."""
         for _ in range(2):
             self.beat(member, self.epoch(member), owns=self.held[member], quiet=True)
             group, found = self._now(member)
@@ -271,18 +275,18 @@ class ConsumerHarness(GroupHarness):
         return True
 
     def reads(self, member: str, *topics: str) -> None:
-        """Until the member has settled with these topics, then into the record: a pattern is resolved in its time."""
+        """Wait until the member is reconciled with these topics, then record the members."""
         self._until(lambda: self.settled(member) and self.held[member].keys() == set(topics))
         self._members_are()
 
     def _members_are(self) -> None:
-        """Who has what, into the record, without epochs: how many it takes to resolve a pattern is not told."""
+        """Record the members' partitions without epochs: the number of epochs to resolve a pattern varies."""
         [group] = (
             self.connection("admin")
             .ask(ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False), 1)
             .groups
         )
-        told = [
+        fields = [
             [
                 member.member_id,
                 member.subscribed_topic_names,
@@ -291,4 +295,4 @@ class ConsumerHarness(GroupHarness):
             ]
             for member in group.members
         ]
-        self.tell("members", told)
+        self.record_answer("members", fields)

@@ -1,4 +1,4 @@
-"""What members say where classic consumers and those of KIP-848 meet in one group."""
+"""Harness for scenarios with classic members and members of KIP-848 in one group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 
 
 class MixedHarness(ConsumerHarness):
-    """Of the answers to classic members only what a member is told goes into the record."""
+    """Consumer harness with the requests of classic members; only their relevant fields are recorded."""
 
     def classic_join(self, client: str, member_id: str, *topics: str, owned: dict[str, list[int]] | None = None,
                      generation: int = -1, **more: Any) -> Any:  # fmt: skip
-        """JoinGroup of a classic consumer that has `owned`; only what a member is told goes into the record."""
+        """Send JoinGroup of a classic consumer that owns `owned`."""
         parts = [ConsumerProtocolSubscriptionTopicPartition(topic=t, partitions=p) for t, p in (owned or {}).items()]
         subscription = ConsumerProtocolSubscription(
             topics=list(topics or (self.topic,)), owned_partitions=parts, generation_id=generation
@@ -42,14 +42,14 @@ class MixedHarness(ConsumerHarness):
             **more,
         )
         answer = self._ask(client, request, 9)
-        told = [
+        fields = [
             answer.error_code,
             answer.generation_id,
             answer.protocol_type,
             answer.protocol_name,
             answer.leader == "",
         ]
-        self.record.append([f"{client}: classic join", [*told, len(answer.members), answer.member_id == member_id]])
+        self.record.append([f"{client}: classic join", [*fields, len(answer.members), answer.member_id == member_id]])
         return answer
 
     def classic_sync(
@@ -60,7 +60,7 @@ class MixedHarness(ConsumerHarness):
         parts: dict[str, dict[str, list[int]]] | None = None,
         **more: Any,
     ) -> Any:
-        """SyncGroup; `parts` is the leader's assignment."""
+        """Send SyncGroup; `parts` is the leader's assignment."""
         assignments = [
             SyncGroupRequestAssignment(
                 member_id=name,
@@ -88,39 +88,39 @@ class MixedHarness(ConsumerHarness):
         answer = self._ask(client, request, 5)
         data = bytes(answer.assignment)
         read = codec.decode_versioned(ConsumerProtocolAssignment, data).assigned_partitions if data else []
-        held = dict(sorted((self.say(part.topic), sorted(part.partitions)) for part in read))
+        held = dict(sorted((self.plain(part.topic), sorted(part.partitions)) for part in read))
         self.record.append(
             [f"{client}: classic sync", [answer.error_code, answer.protocol_type, answer.protocol_name, held]]
         )
         return answer
 
     def classic_beat(self, client: str, member_id: str, generation: int, **more: Any) -> Any:
-        """Heartbeat of a classic consumer."""
+        """Send Heartbeat of a classic consumer."""
         request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=member_id, **more)
         answer = self._ask(client, request, 4)
         self.record.append([f"{client}: classic heartbeat at {generation}", answer.error_code])
         return answer
 
     def classic_leave(self, client: str, *members: tuple[str, str | None]) -> None:
-        """LeaveGroup."""
+        """Send LeaveGroup."""
         named = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in members]
         answer = self._ask(client, LeaveGroupRequest(group_id=self.group, members=named), 5)
         self.record.append([f"{client}: classic leave", [answer.error_code, [m.error_code for m in answer.members]]])
 
     def classic_group(self, version: int = 6) -> None:
-        """DescribeGroups: the state and how many members."""
+        """Record the state and the number of members (DescribeGroups)."""
         [group] = self._ask("admin", DescribeGroupsRequest(groups=[self.group]), version).groups
-        told = [group.error_code, group.group_state, group.protocol_type, group.protocol_data, len(group.members)]
-        self.record.append(["classic group", told])
+        fields = [group.error_code, group.group_state, group.protocol_type, group.protocol_data, len(group.members)]
+        self.record.append(["classic group", fields])
 
     def members_by_kind(self) -> None:
-        """The group and its members without the ids that a broker chose, into the record."""
+        """Record the group and its members without generated ids."""
         [group] = (
             self.connection("admin")
             .ask(ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False), 1)
             .groups
         )
-        told = [group.error_code, group.group_state, group.group_epoch, group.assignment_epoch]
+        fields = [group.error_code, group.group_state, group.group_epoch, group.assignment_epoch]
         members = sorted(
             [
                 each.member_type,
@@ -132,4 +132,4 @@ class MixedHarness(ConsumerHarness):
             ]
             for each in group.members
         )
-        self.tell("members by kind", [*told, members])
+        self.record_answer("members by kind", [*fields, members])

@@ -1,7 +1,7 @@
-"""Scenarios of members of consumer groups (KIP-848): a real Kafka and ours must answer alike.
+"""Scenarios of members of consumer groups (KIP-848): Kafka and the embedded broker must answer the same.
 
-`consumer_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and with
-PYCLIENT_RECORD=1 writes the file anew.
+`consumer_answers.json` has the answers of Apache Kafka 4.3.1; `make test-kafka` compares them with a running Kafka, and
+records the file with PYCLIENT_RECORD=1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyclient import errors
 from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
 from tests.broker_embedded.groups.consumer.mixed_scenarios import MIXED
-from tests.broker_embedded.groups.group_harness import Record, told
+from tests.broker_embedded.groups.group_harness import Record, run_scenario
 
 ANSWERS = Path(__file__).with_name("consumer_answers.json")
 SETTINGS = {"group.consumer.assignment.interval.ms": "0"}
@@ -312,5 +312,5 @@ SCENARIOS: tuple[Callable[[MixedHarness], None], ...] = (
 
 
 def replay(scenario: Callable[[MixedHarness], None], bootstrap_servers: str) -> Record:
-    """What everybody was told, in order."""
-    return told(MixedHarness(bootstrap_servers), scenario)
+    """Return the answers of a scenario, in order."""
+    return run_scenario(MixedHarness(bootstrap_servers), scenario)

@@ -1,4 +1,4 @@
-"""Our coordinator answers members of consumer groups (KIP-848) as a real Kafka 4.3.1 did, request by request."""
+"""The answers to members of consumer groups (KIP-848) equal the recorded answers of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RECORDED = json.loads(ANSWERS.read_text())
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """Our broker, which asks for heartbeats as often as a real one."""
+    """A broker with Kafka's heartbeat interval."""
     with EmbeddedCluster(config={"group.consumer.heartbeat.interval.ms": "5000"}) as cluster:
         yield cluster.bootstrap_servers
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_our_answers_to_consumer_groups_are_kafkas(scenario: Callable[[MixedHarness], None], servers: str) -> None:
+def test_consumer_group_answers_equal_kafka(scenario: Callable[[MixedHarness], None], servers: str) -> None:
     expected, found = RECORDED[scenario.__name__], replay(scenario, servers)
     assert [label for label, _ in found] == [label for label, _ in expected]
     for (label, theirs), (_, ours) in zip(expected, found, strict=True):

@@ -1,4 +1,4 @@
-"""Records of consumer groups, to bytes in Kafka's formats and back."""
+"""Encoding and decoding of the records of consumer groups in Kafka's formats."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ records = st.one_of(
 
 
 @given(names, records)
-def test_what_is_written_is_what_is_read(group_id, record):
+def test_record_round_trips(group_id, record):
     key, value = encode(group_id, record)
     assert decode(key, value) == ConsumerGroupRecord(group_id, record)
 
 
 @given(records)
 @settings(max_examples=30)
-def test_every_truncated_prefix_is_refused(record):
+def test_truncated_record_is_refused(record):
     key, value = encode("g", record)
     for size in range(len(key)):
         with pytest.raises(errors.TruncatedMessage):
@@ -85,7 +85,7 @@ def test_every_truncated_prefix_is_refused(record):
             decode(key, value[:size])
 
 
-def test_an_assignment_of_a_release_that_did_not_write_its_epochs_has_the_members() -> None:
+def test_assignment_without_epochs_gets_member_epoch() -> None:
     topic = wire.TopicPartitions(topic_id=TOPIC, partitions=[1, 2])
     value = wire.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=7,

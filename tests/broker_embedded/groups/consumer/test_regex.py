@@ -1,4 +1,4 @@
-"""Topic patterns are RE2's: what they match, what is refused, and that no pattern takes for ever."""
+"""Topic patterns in RE2 syntax: matches, refused patterns, and limits of work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = (
     ["a*b", "topic-[0-9]+", "(a+)+b", "(?i)ORD.*s", "(?i:or)d.*", "^foo$", r"x\.y", r"\w{2,3}-\d", "a|b|", "a{0}",
      "(?P<n>x)y?", "(?:ab){2}", "[^a-z]+", r"\bfoo\b.*", r".*\B.", ".*", "[a-]", "[]a]", r"[\d.A]+", r"\x61b?", "a??b"],
 )  # fmt: skip
-def test_patterns_match_whole_names_as_pythons_own_do(pattern: str) -> None:
+def test_pattern_matches_whole_names_like_python_re(pattern: str) -> None:
     assert [Regex(pattern).matches(name) for name in NAMES] == [bool(re.fullmatch(pattern, name)) for name in NAMES]
 
 
@@ -40,7 +40,7 @@ def test_patterns_match_whole_names_as_pythons_own_do(pattern: str) -> None:
         ("(|a)*", "aa", True),
     ],
 )  # fmt: skip
-def test_what_re2_has_and_python_has_not(pattern: str, name: str, matches: bool) -> None:
+def test_re2_syntax_missing_in_python_matches(pattern: str, name: str, matches: bool) -> None:
     assert Regex(pattern).matches(name) is matches
 
 
@@ -51,13 +51,13 @@ def test_what_re2_has_and_python_has_not(pattern: str, name: str, matches: bool)
      "x{3000}",
      "(" * 200 + ")" * 200, "a" * 10_001, r"\x{110000}", "(?P<n", "a{999999999}"],
 )  # fmt: skip
-def test_what_re2_refuses_is_refused(pattern: str) -> None:
+def test_pattern_refused_by_re2_is_refused(pattern: str) -> None:
     with pytest.raises(RegexError):
         Regex(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*)*b", "(a?){200}a{200}b"])
-def test_no_pattern_takes_for_ever(pattern: str) -> None:
+def test_no_pattern_exceeds_work_limit(pattern: str) -> None:
     assert not Regex(pattern).matches("a" * 249)
 
 
@@ -76,12 +76,12 @@ pieces = st.recursive(
 
 
 @given(pieces, st.text(letters, max_size=6))
-def test_generated_patterns_match_as_pythons_own_do(pattern: str, name: str) -> None:
+def test_generated_pattern_matches_like_python_re(pattern: str, name: str) -> None:
     assert Regex(pattern).matches(name) == bool(re.fullmatch(pattern, name))
 
 
 @given(st.text(string.printable, max_size=12), st.text(st.sampled_from(sorted(ALPHABET)), max_size=6))
-def test_no_text_does_more_than_be_refused(pattern: str, name: str) -> None:
+def test_arbitrary_text_is_parsed_or_refused(pattern: str, name: str) -> None:
     try:
         Regex(pattern).matches(name)
     except RegexError as error:

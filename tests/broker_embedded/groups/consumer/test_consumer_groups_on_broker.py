@@ -1,4 +1,4 @@
-"""Consumer groups inside a running broker: restarts, crashes, topics that go, and the options it obeys."""
+"""Consumer groups inside a running broker: restarts, crashes, deleted topics, and options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
 
 
 def on(cluster: EmbeddedCluster, before: MixedHarness | None = None) -> MixedHarness:
-    """Members on this broker; those of `before` go on with their group and topics."""
+    """Create a harness on this broker; it continues the group and topics of `before`."""
     harness = MixedHarness(cluster.bootstrap_servers)
     if before is None:
         harness.prepare()
@@ -39,14 +39,14 @@ def on(cluster: EmbeddedCluster, before: MixedHarness | None = None) -> MixedHar
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_members_go_on_after_a_restart(tmp_path: Path, how: str) -> None:
+def test_members_continue_after_restart(tmp_path: Path, how: str) -> None:
     with EmbeddedCluster(data_dir=str(tmp_path), processes=how == "kill") as cluster:
         before = on(cluster)
         before.enter("a")
         before.enter("b", subscribed_topic_names=[], subscribed_topic_regex=before.topic)
         before._until(lambda: before.epoch_of_group() == 3)  # the pattern is resolved
-        told = before.parts(before.beat("a", 2).assignment)
-        assert told == {"<topic>": [0, 1]}
+        assigned = before.parts(before.beat("a", 2).assignment)
+        assert assigned == {"<topic>": [0, 1]}
         before.commit_as("a", 2)
         here = before.group_is()
         before.close()
@@ -62,7 +62,7 @@ def test_members_go_on_after_a_restart(tmp_path: Path, how: str) -> None:
         after.close()
 
 
-def test_members_lose_a_topic_that_is_deleted() -> None:
+def test_deleted_topic_is_removed_from_assignments() -> None:
     with EmbeddedCluster() as cluster:
         harness = on(cluster)
         harness.enter("a", harness.topic, harness.other)
@@ -81,7 +81,7 @@ def classic_member(harness: MixedHarness, **more: Any) -> str:
 
 
 @pytest.mark.parametrize(("profile", "given_up"), [("test", True), ("kafka", False)])
-def test_in_the_test_profile_a_silent_member_goes_after_ten_seconds(profile: str, given_up: bool) -> None:
+def test_silent_member_is_removed_after_ten_seconds_in_test_profile(profile: str, given_up: bool) -> None:
     config = {"group.initial.rebalance.delay.ms": "0"}
     with EmbeddedCluster(profile=profile, config=config) as cluster:
         harness = on(cluster)
@@ -95,7 +95,7 @@ def test_in_the_test_profile_a_silent_member_goes_after_ten_seconds(profile: str
 
 
 @pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade", "bidirectional"])
-def test_the_migration_policy_decides_who_may_enter(policy: str) -> None:
+def test_migration_policy_admits_or_refuses_members(policy: str) -> None:
     with EmbeddedCluster(config={"group.consumer.migration.policy": policy}) as cluster:
         harness = on(cluster)
         classic_member(harness)
@@ -110,7 +110,7 @@ def test_the_migration_policy_decides_who_may_enter(policy: str) -> None:
         harness.close()
 
 
-def test_a_group_that_may_not_be_downgraded_stays_a_consumer_group() -> None:
+def test_group_stays_consumer_group_if_policy_forbids_downgrade() -> None:
     with EmbeddedCluster(config={"group.consumer.migration.policy": "upgrade"}) as cluster:
         harness = on(cluster)
         member_id = classic_member(harness)
@@ -122,7 +122,7 @@ def test_a_group_that_may_not_be_downgraded_stays_a_consumer_group() -> None:
         harness.close()
 
 
-def test_group_is_downgraded_although_a_subscription_of_the_chosen_protocol_is_empty() -> None:
+def test_group_with_empty_subscription_is_downgraded() -> None:
     with EmbeddedCluster(config={"group.consumer.migration.policy": "bidirectional"}) as cluster:
         harness = on(cluster)
         harness.enter("a")
@@ -142,11 +142,11 @@ def test_group_is_downgraded_although_a_subscription_of_the_chosen_protocol_is_e
         assert harness.connection("k").ask(request, 9).error_code == 0
         assert harness.classic_join("j", "j").error_code == 0
         assert harness.beat("a", -1).error_code == 0
-        assert harness.group_is().error_code == errors.GroupIdNotFound.code  # no longer one of the new protocol
+        assert harness.group_is().error_code == errors.GroupIdNotFound.code  # no longer a consumer group
         harness.close()
 
 
-def test_member_id_made_of_the_longest_instance_id_fits_into_an_answer() -> None:
+def test_member_id_of_longest_instance_id_fits_into_response() -> None:
     with EmbeddedCluster() as cluster:
         harness = on(cluster)
         answer = harness.classic_join("k", "", group_instance_id="é" * 16_383)
@@ -155,7 +155,7 @@ def test_member_id_made_of_the_longest_instance_id_fits_into_an_answer() -> None
         harness.close()
 
 
-def test_the_group_is_as_large_as_it_may_be() -> None:
+def test_group_size_limit_is_enforced() -> None:
     with EmbeddedCluster(config={"group.consumer.max.size": 1}) as cluster:
         harness = on(cluster)
         harness.enter("a")
@@ -165,7 +165,7 @@ def test_the_group_is_as_large_as_it_may_be() -> None:
         harness.close()
 
 
-def test_a_groups_own_options_are_set_listed_checked_and_obeyed() -> None:
+def test_group_options_are_set_listed_validated_and_applied() -> None:
     with EmbeddedCluster(profile="kafka") as cluster:
         harness = on(cluster)
         assert alter(harness, "consumer.heartbeat.interval.ms", "7000") == 0
@@ -198,14 +198,14 @@ def alter(harness: MixedHarness, name: str, value: str, *, group: str | None = N
     return int(harness.connection("admin").ask(request, 1).responses[0].error_code)
 
 
-def test_who_waits_for_a_classic_rebalance_is_told_when_the_group_becomes_a_consumer_group() -> None:
+def test_parked_classic_join_is_answered_when_group_is_upgraded() -> None:
     with EmbeddedCluster() as cluster:
         harness = on(cluster)
         member_id = classic_member(harness)
         harness.join("late", "", 3, wait=False, metadata=harness.subscription())
-        harness.wait_for("PreparingRebalance", 2)  # the first member has to come back
+        harness.wait_for("PreparingRebalance", 2)  # the first member has to rejoin
         assert harness.enter("a").error_code == 0
-        assert harness.answer("late", "told").error_code == errors.RebalanceInProgress.code
+        assert harness.answer("late", "join").error_code == errors.RebalanceInProgress.code
         assert harness.classic_beat("k", member_id, 1).error_code == errors.RebalanceInProgress.code
         rejoined = harness.classic_join("k", member_id, generation=1)
         assert (rejoined.error_code, rejoined.generation_id) == (0, 2)
@@ -213,7 +213,7 @@ def test_who_waits_for_a_classic_rebalance_is_told_when_the_group_becomes_a_cons
         harness.close()
 
 
-def test_a_group_that_became_a_classic_one_is_one_after_a_restart(tmp_path: Path) -> None:
+def test_downgraded_group_stays_classic_after_restart(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=str(tmp_path)) as cluster:
         before = on(cluster)
         member_id = classic_member(before)
@@ -233,7 +233,7 @@ def test_a_group_that_became_a_classic_one_is_one_after_a_restart(tmp_path: Path
         after.close()
 
 
-def test_a_classic_member_that_does_not_come_back_is_given_up() -> None:
+def test_classic_member_without_rejoin_is_removed() -> None:
     with EmbeddedCluster(profile="kafka", config={"group.consumer.assignment.interval.ms": "0"}) as cluster:
         harness = on(cluster)
         harness.enter("a")
@@ -247,6 +247,6 @@ def test_a_classic_member_that_does_not_come_back_is_given_up() -> None:
         cluster.advance_time(1.5)
         assert harness.classic_beat("k", member_id, 3).error_code == errors.UnknownMemberId.code
         harness.classic_join("m", "m", rebalance=2_000)
-        cluster.advance_time(2.5)  # it never asks for its assignment
+        cluster.advance_time(2.5)  # it never sends SyncGroup
         assert sorted(member.member_id for member in harness.group_is().members) == ["a", "b"]
         harness.close()

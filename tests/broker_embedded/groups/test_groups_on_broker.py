@@ -1,4 +1,4 @@
-"""The coordinator inside a running broker: its log on disk, restarts, and topics that go."""
+"""The coordinator inside a running broker: its log on disk, restarts, and deleted topics."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def create(client: RawConnection, topic: str) -> None:
 
 
 def find_coordinator(client: RawConnection, group: str) -> None:
-    """As clients do first: no other request creates `__consumer_offsets`."""
+    """Send FindCoordinator, the only request that creates `__consumer_offsets`."""
     assert client.ask(FindCoordinatorRequest(key=group), 1).error_code == 0
 
 
 def join(client: RawConnection, group: str, *, session: int = 60_000) -> str:
-    """One member in a stable group."""
+    """Create a stable group of one member; return the member id."""
     find_coordinator(client, group)
     joined = client.ask(
         JoinGroupRequest(
@@ -73,7 +73,7 @@ def committed(client: RawConnection, group: str) -> dict[str, list[tuple[int, in
     }
 
 
-def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_groups_and_offsets_are_restored_after_restart(tmp_path: Path) -> None:
     names = [f"group-{n}" for n in range(12)]
     with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
         create(client, "orders")
@@ -90,7 +90,7 @@ def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
             assert committed(client, name) == {"orders": [(0, n, "note")]}
 
 
-def test_the_groups_of_a_killed_broker_are_there_when_it_comes_back(tmp_path: Path) -> None:
+def test_groups_are_restored_after_broker_is_killed(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=str(tmp_path), processes=True) as cluster:
         with RawConnection(cluster.bootstrap_servers) as client:
             create(client, "orders")
@@ -102,7 +102,7 @@ def test_the_groups_of_a_killed_broker_are_there_when_it_comes_back(tmp_path: Pa
         assert committed(client, "g") == {"orders": [(0, 7, "note")]}
 
 
-def test_offsets_go_with_their_topic() -> None:
+def test_offsets_are_deleted_with_their_topic() -> None:
     with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
         for topic in ("orders", "bills"):
             create(client, topic)
@@ -111,7 +111,7 @@ def test_offsets_go_with_their_topic() -> None:
         assert committed(client, "g") == {"bills": [(0, 5, "note")]}
 
 
-def test_a_silent_member_of_a_running_broker_is_dropped() -> None:
+def test_silent_member_is_removed_by_running_broker() -> None:
     with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
         join(client, "g", session=150)
         describe = DescribeGroupsRequest(groups=["g"])
@@ -123,7 +123,7 @@ def topics(client: RawConnection) -> list[str | None]:
     return [topic.name for topic in client.ask(MetadataRequest(topics=None), 1).topics]
 
 
-def test_finding_a_coordinator_makes_the_offsets_topic_and_listing_groups_does_not() -> None:
+def test_only_find_coordinator_creates_offsets_topic() -> None:
     with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
         assert client.ask(ListGroupsRequest(), 4).groups == []
         assert topics(client) == []
@@ -136,7 +136,7 @@ def test_finding_a_coordinator_makes_the_offsets_topic_and_listing_groups_does_n
         assert topics(client) == ["__consumer_offsets"]
 
 
-def test_groups_work_in_an_offsets_topic_that_a_client_created(tmp_path: Path) -> None:
+def test_groups_work_in_offsets_topic_created_by_client(tmp_path: Path) -> None:
     names = [f"group-{n}" for n in range(12)]
     place: Any = {"data_dir": str(tmp_path), "profile": "kafka"}
     with EmbeddedCluster(**place) as cluster, RawConnection(cluster.bootstrap_servers) as client:
@@ -157,7 +157,7 @@ def test_groups_work_in_an_offsets_topic_that_a_client_created(tmp_path: Path) -
             assert committed(client, name) == {"orders": [(0, n, "note")]}
 
 
-def test_coordinators_that_are_not_served_are_refused_for_good() -> None:
+def test_other_coordinator_types_are_refused_with_final_error() -> None:
     with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
         transactions, shares = (client.ask(FindCoordinatorRequest(key="x", key_type=kind), 1) for kind in (1, 2))
         assert transactions.error_code == errors.TransactionalIdAuthorizationFailed.code
@@ -165,7 +165,7 @@ def test_coordinators_that_are_not_served_are_refused_for_good() -> None:
         assert topics(client) == []
 
 
-def test_more_partitions_of_the_offsets_topic_leave_groups_where_they_are(tmp_path: Path) -> None:
+def test_partitions_added_to_offsets_topic_do_not_move_groups(tmp_path: Path) -> None:
     names = [f"group-{n}" for n in range(12)]
     with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
         create(client, "orders")

@@ -1,4 +1,4 @@
-"""Whatever members of a consumer group do, in whatever order: no partition has two owners, and each gets one."""
+"""Property tests of a consumer group: no partition has two owners, and every partition gets one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ which = st.integers(0, 5)
 
 
 class Client:
-    """A member as a good client plays it: it uses what it is told at once, and gives up what it no longer is told."""
+    """A correct client: it uses assigned partitions immediately and revokes those no longer assigned."""
 
     def __init__(self, member_id: str, instance_id: str | None) -> None:
         self.member_id = member_id
@@ -43,7 +43,7 @@ class Client:
         self.topics: tuple[str, ...] = ()
         self.regex = ""
         self.assignor: str | None = None
-        self.told: set[tuple[UUID, int]] = set()
+        self.assigned: set[tuple[UUID, int]] = set()
         self.uses: set[tuple[UUID, int]] = set()
         self.in_group = False
 
@@ -66,17 +66,17 @@ class Client:
     def hear(self, answer: ConsumerAnswer) -> None:
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            self.told = {(topic, partition) for topic, parts in answer.assignment.items() for partition in parts}
-            self.uses |= self.told
+            self.assigned = {(topic, partition) for topic, parts in answer.assignment.items() for partition in parts}
+            self.uses |= self.assigned
 
     def lose_all(self) -> None:
         self.epoch = 0
         self.uses.clear()
-        self.told.clear()
+        self.assigned.clear()
 
 
 class Members(RuleBasedStateMachine):
-    """Up to six clients, static and dynamic, over a coordinator whose log may fail and which may start anew."""
+    """Up to six static and dynamic clients, and a coordinator with failing writes and restarts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Members(RuleBasedStateMachine):
 
     @rule(n=which)
     def give_up_what_it_should(self, n):
-        self.clients[n].uses &= self.clients[n].told
+        self.clients[n].uses &= self.clients[n].assigned
 
     @rule(n=which)
     def crash(self, n):
@@ -141,7 +141,7 @@ class Members(RuleBasedStateMachine):
         end = self.node.clock.monotonic() + seconds
         alive = self.group is not None and any(ends > end for ends in self.group.sessions.values())
         self.node.pass_time(seconds)
-        if self.group is None:  # the cleaner, once in ten minutes, deletes a group that nothing is left of: epochs too
+        if self.group is None:  # expiration, every ten minutes, deletes an unused group with its epochs
             assert not alive
             assert coordinator_over(self.node.log, self.node.topics).groups.find(GROUP) is None
             self.epochs = (0, 0)
@@ -176,7 +176,7 @@ class Members(RuleBasedStateMachine):
         used: set[tuple[UUID, int]] = set()
         for client in self.clients:
             member = None if group is None else group.members.get(client.member_id)
-            if member is not None and member.current.epoch != -2:  # the others have been given up, whatever they think
+            if member is not None and member.current.epoch != -2:  # the other clients were removed from the group
                 assert not client.uses & used
                 used |= client.uses
 
@@ -216,7 +216,7 @@ class Members(RuleBasedStateMachine):
             assert not self.group.members or self.node.armed
 
     def teardown(self):
-        """Once they all do what they should, everything that somebody subscribes to is read."""
+        """After enough heartbeats of all clients, every subscribed partition has an owner."""
         for client in self.clients:
             client.lose_all()
         self.node.pass_time(60)
@@ -225,8 +225,8 @@ class Members(RuleBasedStateMachine):
         for _ in range(12):
             for client in living:
                 self.send(client, full=client.epoch == 0)
-                client.uses &= client.told
-                self.node.pass_time(0)  # regular expressions are resolved after the heartbeat that brought them
+                client.uses &= client.assigned
+                self.node.pass_time(0)  # resolves regular expressions, which follows the heartbeat
         if not living:
             return
         group = self.group
@@ -239,12 +239,12 @@ class Members(RuleBasedStateMachine):
 
 
 def kept(group: ConsumerGroup) -> dict[str, object]:
-    """What the log keeps of a group."""
+    """Return the group's state that is in the log."""
     return {name: getattr(group, name) for name in KEPT}
 
 
 def replayed(node: Node, *, compacted: bool) -> ConsumerGroup:
-    """The group as a coordinator finds it that starts now."""
+    """Return the group as a new coordinator loads it."""
     log = [list(partition) for partition in node.log]
     if compacted:
         last = [{key: place for place, (key, _) in enumerate(partition)} for partition in log]
@@ -259,7 +259,7 @@ def replayed(node: Node, *, compacted: bool) -> ConsumerGroup:
 
 
 def coordinator_over(log: list[list], topics: KnownTopics) -> GroupCoordinator:
-    """A coordinator that starts now and finds this log."""
+    """A new coordinator with this log."""
     other = Node()
     other.log, other.topics = log, topics
     return other.restart()
