@@ -56,7 +56,7 @@ def show_large_buffer(case: Case, found: Mapping[str, Found], broker: str) -> bo
         peer = found.get(one.entry.against)
         if peer is None or not (one.runs and peer.runs):
             continue
-        ours, theirs = (each.middle("max_rss_kb") * 1024 for each in (one, peer))
+        ours, theirs = (each.middle("peak_kb") * 1024 for each in (one, peer))
         reached = ours <= theirs + SLACK
         met = met and reached
         text = f"{name}: {ours / _MB:.0f} MB resident at most; {peer.entry.name}: {theirs / _MB:.0f} MB"

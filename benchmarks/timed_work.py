@@ -8,6 +8,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 LINGER_MS = 5
 BATCH_BYTES = 131_072
@@ -48,7 +49,13 @@ def timed(run: Callable[[], Figures | None]) -> Figures:
     added = run() or {}
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": seconds, "cpu": cpu, "max_rss_kb": after.ru_maxrss, **added}
+    return {"seconds": seconds, "cpu": cpu, "peak_kb": _peak_kb(), **added}
+
+
+def _peak_kb() -> int:
+    """Return the highest resident set of this process in KiB, without what its parent held when it forked."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1])
 
 
 def tell(figures: Figures) -> None:
