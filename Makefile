@@ -13,7 +13,6 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka
-.PHONY: test-campaigns
 .PHONY: fuzz torture lint docs bench clean
 
 help:
@@ -23,7 +22,6 @@ help:
 	@echo "make test-free-threaded  the client's tests without the interpreter's lock (FREE_THREADED=python3.14t)"
 	@echo "make test-python PYTHON=/path/to/python3.13  builds for another Python and runs the tests that depend on it most"
 	@echo "make test-slow   the tests that take longer"
-	@echo "make test-campaigns  15 minutes of random inputs to a broker and to clients, and of faults of its storage"
 	@echo "make test-kafka  the tests against a real Apache Kafka and its classes (needs a JDK and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
 	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
@@ -65,10 +63,7 @@ test-subset: $(STAMP)
 	$(PYTEST) -n 2 -m "not kafka and not slow and not spark" $(SUBSET)
 
 test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not kafka and not campaign"
-
-test-campaigns: $(STAMP)
-	$(PYTEST) -m campaign
+	$(PYTEST) -m "slow and not kafka"
 
 test-kafka: $(STAMP)
 	$(PYTEST) -m kafka

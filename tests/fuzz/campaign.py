@@ -26,7 +26,8 @@ _JUMP: Final = 15.0
 """Seconds that the broker's clock is set forward now and then, so that sessions and rebalances expire."""
 _JUMP_EVERY: Final = 4.0
 """Seconds of traffic between two of those, on average."""
-_SETTLE: Final = 10.0
+_SETTLE: Final = 120.0
+"""Seconds after which the requests of closed connections no longer count as being served."""
 _OTHERS: Final = 12
 """Connections that the good client may have."""
 _OBJECTS: Final = 3_000
@@ -198,7 +199,8 @@ class Campaign:
         until = time.monotonic() + _SETTLE
         while time.monotonic() < until:
             try:
-                if self._broker.call("GET", "/broker")["connections"] <= _OTHERS:
+                state = self._broker.call("GET", "/broker")
+                if state["connections"] <= _OTHERS and not state["requests_in_slices"]:
                     break
             except OSError:
                 self._restart_if_ended()

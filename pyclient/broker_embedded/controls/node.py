@@ -35,6 +35,7 @@ def state_of(controls: Controls) -> dict[str, Any]:
         "data_dir": controls.host.config.data_dir,
         "control_url": controls.url,
         "connections": 0 if node is None else len(node.connections),
+        "requests_in_slices": 0 if node is None else len(node.request_slices),
         "time_ms": None if node is None else node.clock.time_ms(),
         "advanced_seconds": None if node is None else node.clock.shift,
     }
