@@ -1,4 +1,4 @@
-"""Admin clients: topics made, looked at, grown and deleted; groups looked at, deleted, and their offsets set."""
+"""Admin clients: create, describe, grow and delete topics; describe and delete groups, and set their offsets."""
 
 from pyclient.admin.admin import Admin
 from pyclient.admin.async_admin import AsyncAdmin

@@ -1,4 +1,4 @@
-"""The admin client for ordinary code: the asynchronous one in a thread of its own."""
+"""The synchronous admin client: runs the shared implementation on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class Admin:
-    """Manages topics and groups: creates, lists, describes, grows and deletes; may be used from several threads.
+    """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups. Thread-safe.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     admin.create_topics([NewTopic("orders", partitions=6)])
 
-    Options are keyword arguments (`AdminConfig`); `config` takes a Kafka-style dictionary beside them. Every `timeout`
-    is in seconds, `default_api_timeout_ms` if not given; after it `KafkaTimeout` tells the last failure. When a call on
-    several topics fails for some, the first one's error is raised, and its `results` has what became of each.
+    Options are keyword arguments (`AdminConfig`); `config` takes a Kafka-style dictionary as well. Every `timeout`
+    is in seconds, `default_api_timeout_ms` by default; after it `KafkaTimeout` is raised with the last failure. If a
+    call on several topics fails for some, the first one's error is raised, and its `results` has each topic's error.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Admin:
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> dict[str, TopicDescription]:
-        """Creates topics and waits until each partition has a leader; with `validate_only`, only asks if it could.
+        """Create topics and wait until each partition has a leader; with `validate_only`, only validate the request.
 
-        Raises `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig`
-        and what else the broker refuses.
+        Raise `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig` or
+        another error of the broker.
         """
         topics = list(topics)
         return self._run(lambda: self._core.create_topics(topics, validate_only=validate_only, timeout=timeout))
 
     def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Deletes topics with their records and waits until they are gone; `UnknownTopicOrPartition` if one is not."""
+        """Delete topics and wait until they are gone; raise `UnknownTopicOrPartition` if one does not exist."""
         return self._run(lambda: self._core.delete_topics(names, timeout=timeout))
 
     def create_partitions(
@@ -73,40 +73,40 @@ class Admin:
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         timeout: float | None = None,
     ) -> dict[str, TopicDescription]:
-        """Grows topics to a total number of partitions and waits until the new ones have leaders.
+        """Grow topics to a total number of partitions and wait until the new ones have leaders.
 
-        `assignments` gives, by topic, the replicas of each new partition. Raises `InvalidPartitions` for a total that
-        is not larger than before. Mind the keys: which partition a key goes to depends on how many there are.
+        `assignments` gives, by topic, the replicas of each new partition. Raise `InvalidPartitions` for a total that
+        is not larger than before. The partition of a key depends on the number of partitions, so it may change.
         """
         return self._run(lambda: self._core.create_partitions(totals, assignments=assignments, timeout=timeout))
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
-        """The names of the topics there are, sorted; the cluster's own (`__consumer_offsets`) only if asked for."""
+        """Return the sorted names of all topics, internal ones (`__consumer_offsets`) only if `include_internal`."""
         return self._run(lambda: self._core.list_topics(include_internal=include_internal, timeout=timeout))
 
     def describe_topics(self, names: Iterable[str], *, timeout: float | None = None) -> dict[str, TopicDescription]:
-        """Topics with their partitions, leaders and replicas; `UnknownTopicOrPartition` if one is not there."""
+        """Return topics, partitions, leaders and replicas; raise `UnknownTopicOrPartition` if a topic is missing."""
         return self._run(lambda: self._core.describe_topics(names, timeout=timeout))
 
     def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
-        """The groups of all brokers, by their ids; only those in one of `states` (`Stable`, `Empty`, ...) if given."""
+        """Return the groups of all brokers by id, optionally only those in `states` (`Stable`, `Empty`, ...)."""
         return self._run(lambda: self._core.list_groups(states=states, timeout=timeout))
 
     def describe_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[str, GroupDescription]:
-        """Groups, classic or of the new protocol, with members and what they are assigned.
+        """Return groups, classic or of the consumer protocol, with their members and assignments.
 
-        `GroupIdNotFound` if one does not exist.
+        Raise `GroupIdNotFound` if one does not exist.
         """
         return self._run(lambda: self._core.describe_groups(group_ids, timeout=timeout))
 
     def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
-        """Deletes groups with their offsets; `NonEmptyGroup` if one has members, `GroupIdNotFound` if there is none."""
+        """Delete groups and their offsets; raise `NonEmptyGroup` or `GroupIdNotFound` if one cannot be deleted."""
         return self._run(lambda: self._core.delete_groups(group_ids, timeout=timeout))
 
     def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, for some partitions or for all; partitions without a commit are left out."""
+        """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out."""
         return self._run(lambda: self._core.list_group_offsets(group_id, partitions, timeout=timeout))
 
     def alter_group_offsets(
@@ -116,24 +116,24 @@ class Admin:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Sets what a group has committed, and makes the group if need be.
+        """Set a group's committed offsets, and create the group if it does not exist.
 
-        A group that has members refuses it (`UnknownMemberId`); `UnknownTopicOrPartition` for what does not exist.
+        Raise `UnknownMemberId` if the group has members, `UnknownTopicOrPartition` for a missing topic or partition.
         """
         return self._run(lambda: self._core.alter_group_offsets(group_id, offsets, timeout=timeout))
 
     def health(self) -> ClusterHealth:
-        """Which nodes are known and connected, how old the metadata is, and the last failure by address."""
+        """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""
 
-        async def on_its_thread() -> ClusterHealth:
+        async def on_loop() -> ClusterHealth:
             return self._core.health()
 
         with self._lock:
             closed = self._closed
-        return self._core.health() if closed else self._run(on_its_thread)
+        return self._core.health() if closed else self._run(on_loop)
 
     def close(self) -> None:
-        """Closes the connections and ends the thread; a second close is nothing, nor is one in a forked child."""
+        """Close the connections and end the thread. Idempotent; a no-op in a forked child."""
         with self._lock:
             if self._closed or self._pid != os.getpid():
                 return

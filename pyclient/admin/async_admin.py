@@ -1,4 +1,4 @@
-"""The admin client for asyncio."""
+"""The asyncio admin client."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pyclient.config.reference import document
 
 
 class AsyncAdmin(AdminCore):
-    """Manages topics and groups: creates, lists, describes, grows and deletes.
+    """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups.
 
     >>> async with AsyncAdmin("localhost:9092") as admin:  # doctest: +SKIP
     ...     await admin.create_topics([NewTopic("orders", partitions=6)])
 
-    Options are keyword arguments (`AdminConfig`); `config` takes a Kafka-style dictionary beside them. Every `timeout`
-    is in seconds, `default_api_timeout_ms` if not given; after it `KafkaTimeout` tells the last failure. When a call on
-    several topics fails for some, the first one's error is raised, and its `results` has what became of each.
+    Options are keyword arguments (`AdminConfig`); `config` takes a Kafka-style dictionary as well. Every `timeout`
+    is in seconds, `default_api_timeout_ms` by default; after it `KafkaTimeout` is raised with the last failure. If a
+    call on several topics fails for some, the first one's error is raised, and its `results` has each topic's error.
     """
 
     def __init__(

@@ -11,9 +11,7 @@ from pyclient.config import ClientConfig, ClientOptions, option
 class AdminConfig(ClientConfig):
     """Options of `Admin` and `AsyncAdmin`. Names, units and defaults are Kafka's, with `_` for `.`."""
 
-    default_api_timeout_ms: int = option(
-        60_000, doc="How long a call may take that is given no timeout of its own.", minimum=1
-    )
+    default_api_timeout_ms: int = option(60_000, doc="The timeout of calls without a timeout argument.", minimum=1)
 
 
 class AdminOptions(ClientOptions, total=False):

@@ -1,4 +1,4 @@
-"""What an admin client does, on an event loop: requests to the cluster, and waiting until their effect is seen."""
+"""The implementation shared by Admin and AsyncAdmin: send requests and wait until their effect is visible."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyclient.admin.config import AdminConfig
 from pyclient.admin.group_calls import GroupCalls
 from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.topics import (
+    ItemResult,
     NewTopic,
-    Refusal,
     TopicDescription,
-    create_request,
+    create_partitions_request,
+    create_topics_request,
     description,
-    grow_request,
     new_topics,
-    raise_refusals,
+    raise_errors,
 )
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
@@ -37,15 +37,15 @@ T = TypeVar("T")
 Condition = Callable[[TopicInfo | None], bool]
 
 _BY_NAME: Final = 5  # DeleteTopics 6 takes ids
-_LOOK_AGAIN: Final = 0.02  # seconds; what was done is seen by all nodes very soon after
+_POLL_SECONDS: Final = 0.02  # until the next check; changes are visible on all nodes within a few of these
 
 
 class AdminCore:
     """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups, and sets their offsets.
 
-    Every `timeout` is in seconds, `default_api_timeout_ms` if not given; after it `KafkaTimeout` tells the last
-    failure. When a call on several topics fails for some, the first one's error is raised, and its `results` has what
-    became of each.
+    Every `timeout` is in seconds, `default_api_timeout_ms` by default; after it `KafkaTimeout` is raised with the last
+    failure. If a call on several topics fails for some, the first one's error is raised, and its `results` has each
+    topic's error.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class AdminCore:
         self._cluster = ClusterClient(
             config, clock=clock, rng=rng, connector=connector, allow_auto_topic_creation=False
         )
-        self._retrying = RetryPolicy(
-            Backoff(min(_LOOK_AGAIN, config.retry_backoff_ms / 1000), config.retry_backoff_max_ms / 1000),
+        self._retry_policy = RetryPolicy(
+            Backoff(min(_POLL_SECONDS, config.retry_backoff_ms / 1000), config.retry_backoff_max_ms / 1000),
             rng,
             before_retry=self._cluster.check_reachable,
         )
-        self._groups = GroupCalls(self._cluster, self._retrying)
+        self._groups = GroupCalls(self._cluster, self._retry_policy)
         self._pid = os.getpid()
         self._started = False
         self._closed = False
@@ -74,41 +74,41 @@ class AdminCore:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> dict[str, TopicDescription]:
-        """Creates topics and waits until each partition has a leader; with `validate_only`, only asks if it could.
+        """Create topics and wait until each partition has a leader; with `validate_only`, only validate the request.
 
-        Raises `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig`
-        and what else the broker refuses.
+        Raise `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig` or
+        another error of the broker.
         """
         topics = new_topics(topics)
-        left = await self._begin(timeout)
-        request = create_request(topics, timeout_ms=left.milliseconds, validate_only=validate_only)
-        response = await self._cluster.request_controller(request, timeout=left.seconds)
-        raise_refusals(
+        deadline = await self._start_call(timeout)
+        request = create_topics_request(topics, timeout_ms=deadline.milliseconds, validate_only=validate_only)
+        response = await self._cluster.request_controller(request, timeout=deadline.seconds)
+        raise_errors(
             "creating",
-            [Refusal(topic.name, topic.error_code, topic.error_message) for topic in response.topics],
+            [ItemResult(topic.name, topic.error_code, topic.error_message) for topic in response.topics],
             asked=[topic.name for topic in topics],
         )
         if validate_only:
             return {}
-        found = await self._until({topic.name: _has_leaders for topic in topics}, "created", left)
+        found = await self._wait_for_topics({topic.name: _has_leaders for topic in topics}, "created", deadline)
         return {name: description(info) for name, info in found.items()}
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Deletes topics with their records and waits until they are gone; `UnknownTopicOrPartition` if one is not.
+        """Delete topics and wait until they are gone; raise `UnknownTopicOrPartition` if one does not exist.
 
-        One that somebody makes anew meanwhile, as a cluster may for a client that goes on sending, is gone, too.
+        A topic that is recreated meanwhile, as a cluster may do for a client that keeps sending, counts as deleted.
         """
         names = _names(names)
-        left = await self._begin(timeout)
-        before = await self._retried(lambda: self._fetch(names), "looking topics up", left)
-        request = DeleteTopicsRequest(topic_names=names, timeout_ms=left.milliseconds)
-        response = await self._cluster.request_controller(request, timeout=left.seconds, maximum=_BY_NAME)
-        raise_refusals(
+        deadline = await self._start_call(timeout)
+        before = await self._retry(lambda: self._fetch(names), "looking topics up", deadline)
+        request = DeleteTopicsRequest(topic_names=names, timeout_ms=deadline.milliseconds)
+        response = await self._cluster.request_controller(request, timeout=deadline.seconds, maximum=_BY_NAME)
+        raise_errors(
             "deleting",
-            [Refusal(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses],
+            [ItemResult(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses],
             asked=names,
         )
-        await self._until({name: _is_gone(before.get(name)) for name in names}, "deleted", left)
+        await self._wait_for_topics({name: _is_gone(before.get(name)) for name in names}, "deleted", deadline)
 
     async def create_partitions(
         self,
@@ -117,34 +117,36 @@ class AdminCore:
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         timeout: float | None = None,
     ) -> dict[str, TopicDescription]:
-        """Grows topics to a total number of partitions and waits until the new ones have leaders.
+        """Grow topics to a total number of partitions and wait until the new ones have leaders.
 
-        `assignments` gives, by topic, the replicas of each new partition. Raises `InvalidPartitions` for a total that
-        is not larger than before. Mind the keys: which partition a key goes to depends on how many there are.
+        `assignments` gives, by topic, the replicas of each new partition. Raise `InvalidPartitions` for a total that
+        is not larger than before. The partition of a key depends on the number of partitions, so it may change.
         """
-        left = await self._begin(timeout)
-        request = grow_request(totals, assignments or {}, timeout_ms=left.milliseconds)
-        response = await self._cluster.request_controller(request, timeout=left.seconds)
-        raise_refusals(
+        deadline = await self._start_call(timeout)
+        request = create_partitions_request(totals, assignments or {}, timeout_ms=deadline.milliseconds)
+        response = await self._cluster.request_controller(request, timeout=deadline.seconds)
+        raise_errors(
             "growing",
-            [Refusal(topic.name, topic.error_code, topic.error_message) for topic in response.results],
+            [ItemResult(topic.name, topic.error_code, topic.error_message) for topic in response.results],
             asked=totals,
         )
-        found = await self._until({name: _has_leaders_for(total) for name, total in totals.items()}, "grown", left)
+        found = await self._wait_for_topics(
+            {name: _has_leaders_for(total) for name, total in totals.items()}, "grown", deadline
+        )
         return {name: description(info) for name, info in found.items()}
 
     async def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
-        """The names of the topics there are, sorted; the cluster's own (`__consumer_offsets`) only if asked for."""
-        left = await self._begin(timeout)
-        found = await self._retried(lambda: self._fetch(None), "listing topics", left)
+        """Return the sorted names of all topics, internal ones (`__consumer_offsets`) only if `include_internal`."""
+        deadline = await self._start_call(timeout)
+        found = await self._retry(lambda: self._fetch(None), "listing topics", deadline)
         return sorted(name for name, info in found.items() if include_internal or not info.internal)
 
     async def describe_topics(
         self, names: Iterable[str], *, timeout: float | None = None
     ) -> dict[str, TopicDescription]:
-        """Topics with their partitions, leaders and replicas; `UnknownTopicOrPartition` if one is not there."""
+        """Return topics, partitions, leaders and replicas; raise `UnknownTopicOrPartition` if a topic is missing."""
         names = _names(names)
-        left = await self._begin(timeout)
+        deadline = await self._start_call(timeout)
 
         async def attempt() -> dict[str, TopicInfo]:
             found = await self._fetch(names)
@@ -153,39 +155,39 @@ class AdminCore:
                     raise from_code(info.error_code, f"topic {info.name!r}: {for_code(info.error_code).__name__}")
             return found
 
-        found = await self._retried(attempt, "describing topics", left)
+        found = await self._retry(attempt, "describing topics", deadline)
         codes = {name: found[name].error_code if name in found else UnknownTopicOrPartition.code for name in names}
-        raise_refusals("describing", [Refusal(name, code, None) for name, code in codes.items()])
+        raise_errors("describing", [ItemResult(name, code, None) for name, code in codes.items()])
         return {name: description(found[name]) for name in names}
 
     async def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
-        """The groups of all brokers, by their ids; only those in one of `states` (`Stable`, `Empty`, ...) if given."""
-        left = await self._begin(timeout)
-        return await self._groups.list(states, left)
+        """Return the groups of all brokers by id, optionally only those in `states` (`Stable`, `Empty`, ...)."""
+        deadline = await self._start_call(timeout)
+        return await self._groups.list(states, deadline)
 
     async def describe_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
     ) -> dict[str, GroupDescription]:
-        """Groups, classic or of the new protocol, with members and what they are assigned.
+        """Return groups, classic or of the consumer protocol, with their members and assignments.
 
-        `GroupIdNotFound` if one does not exist.
+        Raise `GroupIdNotFound` if one does not exist.
         """
         group_ids = _names(group_ids)
-        left = await self._begin(timeout)
-        return await self._groups.describe(group_ids, left)
+        deadline = await self._start_call(timeout)
+        return await self._groups.describe(group_ids, deadline)
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
-        """Deletes groups with their offsets; `NonEmptyGroup` if one has members, `GroupIdNotFound` if there is none."""
+        """Delete groups and their offsets; raise `NonEmptyGroup` or `GroupIdNotFound` if one cannot be deleted."""
         group_ids = _names(group_ids)
-        left = await self._begin(timeout)
-        await self._groups.delete(group_ids, left)
+        deadline = await self._start_call(timeout)
+        await self._groups.delete(group_ids, deadline)
 
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, for some partitions or for all; partitions without a commit are left out."""
-        left = await self._begin(timeout)
-        return await self._groups.offsets(group_id, partitions, left)
+        """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out."""
+        deadline = await self._start_call(timeout)
+        return await self._groups.offsets(group_id, partitions, deadline)
 
     async def alter_group_offsets(
         self,
@@ -194,19 +196,19 @@ class AdminCore:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Sets what a group has committed, and makes the group if need be.
+        """Set a group's committed offsets, and create the group if it does not exist.
 
-        A group that has members refuses it (`UnknownMemberId`); `UnknownTopicOrPartition` for what does not exist.
+        Raise `UnknownMemberId` if the group has members, `UnknownTopicOrPartition` for a missing topic or partition.
         """
-        left = await self._begin(timeout)
-        await self._groups.alter_offsets(group_id, offsets, left)
+        deadline = await self._start_call(timeout)
+        await self._groups.alter_offsets(group_id, offsets, deadline)
 
     def health(self) -> ClusterHealth:
-        """Which nodes are known and connected, how old the metadata is, and the last failure by address."""
+        """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""
         return self._cluster.health()
 
     async def close(self) -> None:
-        """Closes the connections; a second close is nothing."""
+        """Close the connections. Idempotent."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
             await self._cluster.close()
@@ -215,42 +217,44 @@ class AdminCore:
         if self._closed:
             raise ClosedError("the admin client is closed")
 
-    async def _begin(self, timeout: float | None) -> _Left:
+    async def _start_call(self, timeout: float | None) -> _Deadline:
         if self._pid != os.getpid():
-            raise ForkError(f"this admin client belongs to process {self._pid}: after fork() make one of your own")
+            raise ForkError(f"this admin client belongs to process {self._pid}: after fork() create a new one")
         self._check_open()
         if not self._started:
             self._started = True
             await self._cluster.start()
-        return _Left(self._config.default_api_timeout_ms / 1000 if timeout is None else timeout)
+        return _Deadline(self._config.default_api_timeout_ms / 1000 if timeout is None else timeout)
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str, left: _Left) -> T:
-        return await self._retrying.call(
-            attempt, timeout=left.seconds, what=what, details=self._cluster.describe_failures
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str, deadline: _Deadline) -> T:
+        return await self._retry_policy.call(
+            attempt, timeout=deadline.seconds, what=what, details=self._cluster.describe_failures
         )
 
     async def _fetch(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
-        """Topics as some node sees them now; all there are if `names` is None."""
+        """Return topics as one node sees them now; all topics if `names` is None."""
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         response = await self._cluster.request(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
         if response.error_code:
             raise from_code(response.error_code, "Metadata was refused")
         return dict(snapshot(EMPTY, response, 0.0).topics)
 
-    async def _until(self, conditions: Mapping[str, Condition], done: str, left: _Left) -> dict[str, TopicInfo]:
-        """Looks at the topics until each fulfils its condition."""
+    async def _wait_for_topics(
+        self, conditions: Mapping[str, Condition], done: str, deadline: _Deadline
+    ) -> dict[str, TopicInfo]:
+        """Fetch the topics until each satisfies its condition."""
 
         async def attempt() -> dict[str, TopicInfo]:
             found = await self._fetch(conditions)
-            for name, fulfilled in conditions.items():
-                if not fulfilled(found.get(name)):
-                    raise LeaderNotAvailable(f"topic {name!r} was {done}, but not all nodes have done it yet")
+            for name, satisfied in conditions.items():
+                if not satisfied(found.get(name)):
+                    raise LeaderNotAvailable(f"topic {name!r} was {done}, but not all nodes show it yet")
             return found
 
-        return await self._retried(attempt, f"waiting until topics are {done}", left)
+        return await self._retry(attempt, f"waiting until topics are {done}", deadline)
 
 
-class _Left:
+class _Deadline:
     """The time left for a call."""
 
     def __init__(self, seconds: Any) -> None:

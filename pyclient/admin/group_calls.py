@@ -1,4 +1,4 @@
-"""What an admin client asks of groups' coordinators: tried again while a coordinator moves or loads."""
+"""An admin client's requests to group coordinators, retried while a coordinator moves or loads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pyclient.admin import groups
 from pyclient.admin.groups import GroupDescription, GroupListing
-from pyclient.admin.topics import Refusal, check_answered, raise_refusals
+from pyclient.admin.topics import ItemResult, check_names, raise_errors
 from pyclient.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -33,29 +33,31 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _BY_NAME: Final = 9  # version 10 of OffsetFetch and OffsetCommit takes topic ids
-_MOVED: Final = frozenset({NotCoordinator.code, CoordinatorNotAvailable.code, CoordinatorLoadInProgress.code})
+_COORDINATOR_ERRORS: Final = frozenset(
+    {NotCoordinator.code, CoordinatorNotAvailable.code, CoordinatorLoadInProgress.code}
+)
 
 
-class Left(Protocol):
+class Deadline(Protocol):
     """The time left for a call."""
 
     @property
     def seconds(self) -> float:
-        """Seconds."""
+        """The remaining seconds."""
 
 
 class GroupCalls:
-    """The calls about groups, on a cluster."""
+    """The admin client's calls about groups."""
 
-    def __init__(self, cluster: ClusterClient, retrying: RetryPolicy) -> None:
+    def __init__(self, cluster: ClusterClient, retry_policy: RetryPolicy) -> None:
         self._cluster = cluster
-        self._retrying = retrying
+        self._retry_policy = retry_policy
 
-    async def list(self, states: Iterable[str], left: Left) -> list[GroupListing]:
-        """The groups of all brokers, by their ids."""
+    async def list(self, states: Iterable[str], deadline: Deadline) -> list[GroupListing]:
+        """Return the groups of all brokers, sorted by id."""
         wanted = [states] if isinstance(states, str) else list(states)
-        plain = {state.lower() for state in wanted}
-        metadata = await self._cluster.wait_metadata(lambda known: bool(known.nodes), left.seconds)
+        lower = {state.lower() for state in wanted}
+        metadata = await self._cluster.wait_metadata(lambda known: bool(known.nodes), deadline.seconds)
         found: dict[str, GroupListing] = {}
         for node_id in metadata.nodes:
 
@@ -63,168 +65,168 @@ class GroupCalls:
                 connection = await self._cluster.connection(node_id)
                 version = connection.version_for(ListGroupsRequest)
                 response = await connection.request(groups.list_request(version, wanted), version=version)
-                _raise_for(response.error_code, f"listing the groups of {connection.address}")
+                _raise_error(response.error_code, f"listing the groups of {connection.address}")
                 return response
 
-            response = await self._retried(attempt, f"listing the groups of node {node_id}", left)
+            response = await self._retry(attempt, f"listing the groups of node {node_id}", deadline)
             found |= {group.group_id: groups.listing(group) for group in response.groups}
-        return [found[name] for name in sorted(found) if not plain or found[name].state.lower() in plain]
+        return [found[name] for name in sorted(found) if not lower or found[name].state.lower() in lower]
 
-    async def describe(self, group_ids: Iterable[str], left: Left) -> dict[str, GroupDescription]:
-        """Groups with their members. One that is not there is the error, with `results` for all."""
+    async def describe(self, group_ids: Iterable[str], deadline: Deadline) -> dict[str, GroupDescription]:
+        """Return groups with their members; raise `GroupIdNotFound`, with `results` for all, if one does not exist."""
         found: dict[str, GroupDescription] = {}
-        refusals = []
+        results = []
         for group_id in group_ids:
             try:
-                found[group_id] = await self._describe(group_id, left)
+                found[group_id] = await self._describe(group_id, deadline)
             except GroupIdNotFound as error:
-                refusals.append(Refusal(group_id, error.code, None))
+                results.append(ItemResult(group_id, error.code, None))
             else:
-                refusals.append(Refusal(group_id, 0, None))
-        raise_refusals("describing", refusals, what="group")
+                results.append(ItemResult(group_id, 0, None))
+        raise_errors("describing", results, what="group")
         return found
 
-    async def _describe(self, group_id: str, left: Left) -> GroupDescription:
-        """As a group of the new protocol where the broker knows that, else as a classic one."""
+    async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
+        """Describe a group of the consumer protocol if the broker knows it as such, else as a classic group."""
         try:
             request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
-            node_id, response, _version = await self._asked(
+            node_id, response, _version = await self._call_coordinator(
                 group_id,
                 "describing",
                 lambda _version: request,
-                lambda answer, _version: _error_of(answer.groups, group_id, "describing"),
-                left,
+                lambda answer, _version: _error_code(answer.groups, group_id, "describing"),
+                deadline,
             )
             return groups.consumer_description(response.groups[0], node_id)
         except (GroupIdNotFound, UnsupportedVersion):
             pass  # a classic group, or a broker before Kafka 3.7
         classic = DescribeGroupsRequest(groups=[group_id])
-        node_id, response, _version = await self._asked(
+        node_id, response, _version = await self._call_coordinator(
             group_id,
             "describing",
             lambda _version: classic,
-            lambda answer, _version: _error_of(answer.groups, group_id, "describing"),
-            left,
+            lambda answer, _version: _error_code(answer.groups, group_id, "describing"),
+            deadline,
         )
         return groups.classic_description(response.groups[0], node_id)
 
-    async def delete(self, group_ids: Iterable[str], left: Left) -> None:
+    async def delete(self, group_ids: Iterable[str], deadline: Deadline) -> None:
         """Delete groups and their offsets."""
-        refusals = [Refusal(group_id, await self._delete(group_id, left), None) for group_id in group_ids]
-        raise_refusals("deleting", refusals, what="group")
+        results = [ItemResult(group_id, await self._delete(group_id, deadline), None) for group_id in group_ids]
+        raise_errors("deleting", results, what="group")
 
-    async def _delete(self, group_id: str, left: Left) -> int:
+    async def _delete(self, group_id: str, deadline: Deadline) -> int:
         request = DeleteGroupsRequest(groups_names=[group_id])
-        _node, response, _version = await self._asked(
+        _node, response, _version = await self._call_coordinator(
             group_id,
             "deleting",
             lambda _version: request,
-            lambda answer, _version: _only_moved(_error_of(answer.results, group_id, "deleting")),
-            left,
+            lambda answer, _version: _coordinator_error(_error_code(answer.results, group_id, "deleting")),
+            deadline,
         )
         code: int = response.results[0].error_code
         return code
 
     async def offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, left: Left
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed."""
+        """Return a group's committed offsets."""
         wanted = None if partitions is None else list(partitions)
-        _node, response, version = await self._asked(
+        _node, response, version = await self._call_coordinator(
             group_id,
             "reading the offsets of",
             lambda version: groups.offsets_request(group_id, wanted, version),
             lambda answer, version: groups.offsets_error(answer, version, group_id),
-            left,
+            deadline,
             cls=OffsetFetchRequest,
         )
-        found, failed = groups.committed(response, version)
+        found, failed = groups.committed_offsets(response, version)
         if wanted is not None:
-            names = [str(at) for at in (*found, *failed) if at not in wanted]
-            check_answered(f"reading the offsets of group {group_id!r}", names, (), what="partition")
-        raise_refusals(
+            names = [str(partition) for partition in (*found, *failed) if partition not in wanted]
+            check_names(f"reading the offsets of group {group_id!r}", names, (), what="partition")
+        raise_errors(
             f"reading the offsets of group {group_id!r}:",
-            [Refusal(str(at), code, None) for at, code in failed.items()],
+            [ItemResult(str(partition), code, None) for partition, code in failed.items()],
             what="partition",
         )
         return found
 
     async def alter_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], left: Left
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], deadline: Deadline
     ) -> None:
-        """Set what a group has committed."""
+        """Set a group's committed offsets."""
         if not offsets:
             return
-        _node, response, _version = await self._asked(
+        _node, response, _version = await self._call_coordinator(
             group_id,
             "altering the offsets of",
             lambda _version: groups.commit_request(group_id, offsets),
-            _moved_commit,
-            left,
+            _coordinator_error_of_commit,
+            deadline,
             cls=OffsetCommitRequest,
         )
-        raise_refusals(
+        raise_errors(
             f"altering the offsets of group {group_id!r}:",
             [
-                Refusal(f"{topic.name}-{partition.partition_index}", partition.error_code, None)
+                ItemResult(f"{topic.name}-{partition.partition_index}", partition.error_code, None)
                 for topic in response.topics
                 for partition in topic.partitions
             ],
             what="partition",
-            asked=[str(at) for at in offsets],
+            asked=[str(partition) for partition in offsets],
         )
 
-    async def _asked(
+    async def _call_coordinator(
         self,
         group_id: str,
         doing: str,
         build: Callable[[int], Request[Any]],
-        code_in: Callable[[Any, int], int],
-        left: Left,
+        error_code: Callable[[Any, int], int],
+        deadline: Deadline,
         *,
         cls: type[Request[Any]] | None = None,
     ) -> tuple[int, Any, int]:
-        """The coordinator, its answer and the version; the error code that `code_in` finds is raised."""
+        """Return the coordinator's id, its response and the version; raise the error that `error_code` finds in it."""
         what = f"{doing} group {group_id!r}"
         kind = type(build(0)) if cls is None else cls
         maximum = _BY_NAME if cls is not None else None
 
         async def attempt() -> tuple[int, Any, int]:
-            node_id = await self._cluster.find_coordinator(group_id, timeout=left.seconds)
+            node_id = await self._cluster.find_coordinator(group_id, timeout=deadline.seconds)
             connection = await self._cluster.connection(node_id)
             version = connection.version_for(kind, maximum)
             response = await connection.request(build(version), version=version)
-            code = code_in(response, version)
-            if code in _MOVED:
+            code = error_code(response, version)
+            if code in _COORDINATOR_ERRORS:
                 self._cluster.forget_coordinator(group_id)
-            _raise_for(code, f"{what}: {connection.address}")
+            _raise_error(code, f"{what}: {connection.address}")
             return node_id, response, version
 
-        return await self._retried(attempt, what, left)
+        return await self._retry(attempt, what, deadline)
 
-    async def _retried(self, attempt: Callable[[], Awaitable[R]], what: str, left: Left) -> R:
-        return await self._retrying.call(
-            attempt, timeout=left.seconds, what=what, details=self._cluster.describe_failures
+    async def _retry(self, attempt: Callable[[], Awaitable[R]], what: str, deadline: Deadline) -> R:
+        return await self._retry_policy.call(
+            attempt, timeout=deadline.seconds, what=what, details=self._cluster.describe_failures
         )
 
 
-def _error_of(answers: Sequence[Any], group_id: str, doing: str) -> int:
-    """The error code in an answer about one group; `MalformedMessage` if the answer is about another, or about none."""
-    check_answered(doing, [each.group_id for each in answers], [group_id], what="group")
+def _error_code(answers: Sequence[Any], group_id: str, doing: str) -> int:
+    """Return the error code of a response about one group; raise `MalformedMessage` if it is about other groups."""
+    check_names(doing, [each.group_id for each in answers], [group_id], what="group")
     code: int = answers[0].error_code
     return code
 
 
-def _only_moved(code: int) -> int:
-    """An error code if another attempt may succeed, else 0."""
-    return code if code in _MOVED else 0
+def _coordinator_error(code: int) -> int:
+    """Return the error code if another attempt may succeed, else 0."""
+    return code if code in _COORDINATOR_ERRORS else 0
 
 
-def _moved_commit(response: Any, _version: int) -> int:
+def _coordinator_error_of_commit(response: Any, _version: int) -> int:
     codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
-    return next(iter(codes & _MOVED), 0)
+    return next(iter(codes & _COORDINATOR_ERRORS), 0)
 
 
-def _raise_for(code: int, what: str) -> None:
+def _raise_error(code: int, what: str) -> None:
     if code:
         raise from_code(code, f"{what} answered {for_code(code).__name__}")

@@ -1,4 +1,4 @@
-"""Groups as an admin client sees them: the values that users get, and the requests and answers behind them. Pure."""
+"""The admin client's values for groups, and their conversion from and to messages. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyclient.admin.topics import check_answered
+from pyclient.admin.topics import check_names
 from pyclient.errors import GroupIdNotFound, KafkaError
 from pyclient.protocol.codec import decode_versioned
 from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -42,7 +42,7 @@ _ALL_SINCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group that exists. `type` is `classic` or `consumer` (KIP-848); brokers before Kafka 2.6 tell no `state`."""
+    """A group that exists. `type` is `classic` or `consumer` (KIP-848); `state` is empty for Kafka before 2.6."""
 
     group_id: str
     state: str
@@ -52,7 +52,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group, and the partitions that it has now."""
+    """A member of a group, and its current partitions."""
 
     member_id: str
     instance_id: str | None
@@ -63,7 +63,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members. `assignor` is how partitions are given out; `coordinator` the id of its broker."""
+    """A group with its members. `assignor` assigns the partitions; `coordinator` is the id of the group's broker."""
 
     group_id: str
     state: str
@@ -75,17 +75,17 @@ class GroupDescription:
 
 
 def list_request(version: int, states: Iterable[str]) -> ListGroupsRequest:
-    """Ask for the groups of one broker; those in other states are left out where the broker can do that."""
+    """Return the request for one broker's groups; brokers since ListGroups 4 leave out other states."""
     return ListGroupsRequest(states_filter=list(states) if version >= _STATES_SINCE else [])
 
 
 def listing(group: ListedGroup) -> GroupListing:
-    """A listed group for the user."""
+    """Return a listed group for the user."""
     return GroupListing(group.group_id, group.group_state, group.group_type.lower() or CLASSIC, group.protocol_type)
 
 
 def classic_description(group: describe_groups.DescribedGroup, coordinator: int) -> GroupDescription:
-    """A described classic group for the user; `GroupIdNotFound` for one that does not exist."""
+    """Return a described classic group for the user; raise `GroupIdNotFound` if it does not exist."""
     if group.group_state == DEAD and not group.members:
         raise GroupIdNotFound(f"there is no group {group.group_id!r}")
     members = tuple(
@@ -94,7 +94,7 @@ def classic_description(group: describe_groups.DescribedGroup, coordinator: int)
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            _assigned(member.member_assignment) if group.protocol_type == CONSUMER else (),
+            _decode_assignment(member.member_assignment) if group.protocol_type == CONSUMER else (),
         )
         for member in group.members
     )
@@ -104,7 +104,7 @@ def classic_description(group: describe_groups.DescribedGroup, coordinator: int)
 
 
 def consumer_description(group: consumer_group_describe.DescribedGroup, coordinator: int) -> GroupDescription:
-    """A described group of the new protocol for the user."""
+    """Return a described group of the consumer protocol for the user."""
     members = tuple(
         GroupMember(
             member.member_id,
@@ -125,7 +125,7 @@ def consumer_description(group: consumer_group_describe.DescribedGroup, coordina
 
 
 def offsets_request(group_id: str, partitions: Iterable[TopicPartition] | None, version: int) -> OffsetFetchRequest:
-    """Ask for a group's committed offsets, of all partitions if `partitions` is None (from version 2 on)."""
+    """Return the request for a group's committed offsets, of all partitions if `partitions` is None (version 2)."""
     wanted = None if partitions is None else by_topic(partitions)
     if version >= _GROUPS_SINCE:
         topics = None
@@ -139,36 +139,36 @@ def offsets_request(group_id: str, partitions: Iterable[TopicPartition] | None, 
 
 
 def offsets_error(response: OffsetFetchResponse, version: int, group_id: str) -> int:
-    """The error code for the group as a whole; `MalformedMessage` if the answer is about another group."""
+    """Return the error code of the whole group; raise `MalformedMessage` if the response is about another group."""
     if version < _GROUPS_SINCE:
         return response.error_code
-    check_answered("reading offsets", [group.group_id for group in response.groups], [group_id], what="group")
+    check_names("reading offsets", [group.group_id for group in response.groups], [group_id], what="group")
     return response.groups[0].error_code
 
 
-def committed(
+def committed_offsets(
     response: OffsetFetchResponse, version: int
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, int]]:
-    """The offsets in an answer, without partitions that nothing was committed for; and the errors of partitions."""
+    """Return the committed offsets in a response, without partitions that have none, and the errors of partitions."""
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     failed: dict[TopicPartition, int] = {}
     for topic in response.groups[0].topics if version >= _GROUPS_SINCE else response.topics:
         for partition in topic.partitions:
-            at = TopicPartition(topic.name, partition.partition_index)
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
             if partition.error_code:
-                failed[at] = partition.error_code
+                failed[topic_partition] = partition.error_code
             elif partition.committed_offset >= 0:
-                found[at] = OffsetAndMetadata(
+                found[topic_partition] = OffsetAndMetadata(
                     partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                 )
     return found, failed
 
 
 def commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> OffsetCommitRequest:
-    """Set a group's offsets as nobody's member; a broker refuses it while the group has members."""
+    """Return a commit of a group's offsets without a member; a broker rejects it while the group has members."""
     values = {
-        at: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        for at, offset in offsets.items()
+        topic_partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for topic_partition, offset in offsets.items()
     }
     return OffsetCommitRequest(
         group_id=group_id,
@@ -193,23 +193,23 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetAndMeta
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions' numbers by topic, in order."""
+    """Return the sorted partition numbers by topic."""
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(set(partitions)):
         found.setdefault(topic, []).append(partition)
     return found
 
 
-def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's partitions; none for bytes that are not of the consumer protocol."""
+def _decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Return a member's partitions; none for bytes that are not a consumer protocol assignment."""
     if not data:
         return ()
     try:
-        told = decode_versioned(ConsumerProtocolAssignment, data)
+        assignment = decode_versioned(ConsumerProtocolAssignment, data)
     except KafkaError:
         return ()
     return tuple(
         TopicPartition(topic.topic, partition)
-        for topic in told.assigned_partitions
+        for topic in assignment.assigned_partitions
         for partition in sorted(topic.partitions)
     )

@@ -1,4 +1,4 @@
-"""Topics as values: what is asked for, what there is, and what went wrong for which of several."""
+"""The admin client's values for topics, their requests, and the errors of calls on several topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKER_DEFAULT = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. Without `partitions` or `replication_factor` the broker's defaults apply.
+    """A topic to create. Without `partitions` or `replication_factor`, the broker's defaults apply.
 
     `configs` are topic options by Kafka's names ("retention.ms"). `assignments` gives each partition's replicas by
     node id, the preferred leader first, instead of the two numbers.
@@ -39,7 +39,7 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """`TypeError` and `ValueError` for what no broker could understand."""
+        """Raise `TypeError` or `ValueError` for arguments that no broker could accept."""
         if not isinstance(self.name, str):
             raise TypeError(f"a topic's name is a string, not {self.name!r}")
         if self.assignments and (self.partitions, self.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
@@ -56,25 +56,25 @@ class TopicDescription:
     internal: bool
 
 
-class Refusal(NamedTuple):
-    """What a broker said about one topic (or whatever else was asked for by name); code 0 is success."""
+class ItemResult(NamedTuple):
+    """The result of a call for one topic, or another item with a name; code 0 is success."""
 
     topic: str
     error_code: int
     message: str | None
 
 
-def raise_refusals(
-    doing: str, answers: Iterable[Refusal], *, what: str = "topic", asked: Iterable[str] | None = None
+def raise_errors(
+    doing: str, answers: Iterable[ItemResult], *, what: str = "topic", asked: Iterable[str] | None = None
 ) -> None:
-    """Raises the first topic's error; its text names the others that failed and those that succeeded.
+    """Raise the first error, if any; its text names the other topics that failed and those that succeeded.
 
-    `results` of the error has every topic's own error, or None where it succeeded. With `asked`, the names in the
-    request, `MalformedMessage` is raised if the answers are about other names.
+    Its `results` has every topic's own error, or None where it succeeded. With `asked`, the names in the request, raise
+    `MalformedMessage` if the answers are about other names.
     """
     answers = list(answers)
     if asked is not None:
-        check_answered(doing, (answer.topic for answer in answers), asked, what=what)
+        check_names(doing, (answer.topic for answer in answers), asked, what=what)
     results: dict[str, BrokerError | None] = {}
     for answer in answers:
         results[answer.topic] = None
@@ -95,23 +95,23 @@ def raise_refusals(
     raise first
 
 
-def check_answered(doing: str, answered: Iterable[str], asked: Iterable[str], *, what: str) -> None:
-    """Raise `MalformedMessage` unless an answer has exactly the names that were asked for."""
+def check_names(doing: str, answered: Iterable[str], asked: Iterable[str], *, what: str) -> None:
+    """Raise `MalformedMessage` unless a response has exactly the names of the request."""
     differ = sorted(set(answered) ^ set(asked))
     if differ:
         raise MalformedMessage(
-            f"{doing}: the broker's answer and the request do not name the same {what}s; they differ in "
+            f"{doing}: the broker's response and the request do not name the same {what}s; they differ in "
             f"{', '.join(f'{name:.100}' for name in differ[:5])}"
         )
 
 
 def description(info: TopicInfo) -> TopicDescription:
-    """A topic of a metadata snapshot, for the user."""
+    """Return a topic of a metadata snapshot for the user."""
     return TopicDescription(info.name, info.topic_id, info.partitions, info.internal)
 
 
 def new_topics(topics: Iterable[NewTopic]) -> list[NewTopic]:
-    """The topics as a list; `TypeError` for anything that is not a `NewTopic`."""
+    """Return the topics as a list; raise `TypeError` for anything that is not a `NewTopic`."""
     found = [] if isinstance(topics, (str, NewTopic)) else list(topics)
     wrong = [topics] if isinstance(topics, (str, NewTopic)) else [one for one in found if not isinstance(one, NewTopic)]
     if wrong:
@@ -119,8 +119,8 @@ def new_topics(topics: Iterable[NewTopic]) -> list[NewTopic]:
     return found
 
 
-def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
-    """The request that creates topics."""
+def create_topics_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
+    """Return the request that creates topics."""
     return CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -140,10 +140,10 @@ def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only
     )
 
 
-def grow_request(
+def create_partitions_request(
     totals: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]], *, timeout_ms: int
 ) -> CreatePartitionsRequest:
-    """The request that adds partitions to topics."""
+    """Return the request that adds partitions to topics."""
     return CreatePartitionsRequest(
         topics=[
             CreatePartitionsTopic(

@@ -162,7 +162,7 @@ def test_a_topic_that_is_made_anew_at_once_was_deleted_all_the_same():
             responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)]
         )
         await retry_until_error_async(
-            lambda: admin.delete_topics(["t"], timeout=0.3), "was deleted, but not all nodes have done it"
+            lambda: admin.delete_topics(["t"], timeout=0.3), "was deleted, but not all nodes show it yet"
         )
 
     with_broker(scenario)
