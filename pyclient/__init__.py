@@ -1,6 +1,6 @@
-"""A Kafka client for Python with its own broker inside.
+"""A Kafka client for Python with an embedded broker.
 
-Names are imported on first use, so `import pyclient` stays quick and a consumer never loads the producer.
+Names are imported on first use, so `import pyclient` is fast and a consumer never loads the producer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "errors",
 ]
 
-_HOMES = {
+_MODULES = {
     "Admin": "pyclient.admin",
     "AsyncAdmin": "pyclient.admin",
     "AsyncConsumer": "pyclient.consumer",
@@ -71,10 +71,10 @@ _HOMES = {
 if not TYPE_CHECKING:  # to a type checker, a module with this function has every name
 
     def __getattr__(name: str) -> Any:
-        home = _HOMES.get(name)
-        if home is None:
+        module = _MODULES.get(name)
+        if module is None:
             raise AttributeError(f"module 'pyclient' has no attribute {name!r}")
-        value = getattr(import_module(home), name)
+        value = getattr(import_module(module), name)
         globals()[name] = value
         return value
 

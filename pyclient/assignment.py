@@ -1,4 +1,4 @@
-"""Who reads which partition: the assignors of consumer groups, as pure functions of members and partition counts."""
+"""The partition assignors of classic consumer groups, as pure functions of members and partition counts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What one member brings to a rebalance.
+    """A member's input to a rebalance.
 
-    `owned` are the partitions it still holds and `generation` the generation it got them in (-1: none);
+    `owned` are the partitions it still owns and `generation` the generation in which it got them (-1: none);
     `instance_id` is its `group_instance_id`, which orders static members across restarts (KIP-345).
     """
 
@@ -38,7 +38,7 @@ PartitionCounts = Mapping[str, int]
 
 
 class TopicsWithRacks(dict[str, int]):
-    """Partition counts that also know the racks of each partition's replicas, for members that say theirs (KIP-881)."""
+    """Partition counts with the racks of each partition's replicas, for members that report their rack (KIP-881)."""
 
     def __init__(self, counts: Mapping[str, int], racks: Mapping[TopicPartition, frozenset[str]]) -> None:
         super().__init__(counts)
@@ -47,12 +47,12 @@ class TopicsWithRacks(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """A named way to share partitions.
+    """A named assignment strategy.
 
-    `assign(partition_counts, members)` gives every member a list, an empty one if need be; topics that are missing
-    from `partition_counts` are left out. With `cooperative` members keep what they own while they join (KIP-429).
-    `user_data(partitions, generation)` makes what a member tells the leader beside its subscription, out of its last
-    assignment and the generation it got that in (-1: none yet); `assign` finds it in `MemberSubscription.user_data`.
+    `assign(partition_counts, members)` returns a list for every member, which may be empty; topics that are missing
+    from `partition_counts` are ignored. With `cooperative`, members keep their partitions while they join (KIP-429).
+    `user_data(partitions, generation)` returns what a member sends to the leader with its subscription, given its last
+    assignment and the generation of that (-1: none yet); `assign` gets it as `MemberSubscription.user_data`.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Assignor:
 
 
 def assign_range(counts: PartitionCounts, members: Members) -> Assignment:
-    """Neighbouring partitions of each topic to each member, one more to the first ones; as Java's RangeAssignor.
+    """Assign consecutive partitions of each topic to each member, one more to the first ones, as Java's RangeAssignor.
 
-    Topics with the same number of partitions and the same members end up side by side, so that joins find both keys.
-    With racks (`TopicsWithRacks`) partitions first go, within the same shares, to members in a rack that has a
-    replica; side by side where that is possible for all topics of a kind (KIP-881).
+    Topics with the same number of partitions and the same members are co-partitioned, so that joins find both keys.
+    With racks (`TopicsWithRacks`), partitions first go, within the same shares, to members in a rack that has a
+    replica; co-partitioned where that is possible for all such topics (KIP-881).
     """
     assignment = _empty(members)
     subscribers = _subscribers(counts, members)
@@ -89,7 +89,7 @@ def assign_range(counts: PartitionCounts, members: Members) -> Assignment:
 
 
 class _Share:
-    """Who gets which partition of one topic: nobody more than the range allows."""
+    """The owners of one topic's partitions, with no more for a member than the range assignor allows."""
 
     def __init__(self, count: int, subscribers: Sequence[str]) -> None:
         self.unassigned = list(range(count))
@@ -99,11 +99,11 @@ class _Share:
         self._taken = dict.fromkeys(subscribers, 0)
 
     def may_take(self, member: str) -> bool:
-        """Whether the member gets one more; the extra ones go to whoever comes first."""
+        """Return True if the member may get one more; the extra partitions go to the first members that ask."""
         return self._taken[member] < self._share + (self._extra > 0)
 
     def give(self, number: int, member: str) -> None:
-        """Gives the partition away."""
+        """Assign the partition to the member."""
         self.unassigned.remove(number)
         self.owner[number] = member
         self._taken[member] += 1
@@ -111,7 +111,7 @@ class _Share:
 
 
 def _give_near(topics: Sequence[str], shares: Mapping[str, _Share], near: _Nearness) -> None:
-    """Gives the partitions of one number, of all these topics, to one member that is near to every one of them."""
+    """Assign each partition number, of all these topics together, to a member that is near to all of them."""
     first = shares[topics[0]]
     for number in list(first.unassigned):
         for member in first.subscribers:
@@ -127,7 +127,7 @@ def _give_near(topics: Sequence[str], shares: Mapping[str, _Share], near: _Nearn
 
 
 class _Nearness:
-    """Whether a member's rack has a replica. False as a whole where racks tell nothing apart: then nothing changes."""
+    """Tells if a member's rack has a replica. Its truth value is False if racks make no difference at all."""
 
     def __init__(self, counts: PartitionCounts, members: Members, subscribers: Mapping[str, Sequence[str]]) -> None:
         known = counts.racks if isinstance(counts, TopicsWithRacks) else {}
@@ -149,7 +149,7 @@ class _Nearness:
 
 
 def assign_round_robin(counts: PartitionCounts, members: Members) -> Assignment:
-    """All partitions dealt in turn, passing over members not subscribed; as Java's RoundRobinAssignor."""
+    """Assign all partitions in turn, skipping members that are not subscribed, as Java's RoundRobinAssignor."""
     assignment = _empty(members)
     turn = cycle(_in_order(members))
     for topic in sorted(_subscribers(counts, members)):
@@ -162,10 +162,10 @@ def assign_round_robin(counts: PartitionCounts, members: Members) -> Assignment:
 
 
 def assign_sticky(counts: PartitionCounts, members: Members) -> Assignment:
-    """As even as subscriptions allow, moving as few partitions as that takes.
+    """Assign as evenly as subscriptions allow, moving as few partitions as possible.
 
-    With racks (`TopicsWithRacks`), partitions that nobody has go to members in a rack that has a replica, as long as
-    that does not make loads uneven (KIP-881); what members have stays where it is.
+    With racks (`TopicsWithRacks`), partitions without an owner go to members in a rack that has a replica, as long as
+    that does not make loads uneven (KIP-881); other partitions are not moved for it.
     """
     subscribers = _subscribers(counts, members)
     assignment = _still_owned(counts, members)
@@ -193,7 +193,7 @@ def _give_to_near(
     near: _Nearness,
     limit: int,
 ) -> bool:
-    """Gives it to the member with the fewest of those that are near and below the limit, if there is one."""
+    """Assign it to the least loaded member that is near and below the limit; return False if there is none."""
     candidates = [
         member for member in subscribers[partition.topic] if len(assignment[member]) < limit and near(partition, member)
     ]
@@ -204,9 +204,9 @@ def _give_to_near(
 
 
 def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Assignment:
-    """As `assign_sticky`, but a partition that changes hands is left out until its owner has given it up (KIP-429).
+    """As `assign_sticky`, but leave out partitions that move until their owner has revoked them (KIP-429).
 
-    The owner revokes it and joins again; that second rebalance hands it over.
+    The owner revokes them and joins again; that second rebalance assigns them to the new owner.
     """
     assignment = assign_sticky(counts, members)
     owner = {partition: member for member, held in _still_owned(counts, members).items() for partition in held}
@@ -217,9 +217,9 @@ def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Assi
 
 
 def assign_eager_sticky(counts: PartitionCounts, members: Members) -> Assignment:
-    """As `assign_sticky`, for members that gave everything up before they joined and say in `user_data` what it was.
+    """As `assign_sticky`, for members that revoked everything before they joined and list it in `user_data`.
 
-    User data that make no sense count as none (they may be another assignor's).
+    Invalid user data, which may be another assignor's, counts as none.
     """
     remembered: dict[str, MemberSubscription] = {}
     for member, subscription in members.items():
@@ -232,7 +232,7 @@ def assign_eager_sticky(counts: PartitionCounts, members: Members) -> Assignment
 
 
 def encode_sticky_data(partitions: Sequence[TopicPartition], generation: int) -> bytes:
-    """The user data of Java's StickyAssignor: an array of topic and partition numbers, then the generation."""
+    """Encode the user data of Java's StickyAssignor: an array of topic and partition numbers, then the generation."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -244,7 +244,7 @@ def encode_sticky_data(partitions: Sequence[TopicPartition], generation: int) ->
 
 
 def decode_sticky_data(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """Partitions and generation (-1 where an old member leaves it out); `ValueError` for bytes that make no sense."""
+    """Decode partitions and generation (-1 if an old member leaves it out); raise `ValueError` for invalid bytes."""
     try:
         (topics,), position = _INT32.unpack_from(data), _INT32.size
         found: list[TopicPartition] = []
@@ -260,12 +260,12 @@ def decode_sticky_data(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
             found += [TopicPartition(name, number) for number in numbers]
         generation = _INT32.unpack_from(data, position)[0] if len(data) > position else -1
     except (struct.error, UnicodeDecodeError) as error:
-        raise ValueError(f"user data of the sticky assignor end early, or make no sense: {error}") from error
+        raise ValueError(f"user data of the sticky assignor is truncated or invalid: {error}") from error
     return tuple(dict.fromkeys(found)), generation
 
 
 def _checked(count: int, data: bytes, position: int) -> range:
-    """As many as a length says, if there are bytes enough for that."""
+    """Return `range(count)`; raise `ValueError` if fewer than `count` bytes are left."""
     if not 0 <= count <= len(data) - position:
         raise ValueError(f"user data of the sticky assignor: {count} entries in {len(data) - position} bytes")
     return range(count)
@@ -282,7 +282,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
         )
     }
 )
-"""The built-in assignors, by the names that go over the wire (Java's names)."""
+"""The built-in assignors, by their names on the wire (Java's names)."""
 
 
 def _empty(members: Members) -> Assignment:
@@ -290,7 +290,7 @@ def _empty(members: Members) -> Assignment:
 
 
 def _in_order(members: Members) -> list[str]:
-    """Static members by instance id, then the others by member id: the order of Java's MemberInfo."""
+    """Return static members by instance id, then the others by member id: the order of Java's MemberInfo."""
 
     def rank(member: str) -> tuple[bool, str]:
         instance_id = members[member].instance_id
@@ -300,7 +300,7 @@ def _in_order(members: Members) -> list[str]:
 
 
 def _subscribers(counts: PartitionCounts, members: Members) -> dict[str, list[str]]:
-    """The members subscribed to each topic that exists, in order."""
+    """Return the members subscribed to each existing topic, in order."""
     subscribers: dict[str, list[str]] = {}
     for member in _in_order(members):
         for topic in dict.fromkeys(members[member].topics):
@@ -310,7 +310,7 @@ def _subscribers(counts: PartitionCounts, members: Members) -> dict[str, list[st
 
 
 def _still_owned(counts: PartitionCounts, members: Members) -> Assignment:
-    """What every member may keep: partitions that exist, that it is subscribed to, and that nobody newer claims."""
+    """Return the owned partitions that a member may keep: existing, subscribed, not claimed in a newer generation."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member, subscription in members.items():
         topics = set(subscription.topics)
@@ -321,7 +321,7 @@ def _still_owned(counts: PartitionCounts, members: Members) -> Assignment:
     for partition, claimants in claims.items():
         newest = max(generation for generation, _ in claimants)
         winners = [member for generation, member in claimants if generation == newest]
-        if len(winners) == 1:  # two claims of one generation contradict each other: nobody is believed
+        if len(winners) == 1:  # two claims of one generation contradict each other, so neither counts
             held[winners[0]].append(partition)
     return held
 
@@ -329,7 +329,7 @@ def _still_owned(counts: PartitionCounts, members: Members) -> Assignment:
 def _unassigned(
     counts: PartitionCounts, subscribers: Mapping[str, Sequence[str]], taken: set[TopicPartition]
 ) -> Iterable[TopicPartition]:
-    """Partitions nobody holds; those that fewest members could take come first."""
+    """Yield the partitions without an owner, those with the fewest subscribers first."""
     for topic in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic)):
         for number in range(counts[topic]):
             partition = TopicPartition(topic, number)
@@ -338,7 +338,7 @@ def _unassigned(
 
 
 def _even_out(assignment: Assignment, subscribers: Mapping[str, Sequence[str]]) -> None:
-    """Moves partitions from fuller to emptier members until no single move makes loads more even."""
+    """Move partitions from more to less loaded members until no single move makes loads more even."""
     moved = True
     while moved:
         moved = False
@@ -347,7 +347,7 @@ def _even_out(assignment: Assignment, subscribers: Mapping[str, Sequence[str]]) 
 
 
 def _give_away(giver: str, assignment: Assignment, subscribers: Mapping[str, Sequence[str]]) -> bool:
-    """Hands partitions of one member to members with at least two fewer; whether any moved."""
+    """Move partitions of one member to members with at least two fewer; return True if any moved."""
     kept: list[TopicPartition] = []
     held = assignment[giver]
     load = len(held)

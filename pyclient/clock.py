@@ -1,4 +1,4 @@
-"""Where time comes from: the clock that everything with a deadline, an age or a timestamp is handed."""
+"""The clock, passed to all code with deadlines, ages or timestamps, so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import time
 from typing import Final, Protocol
 
 Rng = random.Random
-"""The random generator that jitter and choices draw from; a seeded one makes a run repeatable."""
+"""The random generator for jitter and choices; a seeded one makes a run repeatable."""
 
 
 class Clock(Protocol):
     """Two readings: `monotonic` for durations and deadlines, `time_ms` for timestamps that leave the process."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Return the seconds since some fixed moment; never decreases."""
         ...
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch, as Kafka's timestamps have them."""
+        """Return the milliseconds since the epoch, like Kafka's timestamps."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the operating system."""
 
     __slots__ = ()
 
-    monotonic = staticmethod(time.monotonic)  # which is also what an event loop's `time()` gives
+    monotonic = staticmethod(time.monotonic)  # the same clock as an event loop's `time()`
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
 

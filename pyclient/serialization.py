@@ -1,4 +1,4 @@
-"""Ready-made ways to turn values into bytes and back: `string`, `json` and `msgpack`.
+"""Built-in serializers and deserializers: `string`, `json` and `msgpack`.
 
 >>> from pyclient import serialization
 >>> serialization.json.serialize({"id": 7})
@@ -7,7 +7,7 @@ b'{"id":7}'
 'café'
 
 Each has `.serialize` and `.deserialize`, to be given as `value_serializer=`, `key_deserializer=` and so on. Both raise
-`SerializationError` for what they cannot turn. A missing key or value (`None`) is passed to neither: it stays `None`.
+`SerializationError` for values they cannot convert. They are never called with a missing key or value (`None`).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Serializer(Protocol):
-    """An object that `key_serializer=` and `value_serializer=` take, as they take a function."""
+    """An object for `key_serializer=` and `value_serializer=`, which also take a function."""
 
     def serialize(self, value: Any, /) -> bytes:
-        """Return the bytes of a key or value; it is not called with None."""
+        """Return the bytes of a key or value; never called with None."""
         ...
 
 
 class Deserializer(Protocol[T_co]):
-    """An object that `key_deserializer=` and `value_deserializer=` take, as they take a function."""
+    """An object for `key_deserializer=` and `value_deserializer=`, which also take a function."""
 
     def deserialize(self, data: bytes, /) -> T_co:
-        """Return what the bytes of a key or value mean; it is not called with None."""
+        """Return the value of a key's or value's bytes; never called with None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Serialization(Generic[T]):
-    """A pair of functions that undo each other."""
+    """A serializer and its inverse."""
 
     name: str
     serialize: Callable[[T], bytes]
@@ -82,7 +82,7 @@ def _json_from_bytes(data: bytes) -> Any:
 
 
 def _msgpack_to_bytes(value: Any) -> bytes:
-    from msgpack import packb  # only its users pay for the import
+    from msgpack import packb  # imported on first use
 
     try:
         packed: bytes = packb(value)
@@ -109,7 +109,7 @@ string: Final[Serialization[str]] = Serialization("string", _string_to_bytes, _s
 """`str` as UTF-8, strictly."""
 
 json: Final[Serialization[Any]] = Serialization("json", _json_to_bytes, _json_from_bytes)
-"""Anything JSON can say, compact, in UTF-8; NaN and infinities are refused, since JSON has none."""
+"""JSON, compact, in UTF-8; NaN and infinities are errors, since JSON has none."""
 
 msgpack: Final[Serialization[Any]] = Serialization("msgpack", _msgpack_to_bytes, _msgpack_from_bytes)
-"""Anything msgpack can say."""
+"""Values that msgpack supports."""

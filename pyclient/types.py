@@ -1,4 +1,4 @@
-"""The small values that every room and every user shares."""
+"""Small value types used throughout the package and by its users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: `offset` is the next record to read; `metadata` is the application's own text."""
+    """A committed position: `offset` is the next record to read; `metadata` is a text of the application."""
 
     offset: int
     metadata: str = ""
@@ -30,7 +30,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The answer to a search by time: the first offset whose record is not older, and that record's time."""
+    """The result of a search by time: the first offset whose record is not older, and that record's timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -38,9 +38,9 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a delivered record is; `timestamp_ms` is what the log holds.
+    """The position of a delivered record; `timestamp_ms` is the timestamp in the log.
 
-    `offset` is -1 if it is not known: with acks=0, and for a record whose answer was lost and whose replicas all
+    `offset` is -1 if it is not known: with acks=0, and for a record whose response was lost and whose replicas all
     restarted since.
     """
 

@@ -1,4 +1,4 @@
-"""Variable-length integers: the unsigned ones of compact lengths and tags, the zigzag ones of record batches."""
+"""Variable-length integers: unsigned ones for compact lengths and tags, zigzag ones for record batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONE_BYTE: Final = tuple(bytes([value]) for value in range(128))
 
 
 def encode_uvarint(value: int) -> bytes:
-    """An unsigned 32-bit number, seven bits a byte, lowest first. ValueError outside 0 ... 2**32 - 1."""
+    """Encode an unsigned 32-bit number, seven bits a byte, lowest first; raise ValueError outside 0 ... 2**32 - 1."""
     if 0 <= value < 128:
         return _ONE_BYTE[value]
     if not 0 <= value <= MAX_UVARINT:
@@ -22,46 +22,46 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed 32-bit number in zigzag form (0, -1, 1, -2, ... become 0, 1, 2, 3, ...)."""
+    """Encode a signed 32-bit number in zigzag form (0, -1, 1, -2, ... become 0, 1, 2, 3, ...)."""
     if not -0x8000_0000 <= value <= 0x7FFF_FFFF:
         raise ValueError(f"{value} is not a signed 32-bit number")
     return _groups(value << 1 ^ value >> 31)
 
 
 def encode_varlong(value: int) -> bytes:
-    """A signed 64-bit number in zigzag form."""
+    """Encode a signed 64-bit number in zigzag form."""
     if not -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
         raise ValueError(f"{value} is not a signed 64-bit number")
     return _groups(value << 1 ^ value >> 63)
 
 
 def decode_uvarint(buffer: Buffer, position: int = 0) -> tuple[int, int]:
-    """The unsigned 32-bit number at `position`, and the position behind it.
+    """Return the unsigned 32-bit number at `position`, and the position after it.
 
-    Raises TruncatedMessage when the buffer ends inside it, MalformedMessage when it is longer than five bytes.
+    Raise TruncatedMessage if the buffer ends inside it, MalformedMessage if it is longer than five bytes.
     """
     return _read(buffer, position, 32)
 
 
 def decode_varint(buffer: Buffer, position: int = 0) -> tuple[int, int]:
-    """The zigzag 32-bit number at `position`, and the position behind it; errors as `decode_uvarint`."""
+    """Return the zigzag 32-bit number at `position`, and the position after it; errors as `decode_uvarint`."""
     value, position = _read(buffer, position, 32)
     return value >> 1 ^ -(value & 1), position
 
 
 def decode_varlong(buffer: Buffer, position: int = 0) -> tuple[int, int]:
-    """The zigzag 64-bit number at `position`, and the position behind it; errors as `decode_uvarint`."""
+    """Return the zigzag 64-bit number at `position`, and the position after it; errors as `decode_uvarint`."""
     value, position = _read(buffer, position, 64)
     return value >> 1 ^ -(value & 1), position
 
 
 def uvarint_size(value: int) -> int:
-    """How many bytes `encode_uvarint(value)` has."""
+    """Return the length of `encode_uvarint(value)` in bytes."""
     return (value.bit_length() + 6) // 7 or 1
 
 
 def varint_size(value: int) -> int:
-    """How many bytes `encode_varint(value)` or `encode_varlong(value)` has."""
+    """Return the length of `encode_varint(value)` or `encode_varlong(value)` in bytes."""
     return uvarint_size(value << 1 if value >= 0 else ~value << 1 | 1)
 
 

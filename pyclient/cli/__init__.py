@@ -8,7 +8,7 @@ _MISSING = "pyclient's command line needs click and rich: pip install 'pyclient-
 
 
 def main() -> None:
-    """The entry point; says what to install where the `cli` extra is missing."""
+    """Run the command line; exit with a hint if the `cli` extra is not installed."""
     try:
         import click  # noqa: F401
         import rich  # noqa: F401

@@ -1,4 +1,4 @@
-"""The command group: options every command shares, and errors as one line instead of a traceback."""
+"""The command group; it loads commands on first use and prints errors as one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COMMANDS = {
 
 
 class _LazyGroup(click.Group):
-    """Loads a command's module when it is asked for, and turns our errors into one line on stderr."""
+    """Imports a command's module on first use, and prints pyclient's errors as one line on stderr."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        home = _COMMANDS.get(cmd_name)
-        if home is None:
+        location = _COMMANDS.get(cmd_name)
+        if location is None:
             return None
-        module, attribute = home
+        module, attribute = location
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 

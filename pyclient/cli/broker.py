@@ -19,7 +19,7 @@ from pyclient.cli.options import parse_settings
     help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False), help="Where the logs are kept; without it, a temporary one."
+    "--data-dir", type=click.Path(file_okay=False), help="The directory of the logs; without it, a temporary one."
 )
 @click.option(
     "--profile",
@@ -33,9 +33,9 @@ from pyclient.cli.options import parse_settings
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
-    help="Serve the test user's controls (faults, time, ...) there by HTTP; 0 picks a free port.",
+    help="Serve the controls for tests (faults, time, ...) on this port by HTTP; 0 picks a free one.",
 )
-@click.option("--control-host", default="127.0.0.1", show_default=True, help="The address for that.")
+@click.option("--control-host", default="127.0.0.1", show_default=True, help="The address of the control port.")
 def broker(
     host: str,
     port: int,
@@ -48,8 +48,8 @@ def broker(
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM.
 
-    Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it serves; with --control-port the second is
-    `control.url=http://HOST:PORT`.
+    Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it is ready; with --control-port the second
+    is `control.url=http://HOST:PORT`.
     """
     from pyclient.broker_embedded.__main__ import serve
 

@@ -1,4 +1,4 @@
-"""`pyclient consume`: records become lines of standard output."""
+"""`pyclient consume`: print records as lines of standard output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pyclient import Consumer, Record, TopicPartition
-from pyclient.cli.options import API_TIMEOUT_MS, Seconds, check_topics, client_options, saying_what_is_tried
+from pyclient.cli.options import API_TIMEOUT_MS, Seconds, check_topics, client_options, connection_notice
 from pyclient.errors import Wakeup
 
 
@@ -34,13 +34,13 @@ def consume(
 ) -> None:
     """Print the values of TOPIC's records, one a line.
 
-    Ends at Ctrl-C and SIGTERM as at its other ends: what was printed is committed, and the group is left.
+    Ctrl-C and SIGTERM end it cleanly: the offsets of the printed records are committed, and it leaves the group.
     """
     group = group or client.pop("group.id", None)
     config = {
         "auto.offset.reset": "earliest" if from_beginning else "latest",
         "default.api.timeout.ms": str(API_TIMEOUT_MS),
-        "allow.auto.create.topics": "false",  # a mistyped name is an error, and makes no topic
+        "allow.auto.create.topics": "false",  # a mistyped name is an error, and creates no topic
         **client,
     }
     if group is None:
@@ -48,7 +48,7 @@ def consume(
     count = 0
     with (
         Consumer(group_id=group, config=config) as consumer,
-        saying_what_is_tried(consumer, config),
+        connection_notice(consumer, config),
         _until_signalled(consumer) as received,
     ):
         if group is None:
@@ -71,7 +71,7 @@ def consume(
 
 @contextmanager
 def _until_signalled(consumer: Consumer[Any, Any]) -> Iterator[list[int]]:
-    """The signals that came, of those that end a command. The first one ends a wait, the second one the process."""
+    """Yield the list of received SIGTERM and SIGINT: the first one wakes the consumer, a second one is not caught."""
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

@@ -31,11 +31,11 @@ def list_groups(client: dict[str, Any], states: tuple[str, ...]) -> None:
 @client_options
 @click.argument("names", nargs=-1, required=True)
 def describe(client: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Print each group's members, and how far behind it is in each partition."""
+    """Print each group's members, and its lag in each partition."""
     with admin_of(client) as admin, _reader(client) as consumer:
         for name, group in admin.describe_groups(names).items():
             committed = admin.list_group_offsets(name)
-            owners = {at: member for member in group.members for at in member.assignment}
+            owners = {partition: member for member in group.members for partition in member.assignment}
             partitions = sorted({*committed, *owners})
             ends = consumer.end_offsets(partitions) if partitions else {}
             click.echo(
@@ -44,11 +44,13 @@ def describe(client: dict[str, Any], names: tuple[str, ...]) -> None:
             table = Table()
             for column in ("partition", "committed", "end", "lag", "member", "client", "host"):
                 table.add_column(column, justify="right" if column in ("committed", "end", "lag") else "left")
-            for at in partitions:
-                position, member = committed.get(at), owners.get(at)
-                offset, lag = ("-", "-") if position is None else (position.offset, ends[at] - position.offset)
-                who = ("-", "-", "-") if member is None else (member.member_id, member.client_id, member.client_host)
-                table.add_row(str(at), str(offset), str(ends[at]), str(lag), *who)
+            for partition in partitions:
+                position, member = committed.get(partition), owners.get(partition)
+                offset, lag = ("-", "-") if position is None else (position.offset, ends[partition] - position.offset)
+                owner_cells = (
+                    ("-", "-", "-") if member is None else (member.member_id, member.client_id, member.client_host)
+                )
+                table.add_row(str(partition), str(offset), str(ends[partition]), str(lag), *owner_cells)
             console().print(table)
 
 
@@ -67,16 +69,16 @@ def delete(client: dict[str, Any], names: tuple[str, ...]) -> None:
 @client_options
 @click.argument("name")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that the group has committed.")
-@click.option("--to-earliest", is_flag=True, help="The first record there is.")
-@click.option("--to-latest", is_flag=True, help="Behind the last record.")
-@click.option("--to-offset", type=click.IntRange(0), help="This offset, or the nearest there is.")
+@click.option("--to-earliest", is_flag=True, help="The first record of the log.")
+@click.option("--to-latest", is_flag=True, help="The end of the log, after the last record.")
+@click.option("--to-offset", type=click.IntRange(0), help="This offset, or the nearest that exists.")
 @click.option(
     "--to-time",
     type=click.IntRange(0),
     metavar="MS",
     help="The first record not older than this time (epoch milliseconds).",
 )
-@click.option("--shift-by", type=int, help="So many records on, or back where it is negative.")
+@click.option("--shift-by", type=int, help="Forward by this number of records, or back if it is negative.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be set.")
 def reset(
     client: dict[str, Any],
@@ -89,34 +91,36 @@ def reset(
     shift_by: int | None,
     dry_run: bool,
 ) -> None:
-    """Set where the group NAME, which may have no members, goes on reading."""
+    """Set the committed offsets of the group NAME, which may have no members."""
     chosen = [to_earliest, to_latest, to_offset is not None, to_time is not None, shift_by is not None]
     if sum(chosen) != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
     with admin_of(client) as admin, _reader(client) as consumer:
         admin.describe_topics(topics)  # a mistyped name fails at once
-        committed = {at: position.offset for at, position in admin.list_group_offsets(name).items()}
+        committed = {partition: position.offset for partition, position in admin.list_group_offsets(name).items()}
         partitions = _partitions(consumer, topics, committed)
         first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         wanted: Mapping[TopicPartition, int]
         if to_time is not None:
             found = consumer.offsets_for_times(dict.fromkeys(partitions, to_time))
-            wanted = {at: last[at] if hit is None else hit.offset for at, hit in found.items()}
+            wanted = {partition: last[partition] if hit is None else hit.offset for partition, hit in found.items()}
         elif shift_by is not None:
-            wanted = {at: committed.get(at, first[at]) + shift_by for at in partitions}
+            wanted = {partition: committed.get(partition, first[partition]) + shift_by for partition in partitions}
         elif to_offset is not None:
             wanted = dict.fromkeys(partitions, to_offset)
         else:
             wanted = first if to_earliest else last
-        offsets = {at: min(max(wanted[at], first[at]), last[at]) for at in partitions}
+        offsets = {
+            partition: min(max(wanted[partition], first[partition]), last[partition]) for partition in partitions
+        }
         if not dry_run:
             admin.alter_group_offsets(name, offsets)
-    for at, offset in offsets.items():
-        click.echo(f"{at}\t{committed.get(at, '-')}\t->\t{offset}")
+    for partition, offset in offsets.items():
+        click.echo(f"{partition}\t{committed.get(partition, '-')}\t->\t{offset}")
 
 
 def _reader(client: Mapping[str, Any]) -> Consumer[bytes, bytes]:
-    """A consumer for questions about topics, which are not created by being asked for."""
+    """Return a consumer for offset lookups, which do not create topics."""
     own = {name: value for name, value in options_for("consumer", client).items() if name != "group.id"}
     return Consumer(config={**own, "allow.auto.create.topics": "false"})
 

@@ -1,4 +1,4 @@
-"""`pyclient options`: the reference of the clients' options."""
+"""`pyclient options`: print the reference of the clients' options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIGS: dict[str, type[ClientConfig]] = {
 
 @click.command("options")
 @click.argument("client", type=click.Choice(list(CONFIGS)), required=False)
-@click.option("--markdown", is_flag=True, help="All of them, as docs/options.md has them.")
+@click.option("--markdown", is_flag=True, help="The whole reference, as in docs/options.md.")
 def option_reference(client: str | None, markdown: bool) -> None:
     """Print the options of CLIENT with types, defaults and explanations."""
     if markdown:

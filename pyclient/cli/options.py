@@ -1,4 +1,4 @@
-"""Options that several commands take, and what they have in common while they run."""
+"""Options and helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pyclient.config.foreign import OWN
 from pyclient.errors import UnknownTopicOrPartition
 
 API_TIMEOUT_MS: Final = 15_000
-"""How long a command waits for a cluster that does not answer: a user at a terminal wants to hear of it soon."""
+"""How long a command waits for a cluster that does not answer, short for a user at a terminal."""
 
 _DEFAULT_SERVERS: Final = "127.0.0.1:9092"
-_PATIENCE: Final = 1.0  # seconds until a command says what it tries
+_NOTICE_SECONDS: Final = 1.0  # until a command without a connection prints what it connects to
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 
     name = "seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; a usage error for anything else."""
+        """Return the number; raise a usage error for anything else."""
         try:
             seconds = float(value)
         except ValueError:
@@ -42,12 +42,12 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 
 
 
 def cluster_options(function: F) -> F:
-    """`-b`, `--command-config` and `-X`, handed to the command as one `client: dict[str, Any]` of client options."""
+    """Add `-b`, `--command-config` and `-X`; the command gets one `client: dict[str, Any]` of client options."""
     return _cluster_options(function, "--client-config", "-X")
 
 
 def client_options(function: F) -> F:
-    """`cluster_options` with `--config` and `-c` as other names of `-X`, for commands without options of topics."""
+    """Add `cluster_options`, with `--config` and `-c` as further names of `-X`, for commands without topic options."""
     return _cluster_options(function, "--client-config", "-X", "--config", "-c")
 
 
@@ -91,7 +91,7 @@ def _cluster_options(function: F, *names: str) -> F:
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
-    """`("linger_ms=5",)` -> `{"linger.ms": "5"}`; a setting without `=` is a usage error."""
+    """Convert `("linger_ms=5",)` to `{"linger.ms": "5"}`; raise a usage error for a setting without `=`."""
     parsed = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -102,7 +102,7 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_properties(path: Path) -> dict[str, str]:
-    """The options of a Java properties file, as far as Kafka's use of it goes: KEY=VALUE, comments and blank lines."""
+    """Read a Java properties file, limited to what Kafka uses: KEY=VALUE, comments and blank lines."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -115,17 +115,17 @@ class _Client(Protocol):
 
 
 @contextmanager
-def saying_what_is_tried(client: _Client, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say on stderr, after a second without a connection, what is tried; a failed attempt is logged by the client."""
+def connection_notice(client: _Client, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Print the addresses on stderr after a second without a connection; the client itself logs failed attempts."""
 
-    def look() -> None:
+    def print_notice() -> None:
         health = client.health()
         connected = health["connected_nodes"] if isinstance(health, dict) else health.connected
         failures = health["last_failures"] if isinstance(health, dict) else health.last_failures
         if not connected and not failures:
-            click.echo(f"connecting to {settings['bootstrap.servers']}, without an answer so far", err=True)
+            click.echo(f"connecting to {settings['bootstrap.servers']}, no answer yet", err=True)
 
-    timer = threading.Timer(_PATIENCE, look)
+    timer = threading.Timer(_NOTICE_SECONDS, print_notice)
     timer.daemon = True
     timer.start()
     try:
@@ -137,22 +137,22 @@ def saying_what_is_tried(client: _Client, settings: Mapping[str, Any]) -> Iterat
 
 @contextmanager
 def admin_of(client: Mapping[str, Any]) -> Iterator[Admin]:
-    """An admin client for one command."""
+    """Yield an admin client for one command."""
     config = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **options_for("admin", client)}
-    with Admin(config=config) as admin, saying_what_is_tried(admin, client):
+    with Admin(config=config) as admin, connection_notice(admin, client):
         yield admin
 
 
 def options_for(kind: str, client: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a command without those that only other kinds of clients have, for a client that helps it."""
+    """Return a command's client options without those of other kinds of clients, for an additional client."""
     others = frozenset().union(*(names for other, names in OWN.items() if other != kind)) - OWN[kind]
     return {name: value for name, value in client.items() if name.replace(".", "_") not in others}
 
 
 def check_topics(client: Mapping[str, Any], *names: str) -> None:
-    """Raise `UnknownTopicOrPartition` for a topic that does not exist: a mistyped name must not create one."""
-    patience = client.get("max.block.ms", str(API_TIMEOUT_MS))
-    with admin_of({"default.api.timeout.ms": patience, **client}) as admin:
+    """Raise an error for a topic that does not exist, since a mistyped name must not create one."""
+    timeout_ms = client.get("max.block.ms", str(API_TIMEOUT_MS))
+    with admin_of({"default.api.timeout.ms": timeout_ms, **client}) as admin:
         try:
             admin.describe_topics(names)
         except UnknownTopicOrPartition as error:
@@ -161,6 +161,6 @@ def check_topics(client: Mapping[str, Any], *names: str) -> None:
 
 
 def console() -> Console:
-    """Where tables are printed: their cells are data, in which brackets and colons mean nothing."""
+    """Return the console for tables; it does not interpret brackets and colons, since cells are data."""
     plain = Console(markup=False, emoji=False, highlight=False)
     return plain if plain.is_terminal else Console(markup=False, emoji=False, highlight=False, width=200)

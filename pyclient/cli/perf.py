@@ -1,4 +1,4 @@
-"""`pyclient perf`: how many records and bytes a second a cluster takes and gives."""
+"""`pyclient perf`: measure a cluster's throughput in records and bytes per second."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 import click
 
 from pyclient import Consumer, Producer, TopicPartition
-from pyclient.cli.options import API_TIMEOUT_MS, Seconds, check_topics, client_options, saying_what_is_tried
+from pyclient.cli.options import API_TIMEOUT_MS, Seconds, check_topics, client_options, connection_notice
 from pyclient.errors import KafkaTimeout
 
 _CHUNK: Final = 1_000
 _SAMPLES: Final = 100
-"""Records between two whose time until the broker's answer is taken."""
+"""The latency of every 100th record is measured."""
 
 
 @click.group()
@@ -27,13 +27,13 @@ def perf() -> None:
 @click.argument("topic")
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many to send.")
 @click.option("--size", default=100, show_default=True, type=click.IntRange(0), help="Bytes of each value.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Send no more than so many a second.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Send at most this number per second.")
 def produce(client: dict[str, Any], topic: str, records: int, size: int, rate: float | None) -> None:
-    """Send random values to TOPIC, and print rates and latencies (send to answer) of every 100th record."""
+    """Send random values to TOPIC; print rates, and latencies (send to response) of every 100th record."""
     value = os.urandom(size)
     latencies: list[float] = []
 
-    def note(began: float) -> None:
+    def record_latency(began: float) -> None:
         latencies.append(time.perf_counter() - began)
 
     check_topics(client, topic)
@@ -41,12 +41,12 @@ def produce(client: dict[str, Any], topic: str, records: int, size: int, rate: f
         producer.send(topic, value).result(30)  # connections and metadata are not measured
         start = time.perf_counter()
         for number in range(records):
-            if rate is not None and (early := start + number / rate - time.perf_counter()) > 0:
-                time.sleep(early)
+            if rate is not None and (pause := start + number / rate - time.perf_counter()) > 0:
+                time.sleep(pause)
             began = time.perf_counter()
             future = producer.send(topic, value)
             if number % _SAMPLES == 0:
-                future.add_done_callback(lambda _done, began=began: note(began))  # type: ignore[misc]
+                future.add_done_callback(lambda _done, began=began: record_latency(began))  # type: ignore[misc]
         producer.flush()
         seconds = time.perf_counter() - start
     _print_rate("sent", records, records * size, seconds)
@@ -60,7 +60,7 @@ def produce(client: dict[str, Any], topic: str, records: int, size: int, rate: f
 @click.argument("topic")
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many to read.")
 @click.option(
-    "--timeout", type=Seconds(), default=10.0, show_default=True, help="Stop after so many seconds without a record."
+    "--timeout", type=Seconds(), default=10.0, show_default=True, help="Stop after this many seconds without a record."
 )
 def consume(client: dict[str, Any], topic: str, records: int, timeout: float) -> None:
     """Read TOPIC from its first record on, without a group, and print the rates."""
@@ -73,7 +73,7 @@ def consume(client: dict[str, Any], topic: str, records: int, timeout: float) ->
     check_topics(client, topic)
     count = size = 0
     start = last = 0.0
-    with Consumer(config=config) as consumer, saying_what_is_tried(consumer, config):
+    with Consumer(config=config) as consumer, connection_notice(consumer, config):
         consumer.assign([TopicPartition(topic, number) for number in consumer.partitions_for(topic)])
         while count < records:
             found = consumer.poll(timeout=timeout, max_records=min(10 * _CHUNK, records - count))
@@ -84,7 +84,7 @@ def consume(client: dict[str, Any], topic: str, records: int, timeout: float) ->
             size += sum(len(record.value or b"") + len(record.key or b"") for record in found)
             last = time.perf_counter()
     if not count:
-        raise KafkaTimeout(f"nothing came from {topic} within {timeout:g} s")
+        raise KafkaTimeout(f"no record from {topic} within {timeout:g} s")
     _print_rate("read", count, size, last - start)
 
 

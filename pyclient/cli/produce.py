@@ -1,4 +1,4 @@
-"""`pyclient produce`: lines of standard input become records."""
+"""`pyclient produce`: send lines of standard input as records."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyclient.cli.options import API_TIMEOUT_MS, check_topics, client_options
 @click.argument("topic")
 @click.option("--key-separator", metavar="TEXT", help="Split each line at its first TEXT into key and value.")
 def produce(client: dict[str, Any], topic: str, key_separator: str | None) -> None:
-    """Send each line of standard input to TOPIC, which has to exist, as bytes."""
+    """Send each line of standard input to TOPIC, which must exist, as bytes."""
     separator = key_separator.encode() if key_separator else None
-    check_topics(client, topic)  # before anybody types a line
+    check_topics(client, topic)  # before reading the first line
     count = 0
     with Producer(config={"max.block.ms": str(API_TIMEOUT_MS), **client}) as producer:
-        # SIGTERM ends it as Ctrl-C does: lines that were read are delivered
+        # SIGTERM ends it like Ctrl-C: lines that were read are delivered
         before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             for line in sys.stdin.buffer:

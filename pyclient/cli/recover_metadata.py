@@ -1,4 +1,4 @@
-"""`pyclient recover-metadata`: end a damaged metadata log in front of the damage, keeping what is cut off."""
+"""`pyclient recover-metadata`: cut a damaged metadata log before the damage, and keep the bytes that are cut off."""
 
 from __future__ import annotations
 

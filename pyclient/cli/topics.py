@@ -47,8 +47,10 @@ def describe(client: dict[str, Any], names: tuple[str, ...]) -> None:
 @topics.command()
 @cluster_options
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many; without it, the broker's default.")
-@click.option("--replication-factor", type=click.IntRange(1), help="Copies of each; without it, the broker's default.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions; without it, the broker's default.")
+@click.option(
+    "--replication-factor", type=click.IntRange(1), help="Replicas of each partition; without it, the broker's default."
+)
 @click.option("--config", "-c", "settings", multiple=True, metavar="KEY=VALUE", help="A topic option by Kafka's name.")
 def create(
     client: dict[str, Any], name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...]

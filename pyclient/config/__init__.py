@@ -1,4 +1,4 @@
-"""Options: what a client can be told, stated once as typed fields, read from keywords and Kafka-style dictionaries."""
+"""Client options: declared once as typed fields, read from keywords and Kafka-style dictionaries."""
 
 from __future__ import annotations
 

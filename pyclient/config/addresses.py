@@ -1,4 +1,4 @@
-"""Where a broker is reached: host and port, read and written."""
+"""Parse and format broker addresses: host and port."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of "host:port", "[::1]:9092" or "PLAINTEXT://host:port"; `ValueError` if it is none of these."""
+    """Return host and port of "host:port", "[::1]:9092" or "PLAINTEXT://host:port"; raise `ValueError` otherwise."""
     rest = text.strip().rpartition("://")[2].rstrip("/")
     host, _, port = rest.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -22,12 +22,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """An address as Kafka writes it: "host:port", with brackets around an IPv6 address."""
+    """Return an address as Kafka writes it: "host:port", with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def addresses(value: Any) -> tuple[str, ...]:
-    """Every address of "host:port,host:port" or a list, each once; `ValueError` names the one that is none."""
+    """Return the distinct addresses of "host:port,host:port" or a list; raise `ValueError` with an invalid one."""
     if isinstance(value, Mapping):
         raise ValueError("a dictionary of options is given as config={...}")
     items = value.split(",") if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The options that every client has."""
+"""The options common to all clients."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL"]
 
 _TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or a whole ssl_context"
 _NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() tells a client's state"
-_CLIENT_ID_BYTES: Final = 32_767  # its length goes over the wire in 16 bits
+_CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
 
 def _client_id(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
-    if len(value.encode()) > _CLIENT_ID_BYTES:  # a lone surrogate is a `ValueError`, too
+    if len(value.encode()) > _CLIENT_ID_BYTES:  # encode() raises a `ValueError` for a lone surrogate
         raise ValueError(f"it has {len(value.encode())}")
     return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """The options that every client has. Names, units and defaults are Kafka's, with `_` for `.`.
+    """The options common to all clients. Names, units and defaults are Kafka's, with `_` for `.`.
 
-    But for these: `client_id` is "pyclient" and the sockets' buffers are the system's unless given, the `ssl_` options
-    are named as kafka-python's, and `receive_message_max_bytes` is librdkafka's `receive.message.max.bytes`.
+    Exceptions: `client_id` is "pyclient" and the socket buffers are the system's by default, the `ssl_` options have
+    kafka-python's names, and `receive_message_max_bytes` is librdkafka's `receive.message.max.bytes`.
     """
 
     not_supported: ClassVar[Mapping[str, str]] = {
@@ -73,7 +73,7 @@ class ClientConfig:
         "security_providers": "this is an option of the Java runtime",
         "config_providers": "pass values, or read them from os.environ",
     }
-    """Kafka options that are refused, and what to do instead. A subclass may extend it."""
+    """Kafka options that are rejected, and what to do instead. A subclass may extend it."""
 
     bootstrap_servers: tuple[str, ...] = option(
         (),
@@ -134,7 +134,7 @@ class ClientConfig:
     )
     security_protocol: SecurityProtocol = option("PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.")
     ssl_context: ssl.SSLContext | None = option(
-        None, doc="A ready TLS context; the other ssl_ options may not be given beside it."
+        None, doc="A ready TLS context; the other ssl_ options may not be given together with it."
     )
     ssl_cafile: str | None = option(
         None,
@@ -157,7 +157,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         """Check every option, a subclass's too; a subclass with its own `__post_init__` calls this one first.
 
-        One `ConfigError` has all that is wrong: with single options, or else with several together (`conflicts`).
+        Raise one `ConfigError` with the problems of all single options, or else of their combination (`conflicts`).
         """
         problems: list[str] = []
         for name, spec in options_of(type(self)).items():
@@ -169,18 +169,18 @@ class ClientConfig:
         if problems:
             raise ConfigError(*problems)
         for kind in ("retry", "reconnect"):
-            self._note_constant_backoff(f"{kind}_backoff_ms", f"{kind}_backoff_max_ms")
+            self._warn_of_constant_backoff(f"{kind}_backoff_ms", f"{kind}_backoff_max_ms")
 
-    def _note_constant_backoff(self, first: str, longest: str) -> None:
-        """As Kafka does: a first wait above the longest is no error, but the longest is all there is."""
-        asked, bound = getattr(self, first), getattr(self, longest)
-        if asked > bound:
+    def _warn_of_constant_backoff(self, initial: str, maximum: str) -> None:
+        """Log a warning if the initial backoff exceeds the maximum, which is then always used, as in Kafka."""
+        given, limit = getattr(self, initial), getattr(self, maximum)
+        if given > limit:
             log.warning(
-                "%s=%d is more than %s=%d: every wait is %d ms, without growth", first, asked, longest, bound, bound
+                "%s=%d is more than %s=%d: every wait is %d ms, without growth", initial, given, maximum, limit, limit
             )
 
     def conflicts(self) -> Iterable[str]:
-        """What is wrong with the options together, each in one text that names them. A subclass may extend it."""
+        """Yield one text for each invalid combination of options, naming them. A subclass may extend it."""
         if not self.bootstrap_servers:
             yield "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
         names = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
@@ -195,7 +195,7 @@ class ClientConfig:
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keyword arguments that every client takes; `ClientConfig` documents them."""
+    """The keyword arguments common to all clients; `ClientConfig` documents them."""
 
     client_id: str
     request_timeout_ms: int

@@ -1,4 +1,4 @@
-"""Options that pyclient does not have, with the values that describe what it does anyway: those are accepted."""
+"""Unsupported options that are accepted with certain values, since those describe what pyclient does anyway."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMON: Final[Mapping[str, tuple[str, ...]]] = {
     "socket_max_fails": ("1",),
     "socket_nagle_disable": _YES,
     "ssl_enabled_protocols": ("tlsv1.2,tlsv1.3", "tlsv1.3,tlsv1.2"),
-    "ssl_protocol": ("tls", "tlsv1.3"),  # Java's highest version, beside ssl.enabled.protocols
+    "ssl_protocol": ("tls", "tlsv1.3"),  # the highest version, as Java reads it together with ssl.enabled.protocols
     "statistics_interval_ms": ("0",),
     "topic_blacklist": _NOTHING,
     "topic_metadata_refresh_sparse": _YES,
@@ -63,7 +63,7 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 EQUIVALENT: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
     {kind: {**_COMMON, **own} for kind, own in _OWN.items()}
 )
-"""By the kind of client and the option's name with `_` for `.`: the values, as `text_of` gives them, without effect."""
+"""By client kind and option name with `_` for `.`: the values, as returned by `text_of`, that are ignored."""
 
 TRANSLATED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
     {
@@ -73,11 +73,11 @@ TRANSLATED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyTyp
         ),
     }
 )
-"""Option -> the one that does the same here, and its value for each of the values, as `text_of` gives them."""
+"""Option -> the equivalent option here, and its value for each value as returned by `text_of`."""
 
 
 def text_of(value: Any) -> str:
-    """A value as it would stand in a Java properties file, in lower case."""
+    """Return a value as it would be written in a Java properties file, in lower case."""
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):

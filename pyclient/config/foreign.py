@@ -1,4 +1,4 @@
-"""Options that other clients have under names of their own, and what does the same here, in which unit."""
+"""Options of other clients that pyclient has under another name, or not at all, with advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 _KILOBYTES: Final = "in bytes (1 KB is 1,024 of them)"
 _NEGOTIATED: Final = "versions are agreed upon with each broker"
 _LOGGING: Final = "Python's logging decides: the loggers are pyclient and what is below it"
-_TOLD: Final = "calls raise their errors, and client.health() tells the last ones"
+_ERRORS: Final = "calls raise their errors, and client.health() reports the last ones"
 _NUMBERS: Final = "ask client.metrics() whenever you like"
 _CALLBACK: Final = "give it to the call: producer.send(..., on_delivery=...), or look at the future that send returns"
 _NOT_NEEDED: Final = "there is nothing here that it would change"
@@ -26,7 +26,7 @@ _COMMON: Final = {
     "broker_version_fallback": _NEGOTIATED,
     "debug": _LOGGING,
     "default_topic_config": "give its options themselves",
-    "error_cb": _TOLD,
+    "error_cb": _ERRORS,
     "kafka_client": "a client makes its own connections",
     "log_cb": _LOGGING,
     "log_connection_close": _LOGGING,
@@ -48,7 +48,7 @@ _COMMON: Final = {
     "socket_timeout_ms": "use request_timeout_ms",
     "statistics_interval_ms": _NUMBERS,
     "stats_cb": _NUMBERS,
-    "throttle_cb": "throttle times are obeyed without a word",
+    "throttle_cb": "throttle times are applied, and not reported",
     "topic_blacklist": _NOT_NEEDED,
     "topic_metadata_propagation_max_ms": _NOT_NEEDED,
     "topic_metadata_refresh_fast_interval_ms": "missing metadata are asked for again after retry_backoff_ms",
@@ -65,7 +65,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "delivery_report_only_error": _CALLBACK,
             "dr_cb": _CALLBACK,
             "dr_msg_cb": _CALLBACK,
-            "enable_gapless_guarantee": "a record that fails leaves a gap, and its future, flush() and close() tell it",
+            "enable_gapless_guarantee": "a failed record leaves a gap, and its future, flush() and close() report it",
             "max_batch_size": "use batch_size",
             "on_delivery": _CALLBACK,
             "queue_buffering_backpressure_threshold": "batch_size and linger_ms decide",
@@ -82,7 +82,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "default_offset_commit_callback": "give it to the call: consumer.commit_async(callback)",
             "enable_auto_offset_store": "auto-commit commits what earlier polls returned; for less, set "
             "enable_auto_commit=False and call commit(offsets)",
-            "enable_partition_eof": "consumer.lag() tells where a partition's end is reached",
+            "enable_partition_eof": "consumer.lag() returns 0 where a partition's end is reached",
             "fetch_error_backoff_ms": _BY_RETRY,
             "fetch_queue_backoff_ms": "fetching goes on as soon as there is room below fetch_max_bytes",
             "group_protocol_type": "it is always 'consumer'",
@@ -104,7 +104,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "admin": _COMMON,
     }
 )
-"""By the kind of client and the option's name with `_` for `.`: in words, what to do instead."""
+"""By client kind and option name with `_` for `.`: a text that says what to do instead."""
 
 OWN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -182,4 +182,4 @@ OWN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "admin": frozenset(["default_api_timeout_ms"]),
     }
 )
-"""By the kind of client: the names, other names included, of the options that not every client has."""
+"""By client kind: the names, aliases included, of the options that not every client has."""

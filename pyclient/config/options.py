@@ -1,4 +1,4 @@
-"""One option: its rule, its type, and the reading of its value."""
+"""The declaration of one option, its type, and the conversion of its value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HIDDEN = "<hidden>"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The rule of one option, kept in its dataclass field's metadata."""
+    """The declaration of one option, stored in the metadata of its dataclass field."""
 
     doc: str
     minimum: float | None = None
@@ -42,14 +42,14 @@ def option(
     aliases: Iterable[str] = (),
     secret: bool = False,
 ) -> Any:
-    """A config field with its rule.
+    """Return a dataclass field that declares an option.
 
-    The field's annotation gives the type: `int`, `float`, `bool`, `str`, a tuple of `str`, any of them or `None`;
-    values of other types pass as they are. `minimum` and `maximum` are inclusive. A `Literal` of strings gives the
-    `choices`, too. Those are compared without case and stored as written here. `convert` replaces the type's own
-    reading: it gets what the user gave and returns the value or raises `ValueError`; `allowed` then says in words what
-    may be given. `aliases` are other clients' names for the same option. The value of a `secret` option never appears
-    in an error or a repr.
+    The field's annotation is the type: `int`, `float`, `bool`, `str`, a tuple of `str`, or one of them or `None`;
+    values of other types are not converted. `minimum` and `maximum` are inclusive. `choices`, which may also be given
+    as a `Literal` of strings, are compared case-insensitively and stored as written here. `convert` replaces the type's
+    conversion: it gets the user's value and returns the option's or raises `ValueError`; `allowed` then describes the
+    possible values. `aliases` are other clients' names of the option. The value of a `secret` option never appears in
+    an error or a repr.
     """
     rule = Option(
         doc=doc,
@@ -66,7 +66,7 @@ def option(
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One option of a config class: its name, its type and its rule."""
+    """One option of a config class: its name, its type and its declaration."""
 
     name: str
     kind: Any
@@ -74,7 +74,7 @@ class Spec:
     rule: Option
 
     def read(self, value: Any) -> Any:
-        """The value as the config keeps it; `ConfigError` if it is impossible."""
+        """Convert a value given by the user; raise `ConfigError` if it is not allowed."""
         if value is None and self.nullable:
             return None
         try:
@@ -111,7 +111,7 @@ class Spec:
         return f"{text} ({detail})" if detail and not self.rule.secret else text
 
     def allowed(self) -> str:
-        """In words, what may be given."""
+        """Return a text that describes the possible values."""
         rule = self.rule
         if rule.allowed is not None:
             return rule.allowed
@@ -131,7 +131,7 @@ _SPECS: dict[type, Mapping[str, Spec]] = {}
 
 
 def options_of(cls: type) -> Mapping[str, Spec]:
-    """The options of a config class, a dataclass of `option(...)` fields, by name, in the order they are declared."""
+    """Return the options of a config class, a dataclass of `option(...)` fields, by name, in their declared order."""
     if cls not in _SPECS:
         _SPECS[cls] = types.MappingProxyType(_specs_of(cls))
     return _SPECS[cls]

@@ -1,4 +1,4 @@
-"""From keywords and a Kafka-style dictionary to a config."""
+"""Create a config from keyword arguments and a Kafka-style dictionary."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def resolve(
     options: Mapping[str, Any],
     config: Mapping[str, Any] | None = None,
 ) -> C:
-    """A config from keyword `options` and a Kafka-style `config` dictionary.
+    """Return a config made from keyword `options` and a Kafka-style `config` dictionary.
 
     The dictionary's names have dots or underscores, its values may be strings: `{"linger.ms": "5"}`. A keyword of
-    `None` means the default where `None` is no value of the option; in the dictionary, which says what it wants, it is
-    impossible. A dictionary may be shared by several kinds of clients: of options that only others have it is logged,
-    as a warning, that they are not used. Values of unsupported options are accepted where they describe what is done
-    anyway. Raises one `ConfigError` with every option that is unknown, impossible, not supported, or given twice.
+    `None` means the default, unless the option allows `None`; in the dictionary it is an error then. A dictionary may
+    be shared by several kinds of clients: options that only other kinds have are ignored with a warning in the log.
+    Unsupported options are accepted with values that describe what pyclient does anyway. Raise one `ConfigError` with
+    every option that is unknown, invalid, not supported, or given twice.
     """
     specs = options_of(cls)
     names = {alias: name for name, spec in specs.items() for alias in (name, *spec.rule.aliases)}
@@ -62,7 +62,7 @@ def resolve(
             wrong.add(name)
     try:
         made = cls(**values)
-    except ConfigError as error:  # also what is wrong with the others together, unless it depends on a wrong one
+    except ConfigError as error:  # skips problems of a combination that includes an option reported above
         problems += [text for text in error.problems if not any(name in text for name in wrong)]
     if problems:
         raise ConfigError(*problems)
@@ -72,7 +72,7 @@ def resolve(
 
 
 def _translated(kind: str, given: str, value: Any) -> tuple[str, Any] | None:
-    """The option and value that mean the same, None if that is what is done anyway; else the option as it is."""
+    """Return the equivalent option and value, None if it describes the default behaviour, else the option unchanged."""
     from pyclient.config.equivalents import EQUIVALENT, TRANSLATED, text_of
 
     plain = given.replace(".", "_")
@@ -83,7 +83,7 @@ def _translated(kind: str, given: str, value: Any) -> tuple[str, Any] | None:
 
 
 def _owners(cls: type[ClientConfig], kind: str, given: str) -> str:
-    """Which other kinds of clients have an option, in words; empty if this kind says something of it itself."""
+    """Return the other kinds of clients that have an option, as a text; "" if this kind has advice for it."""
     from pyclient.config.foreign import OPTIONS, OWN
 
     plain = given.replace(".", "_")
@@ -97,7 +97,7 @@ def _owners(cls: type[ClientConfig], kind: str, given: str) -> str:
 def _given(
     options: Mapping[str, Any], config: Mapping[Any, Any] | None, problems: list[str]
 ) -> Iterable[tuple[str, Any, str, bool]]:
-    """Name, value, where it was given in words, and whether that is as a keyword."""
+    """Yield each option's name, value, source as a text, and True if it is a keyword."""
     for name, value in options.items():
         yield name, value, f"as keyword {name}", True
     if config is not None and not isinstance(config, Mapping):
@@ -116,7 +116,7 @@ def _unknown(cls: type[ClientConfig], given: str, names: Mapping[str, str]) -> s
         hint = "SASL is not supported yet"
     if hint is not None:
         return f"option {given} is not supported: {hint}"
-    import difflib  # only the path of an error needs these
+    import difflib  # these imports are only needed for errors
 
     from pyclient.config.foreign import OPTIONS
 

@@ -1,4 +1,4 @@
-"""From what a user gave, often a string, to a value of an option's type."""
+"""Convert what a user gave, often a string, to a value of an option's type."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from math import isfinite
 from typing import Any, Final
 
 INT_MAX: Final = 2**31 - 1
-"""The most that options hold which are sent as 32 bits, or which Kafka keeps in so many."""
+"""The maximum of options that are 32-bit integers on the wire or in Kafka."""
 
 
 def read_int(value: Any) -> int:
-    """A whole number of at most 64 bits, from a number or a string; `ValueError` for anything else."""
+    """Return a whole number of at most 64 bits, from a number or a string; raise `ValueError` for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError
     if isinstance(value, float) and not value.is_integer():
@@ -60,7 +60,7 @@ READERS: Mapping[Any, Callable[[Any], Any]] = {
     str: _read_str,
     tuple[str, ...]: _read_strings,
 }
-"""How a value of a type is read; each raises `ValueError` for one that cannot be."""
+"""The conversion function of each type; it raises `ValueError` for an invalid value."""
 
 NOUNS: Mapping[Any, str] = {
     int: "a whole number",
@@ -70,4 +70,4 @@ NOUNS: Mapping[Any, str] = {
     tuple[str, ...]: "strings, as a list or with commas",
     ssl.SSLContext: "an ssl.SSLContext",
 }
-"""What a type is called in an error."""
+"""The name of each type in errors."""

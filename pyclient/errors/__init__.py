@@ -1,10 +1,10 @@
-"""Every error a user can meet: one class for each of Kafka's error codes, and the client's own beside them.
+"""All public errors: one class for each of Kafka's error codes, and the client's own.
 
 KafkaError
 |-- BrokerError            an error code a broker answered with; `code` and `retriable` are Kafka's
 |   |-- NotLeaderOrFollower, CorruptMessage, ...
 |   `-- UnknownErrorCode   a code newer than this library
-`-- ClientError            found out on this side
+`-- ClientError            detected by the client
     |-- ConfigError, ClosedError, ForkError, SerializationError, PartitionerError (also a ValueError)
     |-- ConnectionFailed (also a ConnectionError): ClusterUnreachable
     |-- KafkaTimeout (also a TimeoutError)
@@ -14,7 +14,7 @@ KafkaError
     |-- PoisonRecord: DeserializationError (also a SerializationError), CorruptBatch (also a CorruptRecord)
     `-- ProtocolError: TruncatedMessage, MalformedMessage, FieldNotInVersion, CorruptRecord
 
-The codes' classes stand in a module for each area; all of them are used, shown and pickled as `pyclient.errors.<name>`.
+The codes' classes are in one module per area; all of them are used, shown and pickled as `pyclient.errors.<name>`.
 """
 
 from __future__ import annotations
@@ -36,4 +36,4 @@ __all__ += general.__all__ + groups.__all__ + quorum.__all__ + records.__all__
 __all__ += security.__all__ + topics.__all__ + transactions.__all__
 
 for _name in __all__:
-    globals()[_name].__module__ = __name__  # so tracebacks and pickles do not tell where a class happens to stand
+    globals()[_name].__module__ = __name__  # tracebacks and pickles do not depend on the defining module

@@ -1,4 +1,4 @@
-"""The roots of all errors: what a broker answers, and what is found out on this side."""
+"""The base classes of all errors: those a broker responds with, and those the client detects."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = [
 
 
 class KafkaError(Exception):
-    """The root of all errors raised by this library.
+    """The base class of all errors raised by this library.
 
-    `code` is Kafka's error code (0 for errors that no broker sent); `retriable` says whether the same call may
-    succeed later. `maybe_persisted` tells the outcome of a failed send: False if the record is certainly not in the
-    log, True if nobody knows (its request was sent, and the answer was lost or late).
+    `code` is Kafka's error code (0 for errors that no broker sent); `retriable` is True if the same call may succeed
+    later. `maybe_persisted` is the outcome of a failed send: False if the record is certainly not in the log, True if
+    that is unknown (its request was sent, and the response was lost or late).
     """
 
     code: int = 0
@@ -28,10 +28,10 @@ class KafkaError(Exception):
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code.
+    """A broker responded with an error code.
 
-    Where one call was about several things (an admin client's topics), `results` has what became of each: its own
-    error, or None where it succeeded.
+    If one call was about several items (an admin client's topics), `results` has each one's error, or None where it
+    succeeded.
     """
 
     code: int = -1
@@ -39,8 +39,8 @@ class BrokerError(KafkaError):
 
 
 class UnknownErrorCode(BrokerError):
-    """A broker answered with a code this library does not know; `code` of the instance is that code."""
+    """A broker responded with a code that this library does not know; `code` of the instance is that code."""
 
 
 class ClientError(KafkaError):
-    """An error found out on this side of the connection."""
+    """An error detected by the client."""

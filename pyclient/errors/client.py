@@ -1,4 +1,4 @@
-"""Errors found out on this side of the connection."""
+"""Errors detected by the client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class ConfigError(ClientError, ValueError):
-    """Options are unknown, impossible, or in conflict with each other; `problems` has one text for each."""
+    """Options are unknown, invalid, or in conflict with each other; `problems` has one text for each problem."""
 
     def __init__(self, *problems: str) -> None:
         text = problems[0] if len(problems) == 1 else "\n- ".join([f"{len(problems)} options are wrong:", *problems])
@@ -50,22 +50,22 @@ class ClosedError(ClientError, RuntimeError):
 
 
 class ForkError(ClientError, RuntimeError):
-    """The client was made in another process: after `fork()` a child makes its own."""
+    """The client was created in another process: after `fork()`, a child creates its own."""
 
 
 class SerializationError(ClientError, ValueError):
-    """A key or value could not be turned into bytes, or bytes into a value."""
+    """A key or value could not be converted to bytes, or bytes to a key or value."""
 
 
 class PartitionerError(ClientError, ValueError):
-    """The partitioner that a producer was given raised, or chose what is no partition of the topic."""
+    """The producer's partitioner raised, or returned something that is not a partition of the topic."""
 
 
 class ConnectionFailed(ClientError, ConnectionError):
-    """A connection could not be made, or ended before the answer came.
+    """A connection could not be opened, or ended before the response came.
 
-    `lasting` says that trying again cannot help, only another option or another broker: a certificate is refused, a
-    name does not exist, the port speaks another protocol.
+    `lasting` is True if a retry cannot help, only another option or another broker: a certificate is rejected, a name
+    does not exist, the port speaks another protocol.
     """
 
     retriable = True
@@ -77,16 +77,16 @@ class ConnectionFailed(ClientError, ConnectionError):
 
 
 class ClusterUnreachable(ConnectionFailed):
-    """No address of the cluster can be used, each for a cause that waiting does not mend; the text has them all.
+    """No address of the cluster can be used, each for a lasting cause; the text has all causes.
 
-    Raised at once, where otherwise the call's timeout would be waited for. The client goes on trying.
+    Raised at once, without waiting for the call's timeout. The client keeps retrying.
     """
 
     retriable = False
 
 
 class KafkaTimeout(ClientError, TimeoutError):
-    """What was asked for did not happen in time."""
+    """A call did not complete in time."""
 
     retriable = True
 
@@ -96,13 +96,13 @@ class BufferExhausted(KafkaTimeout, BufferError):
 
 
 class DeliveryTimeout(KafkaTimeout):
-    """A record was not confirmed within `delivery_timeout_ms`."""
+    """A record was not acknowledged within `delivery_timeout_ms`."""
 
 
 class DeliveryFailed(ClientError):
-    """Records accepted by `send` failed, and nobody looked at their futures.
+    """Records accepted by `send` failed, and their futures were not read.
 
-    `count` is how many since the last `flush`; `first_error` is the first one's error.
+    `count` is their number since the last `flush`; `first_error` is the first one's error.
     """
 
     def __init__(self, count: int, first_error: BaseException) -> None:
@@ -116,7 +116,7 @@ class DeliveryFailed(ClientError):
 
 
 class ProtocolError(ClientError):
-    """Bytes from the network or the disk make no sense."""
+    """Bytes from the network or the disk are invalid."""
 
 
 class TruncatedMessage(ProtocolError):
@@ -124,11 +124,11 @@ class TruncatedMessage(ProtocolError):
 
 
 class MalformedMessage(ProtocolError):
-    """A message has a length, a count or a value that cannot be, or bytes behind its last field."""
+    """A message has an impossible length, count or value, or bytes after its last field."""
 
 
 class FieldNotInVersion(ProtocolError, ValueError):
-    """A field was set that the message's version cannot carry."""
+    """A field was set that the message's version does not have."""
 
 
 class CorruptRecord(ProtocolError):
@@ -136,13 +136,13 @@ class CorruptRecord(ProtocolError):
 
 
 class NotAssigned(ClientError, ValueError):
-    """The call needs a partition that is assigned to this consumer, or any subscription at all."""
+    """The call needs a partition that is assigned to this consumer, or any subscription."""
 
 
 class CommitFailed(ClientError):
     """Offsets were not committed, because the member does not own the partitions any more.
 
-    Records since the last commit will be read again, by their new owner. The next `poll` joins the group again.
+    Records since the last commit will be read again by their new owner. The next `poll` rejoins the group.
     """
 
 
@@ -157,7 +157,7 @@ class LogTruncation(ClientError):
 class PollIntervalExceeded(ClientError):
     """More than `max_poll_interval_ms` passed between two polls, so the member left its group and lost its partitions.
 
-    The next `poll` joins again. Poll more often, ask for fewer records a poll, or raise `max_poll_interval_ms`.
+    The next `poll` rejoins. Poll more often, request fewer records per poll, or raise `max_poll_interval_ms`.
     """
 
     retriable = True
@@ -168,14 +168,14 @@ class ConcurrentUse(ClientError, RuntimeError):
 
 
 class Wakeup(ClientError):
-    """Another thread called `wakeup()`; the call that waited was given up, the consumer is as it was before."""
+    """Another thread called `wakeup()`; the waiting call was aborted, and the consumer's state is unchanged."""
 
 
 class PoisonRecord(ClientError):
-    """A fetched record, or a whole batch, cannot be read; `__cause__` says why.
+    """A fetched record, or a whole batch, cannot be read; `__cause__` is the reason.
 
-    It is at `topic`, `partition`, `offset`. The position stays in front of it, so later polls raise it again, until
-    `consumer.seek((topic, partition), error.next_offset)` skips it, and nothing else.
+    It is at `topic`, `partition`, `offset`. The consumer's position stays at it, so later polls raise it again, until
+    `consumer.seek((topic, partition), error.next_offset)` skips exactly this record or batch.
     """
 
     def __init__(self, message: str, topic: str, partition: int, offset: int, next_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""From one of Kafka's error codes to its class."""
+"""Map Kafka's error codes to classes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BY_CODE: Final[dict[int, type[BrokerError]]] = {
 
 
 def for_code(code: int) -> type[BrokerError]:
-    """The class of one of Kafka's error codes; `UnknownErrorCode` for one this library does not know."""
+    """Return the class of one of Kafka's error codes; `UnknownErrorCode` for one that this library does not know."""
     return _BY_CODE.get(code, UnknownErrorCode)
 
 
 def from_code(code: int, message: str) -> BrokerError:
-    """An error of the code's class; its text starts with what was tried."""
+    """Return an error of the code's class; its text starts with `message`."""
     cls = for_code(code)
     if cls is UnknownErrorCode:
         error = cls(f"{message}: unknown error code {code}")

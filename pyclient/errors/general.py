@@ -1,4 +1,4 @@
-"""Codes that any request may get: about the request itself, the broker that was asked and its disk."""
+"""Codes that any request may get: about the request itself, the broker and its disk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 
 
 class UnknownServerError(BrokerError):
-    """The broker failed in a way that has no code of its own; its log says more."""
+    """The broker failed in a way that has no code of its own; see its log."""
 
     code = -1
 
 
 class RequestTimedOut(BrokerError):
-    """The broker could not finish within the request's timeout; the outcome may still come."""
+    """The broker could not finish within the request's timeout; the operation may still complete."""
 
     code = 7
     retriable = True
@@ -44,7 +44,7 @@ class BrokerNotAvailable(BrokerError):
 
 
 class NetworkError(BrokerError):
-    """The broker closed the connection before it answered."""
+    """The broker closed the connection before it responded."""
 
     code = 13
     retriable = True
@@ -57,13 +57,13 @@ class UnsupportedVersion(BrokerError):
 
 
 class InvalidRequest(BrokerError):
-    """The request does not make sense, or a client and a broker disagree about its format."""
+    """The request is invalid, or client and broker disagree about its format."""
 
     code = 42
 
 
 class KafkaStorageError(BrokerError):
-    """The broker's disk failed."""
+    """The broker's storage failed."""
 
     code = 56
     retriable = True
@@ -89,7 +89,7 @@ class UnsupportedCompressionType(BrokerError):
 
 
 class ThrottlingQuotaExceeded(BrokerError):
-    """The request went over a quota and has to wait."""
+    """The request exceeded a quota and has to wait."""
 
     code = 89
     retriable = True

@@ -162,7 +162,7 @@ class UnsupportedAssignor(BrokerError):
 
 
 class StaleMemberEpoch(BrokerError):
-    """The member's epoch is behind; try again with the new one."""
+    """The member's epoch is stale; retry with the new one."""
 
     code = 113
     retriable = True

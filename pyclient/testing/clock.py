@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only advances when a test advances it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class ManualClock:
         self._epoch_ms = epoch_ms
 
     def monotonic(self) -> float:
-        """Seconds, as far as the test has moved them."""
+        """Return the seconds passed by `advance`, added to `start`."""
         return self._now
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch; they move with `advance` too."""
+        """Return the milliseconds since the epoch, which `advance` moves, too."""
         return self._epoch_ms + round(self._now * 1000)
 
     def advance(self, seconds: float) -> None:
-        """Lets `seconds` pass; time never goes back."""
+        """Let `seconds` pass; raise `ValueError` if they are negative."""
         if seconds < 0:
             raise ValueError(f"time does not go back: advance({seconds})")
         self._now += seconds

@@ -19,7 +19,7 @@ _CLUSTER: pytest.StashKey[EmbeddedCluster] = pytest.StashKey()
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     """An embedded one-node cluster, started on first use and shared by the session.
 
-    What a test breaks is whole again at its end: faults are cancelled, the request log is off, and the broker runs.
+    It is repaired at the end of each test: faults are cancelled, the request log is off, and the broker runs.
     """
     from pyclient.broker_embedded import EmbeddedCluster
 
@@ -31,7 +31,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Before fixtures close their clients, which a fault could hold up."""
+    """Repair the cluster before fixtures close their clients, since a fault could block that."""
     cluster = item.config.stash.get(_CLUSTER, None)
     if cluster is not None and "kafka_cluster" in getattr(item, "fixturenames", ()):
         cluster.repair()

@@ -117,7 +117,7 @@ def test_command_says_what_it_tries_before_it_gives_up() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         failed = run("topics", "list", "-b", address, "-X", "default.api.timeout.ms=2000")
     first, *_, last = failed.output.splitlines()
-    assert first == f"connecting to {address}, without an answer so far"
+    assert first == f"connecting to {address}, no answer yet"
     assert failed.exit_code == 1 and "KafkaTimeout" in last
 
 

@@ -1,4 +1,4 @@
-"""`pyclient demo`: real input through producer, broker, consumer group and Spark, checked at the end."""
+"""`pyclient demo`: pass real input through producer, broker, consumer group and Spark, and check the result."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LINE_PARTITIONS = 6
 @click.option(
     "--bootstrap-servers", "-b", metavar="HOST:PORT[,...]", help="Use this cluster; without it, an embedded one."
 )
-@click.option("--no-spark", is_flag=True, help="Leave the Spark step out.")
-@click.option("--keep", is_flag=True, help="Leave the topics on the cluster afterwards.")
+@click.option("--no-spark", is_flag=True, help="Skip the Spark step.")
+@click.option("--keep", is_flag=True, help="Keep the topics on the cluster afterwards.")
 def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, keep: bool) -> None:
     """Send every line of the standard library through a cluster and check that it comes back.
 
@@ -43,7 +43,7 @@ def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, kee
     files = find_files(folder or standard_library())
     if not files:
         raise click.UsageError(f"no .py file below {folder or standard_library()}")
-    reason = "the Spark step is left out, as asked" if no_spark else identifiers.why_not()
+    reason = "skipping the Spark step, as requested" if no_spark else identifiers.reason_to_skip()
     if reason:
         report.console.print(reason)
     with ExitStack() as stack:
@@ -73,13 +73,13 @@ def _start_cluster(report: Report, stack: ExitStack) -> str:
 
 
 def _create_topics(stack: ExitStack, servers: str, *names: str, keep: bool) -> None:
-    """Create the topics (an existing one is an error: it may be somebody's) and delete them at the end."""
+    """Create the topics, and delete them at the end; an existing one is an error, since it may hold user data."""
     with Admin(servers) as admin:
-        taken = sorted(set(names) & set(admin.list_topics()))
-        if taken:
+        existing = sorted(set(names) & set(admin.list_topics()))
+        if existing:
             raise click.ClickException(
-                f"{', '.join(taken)}: on that cluster already. Remove it first, if it is yours to remove: "
-                f"pyclient topics delete -b {servers} {' '.join(taken)}"
+                f"the cluster has topics of these names: {', '.join(existing)}. To delete them: "
+                f"pyclient topics delete -b {servers} {' '.join(existing)}"
             )
         partitions = {LINES: LINE_PARTITIONS, IDENTIFIERS: identifiers.PARTITIONS}
         admin.create_topics([NewTopic(name, partitions[name], 1) for name in names])

@@ -1,4 +1,4 @@
-"""Step 3: two consumers of one group read everything, and the copy is compared with the files."""
+"""Step 3: read everything with two consumers of one group, and compare the copy with the files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyclient.cli.demo.report import Report, progress_bar, rates
 from pyclient.cli.demo.source import DirectCount, FileDigest, lines_by_package
 
 CONSUMERS = 2
-STALL_SECONDS = 60.0  # without a record for so long, what is missing is missing
+STALL_SECONDS = 60.0  # without a record for this long, the missing ones count as lost
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the group has seen. A partition has one consumer at a time, so its entries need no lock."""
+    """The records that the group has read. A partition has one consumer at a time, so its entries need no lock."""
 
     next_offset: dict[int, int] = field(default_factory=dict)
     files: dict[str, FileDigest] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Tally:
 
 
 def consume_lines(report: Report, bootstrap_servers: str, topic: str, group: str, expected: DirectCount) -> None:
-    """Read with two members until everything has come, or nothing has for a minute."""
+    """Read with two members until every line was read, or no record has come for a minute."""
     tally = Tally()
     done = threading.Event()
     errors: list[BaseException] = []
@@ -58,7 +58,7 @@ def consume_lines(report: Report, bootstrap_servers: str, topic: str, group: str
             ) as consumer:
                 while not done.is_set():
                     tally.add(index, consumer.poll(timeout=0.2, max_records=5000))
-        except BaseException as error:  # handed to the main thread, which raises it
+        except BaseException as error:  # raised by the main thread
             errors.append(error)
             done.set()
 
@@ -83,7 +83,7 @@ def consume_lines(report: Report, bootstrap_servers: str, topic: str, group: str
 
 
 def _records_stored(bootstrap_servers: str, topic: str) -> int:
-    """How many records the new topic holds; one more than was sent would be a record written twice."""
+    """Return the number of records in the new topic; more than were sent means that one was written twice."""
     with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
         return sum(consumer.end_offsets(partitions).values())

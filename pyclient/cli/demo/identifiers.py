@@ -1,4 +1,4 @@
-"""Step 4: a Spark job counts the identifiers in the same files and writes the counts with `foreachPartition`."""
+"""Step 4: count the identifiers in the same files with Spark, and write the counts with `foreachPartition`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SPARK_SETTINGS = {
 }
 
 
-def why_not() -> str | None:
-    """The one line to print when the Spark step cannot run here, else None."""
+def reason_to_skip() -> str | None:
+    """Return the line to print if the Spark step cannot run here, else None."""
     java_home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (java_home and shutil.which("java", path=os.path.join(java_home, "bin")))):
-        return "no Java here, so the Spark step is left out (Java 17 or newer runs it)"
+        return "skipping the Spark step: it needs Java 17 or newer, and none was found"
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        return "no PySpark here, so the Spark step is left out (pip install 'pyclient-kafka[spark]')"
+        return "skipping the Spark step: PySpark is not installed (pip install 'pyclient-kafka[spark]')"
     return None
 
 
@@ -42,7 +42,7 @@ def write_identifiers(
     """Run the job, then read the topic back and compare every identifier's count."""
     started = perf_counter()
     with report.console.status("Spark counts identifiers"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PySpark's, about the pandas beside it
+        warnings.simplefilter("ignore")  # PySpark warns about the installed pandas
         _run_job(files, bootstrap_servers, topic)
     seconds = perf_counter() - started
     counts, repeated = _read_back(bootstrap_servers, topic, len(expected))
@@ -67,7 +67,7 @@ def _run_job(files: list[SourceFile], bootstrap_servers: str, topic: str) -> Non
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     try:
-        # not spark.read.text: it passes over files whose names begin with an underscore
+        # not spark.read.text: it skips files whose names begin with an underscore
         read = sql.udf(_read_file, "binary")
         paths = spark.createDataFrame([(str(source.path),) for source in files], "path string").repartition(4)
         texts = paths.select(sql.decode(read("path"), "ISO-8859-1").alias("text"))

@@ -1,4 +1,4 @@
-"""Step 2: every line of every file becomes a record."""
+"""Step 2: send every line of every file as a record."""
 
 from __future__ import annotations
 

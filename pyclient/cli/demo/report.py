@@ -1,4 +1,4 @@
-"""What the demo saw: one row a step, one line a failed check, and the table at the end."""
+"""The demo's report: a table with one row per step, and one line per failed check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 @dataclass(slots=True)
 class Step:
-    """One row of the table; rates are left out where `seconds` or `records` is 0."""
+    """One row of the table; without rates if `seconds` or `records` is 0."""
 
     name: str
     records: int
@@ -42,18 +42,18 @@ class Report:
         self.steps.append(Step(name, records, payload_bytes, seconds, note))
 
     def check(self, holds: bool, failure: str) -> None:
-        """Remember `failure` unless the check holds."""
+        """Record and print `failure` unless the check holds."""
         if not holds:
             self.failures.append(failure)
             self.console.print(f"check failed: {failure}", style="red")
 
     def show(self) -> None:
-        """Print the table and the verdict."""
+        """Print the table and the result of the checks."""
         table = Table(title="pyclient demo")
         table.add_column("step")
         for column in ("records", "seconds", "records/s", "MB/s"):
             table.add_column(column, justify="right")
-        table.add_column("what was seen")
+        table.add_column("notes")
         for step in self.steps:
             count = f"{step.records:,}" if step.records else ""
             seconds = f"{step.seconds:.2f}" if step.seconds else ""
@@ -66,7 +66,7 @@ class Report:
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar with records/s and MB/s beside it."""
+    """Return a progress bar with records/s and MB/s."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -78,7 +78,7 @@ def progress_bar(console: Console) -> Progress:
 
 
 def rates(records: int, payload_bytes: int, seconds: float) -> str:
-    """`812,345 records/s  31.2 MB/s`."""
+    """Return a text like `812,345 records/s  31.2 MB/s`."""
     if seconds <= 0:
         return ""
     return f"{records / seconds:,.0f} records/s  {payload_bytes / seconds / 1e6:,.1f} MB/s"

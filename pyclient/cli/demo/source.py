@@ -1,4 +1,4 @@
-"""The demo's input: the lines of a tree of Python files, and what a faithful copy of them must add up to."""
+"""The demo's input: the lines of a tree of Python files, with the counts and checksums of a correct copy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_THE_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
 
 
 def standard_library() -> Path:
-    """Where the running interpreter keeps its standard library."""
+    """Return the directory of the running interpreter's standard library."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
@@ -29,21 +29,21 @@ class SourceFile:
 
     @property
     def package(self) -> str:
-        """The first folder of the path, or the module's own name for a file at the top."""
+        """The first directory of the path, or the module's name for a file at the top."""
         return package_of(self.key)
 
     def lines(self) -> list[bytes]:
-        """The file's lines without their ends; bytes, since not every file is UTF-8."""
+        """Return the file's lines without line ends, as bytes, since not every file is UTF-8."""
         return self.path.read_bytes().splitlines()
 
 
 def package_of(key: str) -> str:
-    """`json/decoder.py` -> `json`; `ast.py` -> `ast`."""
+    """Return `json` for `json/decoder.py`, `ast` for `ast.py`."""
     return key.split("/", 1)[0].removesuffix(".py")
 
 
 def find_files(root: Path) -> list[SourceFile]:
-    """Every `.py` file below `root`, in a fixed order; installed packages are not part of the standard library."""
+    """Return every `.py` file below `root`, in a fixed order, installed packages excluded."""
     found = []
     for path in sorted(root.rglob("*.py")):
         below = path.relative_to(root)
@@ -54,7 +54,7 @@ def find_files(root: Path) -> list[SourceFile]:
 
 @dataclass(slots=True)
 class FileDigest:
-    """What one file's records must come to: how many lines, and a CRC over them in order."""
+    """The number of lines of one file, and a CRC over them in order."""
 
     lines: int = 0
     crc: int = 0
@@ -66,7 +66,7 @@ class FileDigest:
 
 @dataclass(slots=True)
 class DirectCount:
-    """The truth, counted from the files themselves."""
+    """The expected counts, taken from the files themselves."""
 
     files: dict[str, FileDigest] = field(default_factory=dict)
     identifiers: Counter[str] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class DirectCount:
 
 
 def lines_by_package(files: dict[str, FileDigest]) -> Counter[str]:
-    """How many lines each package has."""
+    """Return the number of lines of each package."""
     packages: Counter[str] = Counter()
     for key, digest in files.items():
         packages[package_of(key)] += digest.lines
@@ -86,7 +86,7 @@ def lines_by_package(files: dict[str, FileDigest]) -> Counter[str]:
 
 
 def count_directly(files: list[SourceFile], *, identifiers: bool) -> DirectCount:
-    """Read every file once; identifiers are counted only when somebody will compare them."""
+    """Read every file once and count lines, and with `identifiers` also identifiers."""
     count = DirectCount()
     for source in files:
         digest = FileDigest()
