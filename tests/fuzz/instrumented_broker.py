@@ -20,8 +20,10 @@ import traceback
 import warnings
 from collections import Counter
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, Final
 
+from pyclient import broker_embedded, protocol, records
 from pyclient.broker_embedded import __main__ as broker_main
 from pyclient.broker_embedded import foreground
 from pyclient.broker_embedded.server import BrokerConnection
@@ -136,6 +138,14 @@ def resident_bytes(pid: int | str = "self") -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def _load_everything() -> None:
+    """Import what the broker otherwise imports with the first request that needs it: that is no slow request."""
+    for package in (broker_embedded, records, protocol):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+
+
 def main(arguments: list[str]) -> int:
     """Instrument and serve; the exit status."""
     path, defect, *rest = arguments
@@ -147,6 +157,7 @@ def main(arguments: list[str]) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     if defect != "none":
         import_module("tests.fuzz.planted_defects").plant(defect)
+    _load_everything()
     instrument(report)
     signal.signal(signal.SIGUSR1, lambda *_: report_memory(report))
     return broker_main.main(rest)
