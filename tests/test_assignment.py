@@ -1,4 +1,4 @@
-"""The assignors: fixed examples of Java's, and what must hold for any group."""
+"""The assignors: fixed examples from Java, and properties that hold for any group."""
 
 from __future__ import annotations
 

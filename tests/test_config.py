@@ -104,7 +104,7 @@ def test_unknown_option_without_similar_name_lists_known_ones():
         ),
     ],
 )
-def test_impossible_value_is_named_with_what_is_allowed(options, says):
+def test_invalid_value_is_named_with_allowed_values(options, says):
     assert says in refused(options)
 
 

@@ -1,4 +1,4 @@
-"""The built-in serializations: round trips, and clear errors for what they cannot turn."""
+"""The built-in serializers: round trips, and clear errors for values that they cannot convert."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_random_bytes_give_value_or_serialization_error(data: bytes) -> None:
         (serialization.msgpack, b"\x92\x01", "not msgpack"),
     ],
 )
-def test_error_shows_where_and_what(way: serialization.Serialization[Any], data: bytes, message: str) -> None:
+def test_error_shows_position_and_input(way: serialization.Serialization[Any], data: bytes, message: str) -> None:
     with pytest.raises(errors.SerializationError, match=message) as caught:
         way.deserialize(data)
     assert len(str(caught.value)) < 300

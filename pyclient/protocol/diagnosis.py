@@ -43,7 +43,7 @@ def _faults(kind: Kind, value: Any, version: int, path: str) -> Iterator[str]:
     elif isinstance(kind, ArrayOf):
         yield from _faults_of_array(kind.item, value, version, path)
     elif not _fits(kind, value):
-        yield f"{path} is {value!r:.100}, which is no {kind}"
+        yield f"{path} is {value!r:.100}, not a valid {kind}"
 
 
 def _faults_of_array(item: Kind, value: Any, version: int, path: str) -> Iterator[str]:

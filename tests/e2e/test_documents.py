@@ -1,4 +1,4 @@
-"""What documents say about the code is true of the tree: names of files, and headings that comments refer to."""
+"""Documents name only files that exist, and comments refer only to headings that exist."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_producer_logs_its_producer_id(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_consumer_logs_what_its_group_does(caplog: pytest.LogCaptureFixture, protocol: str) -> None:
+def test_consumer_logs_changes_of_its_group(caplog: pytest.LogCaptureFixture, protocol: str) -> None:
     caplog.set_level(logging.INFO, "pyclient.consumer")
 
     def lines(*words: str) -> list[str]:

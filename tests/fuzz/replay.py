@@ -1,4 +1,4 @@
-"""Sends recorded inputs to a fresh broker to see a finding again, and leaves out those that it does not need."""
+"""Replay recorded inputs on a new broker to reproduce a finding, and drop inputs that it does not need."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LEAST_SECONDS: Final = 2.0
 _HEAD: Final = struct.Struct(">ihhi")
 
 
-class Player:
-    """Sends inputs one at a time and waits for each answer for a moment; ids in later inputs follow the new answers."""
+class Replayer:
+    """Sends inputs one at a time and waits briefly for each answer; ids in later inputs are replaced."""
 
     def __init__(self, port: int, rng: Any) -> None:
         self._port = port
@@ -39,8 +39,8 @@ class Player:
         self.codes: set[int] = set()
         self.unreadable: list[str] = []
 
-    def play(self, inputs: Sequence[Sent], until: float) -> None:
-        """Send them all, in order, as long as there is time."""
+    def replay(self, inputs: Sequence[Sent], until: float) -> None:
+        """Send all inputs in order until the deadline `until`."""
         for each in inputs:
             if time.monotonic() > until:
                 break
@@ -123,21 +123,21 @@ class Reproducer:
         broker = BrokerProcess(directory, self._defect)
         try:
             broker.start()
-            player = Player(broker.port, self._rng)
+            replayer = Replayer(broker.port, self._rng)
             try:
-                player.play(inputs, max(self._until, time.monotonic() + _LEAST_SECONDS))
+                replayer.replay(inputs, max(self._until, time.monotonic() + _LEAST_SECONDS))
             finally:
-                player.close()
+                replayer.close()
             alive = broker.alive
             if alive:
                 broker.call("GET", "/broker")  # the loop has come round since
             events = broker.events()
             if finding.kind == "unknown error":
-                return -1 in player.codes
+                return -1 in replayer.codes
             if finding.kind == "wrong answer":
-                return bool(player.unreadable)
+                return bool(replayer.unreadable)
             if finding.kind == "no answer":
-                return bool(inputs) and player.seconds[-1] >= _ANSWER_SECONDS
+                return bool(inputs) and replayer.seconds[-1] >= _ANSWER_SECONDS
             if finding.kind == "ended":
                 return not alive
             if finding.kind == "restart":

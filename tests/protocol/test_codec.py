@@ -79,20 +79,20 @@ def test_fields_absent_in_version_decode_to_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("message", "version", "fault"),
     [
-        (fetch_request(max_wait_ms=1 << 31), 11, "FetchRequest v11: max_wait_ms is 2147483648, which is no Int32"),
+        (fetch_request(max_wait_ms=1 << 31), 11, "FetchRequest v11: max_wait_ms is 2147483648, not a valid Int32"),
         (fetch_request(max_wait_ms=None), 11, "FetchRequest v11: max_wait_ms may not be None"),
-        (fetch_request(isolation_level=-129), 11, "FetchRequest v11: isolation_level is -129, which is no Int8"),
+        (fetch_request(isolation_level=-129), 11, "FetchRequest v11: isolation_level is -129, not a valid Int8"),
         (fetch_request(topics=None), 11, "FetchRequest v11: topics may not be None"),
         (fetch_request(topics=7), 11, "FetchRequest v11: topics has to be a list, not 7"),
         (fetch_request(topics=[None]), 11, r"FetchRequest v11: topics\[0\] may not be None"),
         (fetch_request(topics=["orders"]), 11, r"FetchRequest v11: topics\[0\] has to be a FetchTopic, not 'orders'"),
-        (heartbeat(group_id=b"billing"), 0, "HeartbeatRequest v0: group_id is b'billing', which is no String"),
-        (heartbeat(group_id="x" * 32_768), 0, "HeartbeatRequest v0: group_id is 'xxx.*, which is no String"),
-        (heartbeat(group_id="x" * 32_768), 4, "HeartbeatRequest v4: group_id is 'xxx.*, which is no String"),
-        (heartbeat(group_id="\ud800"), 4, "HeartbeatRequest v4: group_id is .*, which is no String"),
+        (heartbeat(group_id=b"billing"), 0, "HeartbeatRequest v0: group_id is b'billing', not a valid String"),
+        (heartbeat(group_id="x" * 32_768), 0, "HeartbeatRequest v0: group_id is 'xxx.*, not a valid String"),
+        (heartbeat(group_id="x" * 32_768), 4, "HeartbeatRequest v4: group_id is 'xxx.*, not a valid String"),
+        (heartbeat(group_id="\ud800"), 4, "HeartbeatRequest v4: group_id is .*, not a valid String"),
         (MetadataRequest(topics=None), 0, "MetadataRequest v0: topics may not be None"),
-        (produce_request(5), 9, r"ProduceRequest v9: topic_data\[0\]\.partition_data\[0\]\.records is 5, which is no"),
-        (TopicRecord(name="t", topic_id="x"), 0, "TopicRecord v0: topic_id is 'x', which is no Uuid"),  # type: ignore[arg-type]
+        (produce_request(5), 9, r"ProduceRequest v9: topic_data\[0\]\.partition_data\[0\]\.records is 5, not a valid"),
+        (TopicRecord(name="t", topic_id="x"), 0, "TopicRecord v0: topic_id is 'x', not a valid Uuid"),  # type: ignore[arg-type]
         (
             RegisterBrokerRecord(
                 broker_id=1,

@@ -33,7 +33,7 @@ def table_of(twin: Any, *parts: list[tuple[str, int, bytes]]) -> Any:
     return table
 
 
-def test_table_holds_every_field_of_every_record(twin: Any, codec: Compression) -> None:
+def test_table_has_every_field_of_every_record(twin: Any, codec: Compression) -> None:
     first, second = (twin.build(ROWS, base_offset=offset, compression=codec) for offset in (0, 100))
     table = table_of(twin, [("a", 0, first), ("b", 5, second)], [("b", 1, first)])
     assert table.schema == arrow.schema()

@@ -147,7 +147,7 @@ def test_every_flipped_bit_after_crc_is_detected() -> None:
         made[bit // 8] ^= 1 << bit % 8
 
 
-def test_crc_check_of_cut_batch_names_its_position() -> None:
+def test_crc_check_of_truncated_batch_names_its_position() -> None:
     made = batch(base_offset=42)
     with pytest.raises(CorruptRecord, match=r"^orders-3: batch at offset 42 ends early$"):
         check_crc(made[:-1], 0, read_header(made), "orders", 3)

@@ -35,7 +35,7 @@ def test_built_batch_round_trips(twins: tuple[Any, Any], rows: list[Any]) -> Non
             assert {(r.topic, r.partition, r.leader_epoch, r.timestamp_type) for r in records} == {("orders", 3, 3, 0)}
 
 
-def test_builder_counts_what_it_holds(twin: Any) -> None:
+def test_builder_counts_its_records(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(1000), None)
     assert (builder.count, builder.size) == (0, HEADER_SIZE)
     assert (builder.base_timestamp, builder.max_timestamp) == (-1, -1)
@@ -199,7 +199,7 @@ def test_many_large_headers_fit(twin: Any) -> None:
 
 
 @given(rows=ROWS)
-def test_append_many_writes_what_append_writes(twins: tuple[Any, Any], rows: list[Any]) -> None:
+def test_append_many_is_equivalent_to_append(twins: tuple[Any, Any], rows: list[Any]) -> None:
     times, keys, values, headers = (list(column) for column in zip(*rows, strict=True))
     for twin in twins:
         expected = twin.builder(rows)

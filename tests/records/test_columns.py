@@ -30,7 +30,7 @@ def test_both_twins_give_same_columns(twins: tuple[Any, Any], parts: list[Any]) 
 
 
 @given(rows=ROWS.filter(bool))
-def test_columns_hold_what_records_hold(twins: tuple[Any, Any], rows: list[Any]) -> None:
+def test_columns_equal_the_decoded_records(twins: tuple[Any, Any], rows: list[Any]) -> None:
     for twin in twins:
         batch = twin.build(rows, base_offset=7)
         columns = twin.columns(batch)

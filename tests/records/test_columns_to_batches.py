@@ -189,7 +189,7 @@ def test_null_header_name_is_empty(twin: Any) -> None:
     assert twin.rows(builder.seal())[0][3] == (("", b"v"),)
 
 
-def test_encoding_takes_codec_and_level(codec: Compression) -> None:
+def test_encode_columns_accepts_codec_and_level(codec: Compression) -> None:
     level = None if codec in (Compression.NONE, Compression.SNAPPY) else 5
     batch = encode_columns(column([b"value"] * 100), timestamps=5, compression=codec, level=level)
     header = read_header(batch)

@@ -142,7 +142,7 @@ def test_limit_is_exact(codec: Compression) -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.parametrize("limit", [0, 1000, MIB])
-def test_bomb_is_stopped_before_it_takes_memory(name: str, limit: int) -> None:
+def test_decompression_bomb_is_stopped_before_it_allocates_memory(name: str, limit: int) -> None:
     codec, data = BOMBS[name]
     tracemalloc.start()
     try:
@@ -167,7 +167,7 @@ def test_bomb_is_stopped_before_it_takes_memory(name: str, limit: int) -> None:
         (Compression.LZ4, b"\x04\x22\x4d\x18\x68\x40" + struct.pack("<Q", 64 * MIB) + b"\0" + bytes(8)),
     ],
 )
-def test_stated_size_alone_takes_no_memory(codec: Compression, data: bytes) -> None:
+def test_stated_size_alone_allocates_nothing(codec: Compression, data: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(CorruptRecord):

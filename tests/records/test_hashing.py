@@ -29,7 +29,7 @@ def test_murmur2_matches_java_client(twin: Any, key: bytes, expected: int) -> No
 
 
 @given(key=st.binary(max_size=40), partitions=st.integers(1, 2**31 - 1))
-def test_both_twins_hash_alike(twins: tuple[Any, Any], key: bytes, partitions: int) -> None:
+def test_both_twins_return_the_same_hashes(twins: tuple[Any, Any], key: bytes, partitions: int) -> None:
     compiled, pure = twins
     assert compiled.module.murmur2(key) == pure.module.murmur2(key)
     partition = compiled.module.partition_for_key(key, partitions)
