@@ -22,7 +22,7 @@ _LOCAL: Final = {
     *("cluster_id", "error_message", "host", "last_caught_up_timestamp", "last_fetch_timestamp", "log_dir", "port"),
     *("throttle_time_ms", "topic_id", "total_bytes", "usable_bytes", "documentation"),
 }
-"""Fields that are no two brokers' alike; texts are everybody's own, too."""
+"""Fields whose values differ between brokers, error texts among them."""
 
 
 def replay(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
@@ -49,7 +49,7 @@ def replay(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) ->
 
 
 def _message(cls: Any, fields: dict[str, Any]) -> Any:
-    """A message of dicts."""
+    """Return a message built from dicts."""
     kinds = {each.name: each.kind for each in fields_of(cls)}
     return cls(**{name: _value(kinds[name], value) for name, value in fields.items()})
 
@@ -63,7 +63,7 @@ def _value(kind: Kind, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Dicts of a message; the order of a list of parts is nobody's promise, so they are sorted."""
+    """Return a message as dicts, with sorted lists as their order is not specified."""
     if value is None or isinstance(value, (int, float, str)):
         return value
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Our broker answers administrators as a real Kafka 4.3.1 did, request by request."""
+"""The broker's answers to admin requests equal the recorded answers of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ LABELS = [scenario.label for scenario in SCENARIOS]
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
-    """Return our broker's answer to each scenario."""
+def answers() -> dict[str, Any]:
+    """Return the broker's answer to each scenario."""
     with EmbeddedCluster(profile="kafka") as cluster:
         return dict(replay(cluster.bootstrap_servers))
 
 
-def test_every_scenario_was_recorded_and_has_a_label_of_its_own() -> None:
+def test_every_scenario_is_recorded_under_unique_label() -> None:
     assert list(RECORDED) == LABELS
     assert len(set(LABELS)) == len(LABELS)
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_our_answer_is_kafkas(told: dict[str, Any], label: str) -> None:
-    assert told[label] == _without_kafkas_own_write(RECORDED[label])
+def test_answer_equals_that_of_kafka(answers: dict[str, Any], label: str) -> None:
+    assert answers[label] == _without_kafkas_own_write(RECORDED[label])
 
 
 def _without_kafkas_own_write(answer: Any) -> Any:
-    """Ours does not write min.insync.replicas by itself."""
+    """Remove min.insync.replicas, which only Kafka writes by itself."""
     for topic in answer.get("topics", ()):
         for each in topic.get("configs", ()):
             if each["name"] == "min.insync.replicas":

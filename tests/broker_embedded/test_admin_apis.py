@@ -1,4 +1,4 @@
-"""What administrators change and look at, where an answer alone does not show that it is true."""
+"""Admin APIs, with checks beyond their responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def delete_records(client: Any, topic: str, offset: int, version: int = 2) -> An
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_deleted_records_are_read_no_more(
+def test_deleted_records_are_not_readable(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, version: int
 ) -> None:
     for value in (b"a", b"b", b"c"):
@@ -50,16 +50,16 @@ def test_deleted_records_are_read_no_more(
     assert (partition.error_code, partition.records) == (errors.OffsetOutOfRange.code, b"")
     [partition] = client.call(fetch_request(topic, {0: 2}), 11).responses[0].partitions
     assert (partition.error_code, partition.log_start_offset) == (0, 2)
-    assert delete_records(client, topic, 1).low_watermark == 2  # what is gone stays gone
+    assert delete_records(client, topic, 1).low_watermark == 2  # the start offset never moves back
     assert delete_records(client, topic, -1).low_watermark == 3
 
 
-def test_records_of_a_compacted_topic_are_not_deleted(client: Any) -> None:
+def test_delete_records_of_compacted_topic_is_refused(client: Any) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     assert delete_records(client, topic, 0).error_code == errors.PolicyViolation.code
 
 
-def test_records_of_the_brokers_are_not_deleted(client: Any) -> None:
+def test_delete_records_of_internal_topic_is_refused(client: Any) -> None:
     client.call(MetadataRequest(topics=None), 1)
     from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 
@@ -68,21 +68,24 @@ def test_records_of_the_brokers_are_not_deleted(client: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_the_size_of_what_was_written_is_told(
+def test_describe_log_dirs_has_written_size(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int
 ) -> None:
     data = batch(bytes(1000))
     for _ in range(3):
         produce(client, topic, data)
     [directory] = client.call(DescribeLogDirsRequest(topics=None), version).results
-    [told] = [each for each in directory.topics if each.name == topic]
-    assert [(each.partition_index, each.partition_size) for each in told.partitions] == [(0, 3 * len(data)), (1, 0)]
+    [found] = [each for each in directory.topics if each.name == topic]
+    assert [(each.partition_index, each.partition_size) for each in found.partitions] == [
+        (0, 3 * len(data)),
+        (1, 0),
+    ]
     assert directory.log_dir == broker.data_dir
     if version >= 4:
         assert 0 < directory.usable_bytes <= directory.total_bytes
 
 
-def test_producers_are_told_with_what_they_wrote_last(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_describe_producers_has_last_sequence(client: Any, topic: str, produce: Any, batch: Any) -> None:
     produce(client, topic, batch(b"a", b"b", producer_id=7001, producer_epoch=3, base_sequence=0))
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0, 1])])
     first, second = client.call(request, 0).topics[0].partitions
@@ -92,7 +95,7 @@ def test_producers_are_told_with_what_they_wrote_last(client: Any, topic: str, p
     assert second.active_producers == []
 
 
-def test_the_quorum_is_this_node(client: Any, broker: Any) -> None:
+def test_describe_quorum_has_this_node_as_voter(client: Any, broker: Any) -> None:
     wanted = DescribeQuorumRequestTopicData(
         topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
     )
@@ -106,7 +109,7 @@ def test_the_quorum_is_this_node(client: Any, broker: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 1000])
-def test_pages_of_descriptions_are_all_of_it(connect: Any, limit: int) -> None:
+def test_pages_of_describe_topic_partitions_are_complete(connect: Any, limit: int) -> None:
     with EmbeddedCluster() as cluster:
         client = connect(cluster)
         for partitions in (3, 1, 5):
@@ -127,8 +130,8 @@ def test_pages_of_descriptions_are_all_of_it(connect: Any, limit: int) -> None:
         assert found == sorted((topic.name, each.partition_index) for topic in topics for each in topic.partitions)
 
 
-class Written:
-    """A metadata log that applies what it is given."""
+class InMemoryLog:
+    """A metadata log that only applies records."""
 
     end_offset = 0
 
@@ -141,7 +144,7 @@ class Written:
 
 
 def controller_of(partition: PartitionImage) -> Controller:
-    """A controller on broker 1 of a cluster whose brokers 2 and 3 are gone, with partition t-0."""
+    """A controller on broker 1 of a cluster whose brokers 2 and 3 do not exist, with partition t-0."""
     from random import Random
 
     from pyclient.broker_embedded.config import BrokerConfig
@@ -152,10 +155,10 @@ def controller_of(partition: PartitionImage) -> Controller:
     }
     topic = TopicImage("t", uuid.uuid4(), {0: partition})
     image.topics["t"] = image.topics_by_id[topic.topic_id] = topic
-    return Controller(BrokerConfig.build(data_dir=""), image, Written(image), Random(1))  # type: ignore[arg-type]
+    return Controller(BrokerConfig.build(data_dir=""), image, InMemoryLog(image), Random(1))  # type: ignore[arg-type]
 
 
-def test_replicas_that_are_gone_can_be_dropped() -> None:
+def test_replica_on_missing_broker_can_be_removed() -> None:
     partition = PartitionImage(0, [1, 2, 3], [1], 1, 5)
     controller = controller_of(partition)
     with pytest.raises(errors.InvalidReplicationFactor):
@@ -166,13 +169,13 @@ def test_replicas_that_are_gone_can_be_dropped() -> None:
     assert (partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == ([1], [1], 1, 5)
 
 
-def test_a_partition_cannot_move_away_from_its_data() -> None:
+def test_reassignment_away_from_leader_is_refused() -> None:
     controller = controller_of(PartitionImage(0, [2], [2], 2, 5))
     with pytest.raises(errors.InvalidReplicaAssignment, match="broker 2"):
         controller.reassign("t", 0, [1], may_resize=True)
 
 
-def test_a_partition_whose_replicas_are_gone_cannot_be_led() -> None:
+def test_partition_without_available_replica_gets_no_leader() -> None:
     controller = controller_of(PartitionImage(0, [2], [2], -1, 5))
     with pytest.raises(errors.PreferredLeaderNotAvailable):
         controller.elect_leader("t", 0, unclean=False)

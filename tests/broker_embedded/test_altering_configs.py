@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: what they change, what they refuse, and that it takes effect and stays."""
+"""AlterConfigs and IncrementalAlterConfigs: accepted and refused changes, their effect, and restarts."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def replace(client: Any, name: str, options: dict[str, str | None], *, kind: int
     return outcome
 
 
-def told(client: Any, name: str, *keys: str, kind: int = TOPIC) -> dict[str, tuple[str | None, int]]:
-    """The values and sources of options."""
+def described(client: Any, name: str, *keys: str, kind: int = TOPIC) -> dict[str, tuple[str | None, int]]:
+    """Return the values and sources of options."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
     [result] = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
     assert result.error_code == 0, result
     return {config.name: (config.value, config.config_source) for config in result.configs}
 
 
-# Deciding
+# Pure functions
 
 
-def decide(current: dict[str, str], *alterations: tuple[str, int, str | None]) -> Any:
+def compute_changes(current: dict[str, str], *alterations: tuple[str, int, str | None]) -> Any:
     return incremental(
         [Alteration(*each) for each in alterations],
         current,
@@ -72,21 +72,21 @@ def decide(current: dict[str, str], *alterations: tuple[str, int, str | None]) -
     )
 
 
-def test_what_is_so_already_is_no_change() -> None:
-    assert decide({"retention.ms": "5"}, ("retention.ms", SET, "5")) == {}
-    assert decide({}, ("retention.ms", DELETE, None)) == {}
+def test_unchanged_option_is_no_change() -> None:
+    assert compute_changes({"retention.ms": "5"}, ("retention.ms", SET, "5")) == {}
+    assert compute_changes({}, ("retention.ms", DELETE, None)) == {}
     assert replaced([("a", "1")], {"a": "1"}) == {}
 
 
-def test_lists_grow_and_shrink_from_the_value_in_effect() -> None:
-    assert decide({}, ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
-    assert decide({}, ("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "delete"}
+def test_append_and_subtract_start_from_value_in_effect() -> None:
+    assert compute_changes({}, ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert compute_changes({}, ("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "delete"}
     both = {"cleanup.policy": "delete,compact"}
-    assert decide(both, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
-    assert decide(both, ("cleanup.policy", SUBTRACT, "nothing")) == {}
+    assert compute_changes(both, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
+    assert compute_changes(both, ("cleanup.policy", SUBTRACT, "nothing")) == {}
 
 
-def test_a_replacement_removes_what_it_does_not_name() -> None:
+def test_replacement_removes_options_that_are_not_named() -> None:
     assert replaced([("a", "1"), ("b", "2")], {"b": "1", "c": "3"}) == {"a": "1", "b": "2", "c": None}
 
 
@@ -94,7 +94,7 @@ def test_a_replacement_removes_what_it_does_not_name() -> None:
     st.dictionaries(st.sampled_from("abc"), st.text(max_size=3)),
     st.dictionaries(st.sampled_from("abc"), st.text(max_size=3)),
 )
-def test_a_replacement_makes_exactly_what_was_given(current: dict[str, str], given_: dict[str, str]) -> None:
+def test_replacement_results_in_given_options(current: dict[str, str], given_: dict[str, str]) -> None:
     after = {**current, **replaced(list(given_.items()), current)}
     assert {name: value for name, value in after.items() if value is not None} == given_
 
@@ -103,18 +103,18 @@ def test_a_replacement_makes_exactly_what_was_given(current: dict[str, str], giv
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_an_option_is_set_and_removed(client: Any, topic: str, version: int) -> None:
+def test_option_is_set_and_removed(client: Any, topic: str, version: int) -> None:
     assert change(client, topic, ("retention.ms", SET, "77"), version=version).error_code == 0
-    assert told(client, topic, "retention.ms") == {"retention.ms": ("77", 1)}
+    assert described(client, topic, "retention.ms") == {"retention.ms": ("77", 1)}
     assert change(client, topic, ("retention.ms", DELETE, None), version=version).error_code == 0
-    assert told(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
+    assert described(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_whole_set_of_options_is_replaced(client: Any, topic: str, version: int) -> None:
+def test_alter_configs_replaces_all_options(client: Any, topic: str, version: int) -> None:
     assert change(client, topic, ("retention.ms", SET, "77")).error_code == 0
     assert replace(client, topic, {"segment.ms": "5"}, version=version).error_code == 0
-    assert told(client, topic, "retention.ms", "segment.ms") == {
+    assert described(client, topic, "retention.ms", "segment.ms") == {
         "retention.ms": ("604800000", 5),
         "segment.ms": ("5", 1),
     }
@@ -123,7 +123,7 @@ def test_a_whole_set_of_options_is_replaced(client: Any, topic: str, version: in
 def test_validate_only_changes_nothing(client: Any, topic: str) -> None:
     assert change(client, topic, ("retention.ms", SET, "77"), validate_only=True).error_code == 0
     assert change(client, topic, ("retention.ms", SET, "x"), validate_only=True).error_code != 0
-    assert told(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
+    assert described(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_validate_only_changes_nothing(client: Any, topic: str) -> None:
         ([("retention.ms", -1, "1")], errors.InvalidRequest),
     ],
 )
-def test_an_impossible_change_is_refused_as_a_whole(client: Any, topic: str, changes: Any, error: Any) -> None:
+def test_invalid_change_is_refused_as_a_whole(client: Any, topic: str, changes: Any, error: Any) -> None:
     outcome = change(client, topic, ("segment.ms", SET, "5"), *changes)
     assert outcome.error_code == error.code
     assert outcome.error_message
-    assert told(client, topic, "segment.ms") == {"segment.ms": ("604800000", 5)}
+    assert described(client, topic, "segment.ms") == {"segment.ms": ("604800000", 5)}
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_an_impossible_change_is_refused_as_a_whole(client: Any, topic: str, cha
         (0, "x", errors.InvalidRequest),
     ],
 )
-def test_what_has_no_options_to_change_is_refused(client: Any, kind: int, name: str, error: Any) -> None:
+def test_resource_without_dynamic_options_is_refused(client: Any, kind: int, name: str, error: Any) -> None:
     assert change(client, name, ("retention.ms", SET, "1"), kind=kind).error_code == error.code
     assert replace(client, name, {"retention.ms": "1"}, kind=kind).error_code == error.code
 
 
-def test_a_resource_that_comes_twice_is_refused_twice(client: Any, topic: str) -> None:
+def test_duplicate_resource_is_refused_for_each_entry(client: Any, topic: str) -> None:
     resources = [
         alter_configs.AlterConfigsResource(
             resource_type=TOPIC,
@@ -179,10 +179,10 @@ def test_a_resource_that_comes_twice_is_refused_twice(client: Any, topic: str) -
     ]
     answer = client.call(alter_configs.AlterConfigsRequest(resources=resources, validate_only=False), 1)
     assert [each.error_code for each in answer.responses] == [errors.InvalidRequest.code] * 2
-    assert told(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
+    assert described(client, topic, "retention.ms") == {"retention.ms": ("604800000", 5)}
 
 
-def test_a_topic_s_new_limit_holds_at_once(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_changed_topic_limit_applies_immediately(client: Any, topic: str, produce: Any, batch: Any) -> None:
     assert produce(client, topic, batch(bytes(2000))).error_code == 0
     assert change(client, topic, ("max.message.bytes", SET, "1000")).error_code == 0
     assert produce(client, topic, batch(bytes(2000))).error_code == errors.MessageTooLarge.code
@@ -190,7 +190,7 @@ def test_a_topic_s_new_limit_holds_at_once(client: Any, topic: str, produce: Any
     assert produce(client, topic, batch(bytes(2000))).error_code == 0
 
 
-def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
+def test_changed_broker_default_applies_to_topics_without_own_value(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
     own = f"own-{uuid.uuid4().hex}"
@@ -202,16 +202,16 @@ def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
         assert change(client, "", ("message.max.bytes", SET, "1000"), kind=BROKER).error_code == 0
         assert produce(client, topic, batch(bytes(2000))).error_code == errors.MessageTooLarge.code
         assert produce(client, own, batch(bytes(2000))).error_code == 0
-        assert told(client, topic, "max.message.bytes") == {"max.message.bytes": ("1000", 3)}
+        assert described(client, topic, "max.message.bytes") == {"max.message.bytes": ("1000", 3)}
         assert change(client, "1", ("message.max.bytes", SET, "5000"), kind=BROKER).error_code == 0
-        assert told(client, topic, "max.message.bytes") == {"max.message.bytes": ("5000", 2)}
-        assert told(client, "1", "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("5000", 2)}
-        assert told(client, "", kind=BROKER) == {"message.max.bytes": ("1000", 3)}
+        assert described(client, topic, "max.message.bytes") == {"max.message.bytes": ("5000", 2)}
+        assert described(client, "1", "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("5000", 2)}
+        assert described(client, "", kind=BROKER) == {"message.max.bytes": ("1000", 3)}
         assert produce(client, topic, batch(bytes(2000))).error_code == 0
     finally:
         for resource in ("", "1"):
             assert change(client, resource, ("message.max.bytes", DELETE, None), kind=BROKER).error_code == 0
-    assert told(client, topic, "max.message.bytes") == {"max.message.bytes": ("1048588", 5)}
+    assert described(client, topic, "max.message.bytes") == {"max.message.bytes": ("1048588", 5)}
 
 
 @pytest.mark.parametrize(
@@ -234,14 +234,14 @@ def test_a_broker_s_new_default_holds_for_the_topics_without_their_own(
         ("listener.name.internal.ssl.keystore.password", "secret"),
     ],
 )
-def test_a_broker_s_option_that_is_fixed_or_wrong_is_refused(client: Any, name: str, value: str) -> None:
+def test_static_or_invalid_broker_option_is_refused(client: Any, name: str, value: str) -> None:
     outcome = change(client, "1", (name, SET, value), kind=BROKER)
     assert outcome.error_code == errors.InvalidRequest.code
     assert name in outcome.error_message
     assert "secret" not in outcome.error_message
 
 
-def test_an_option_that_the_broker_does_not_know_is_kept_and_never_told(client: Any) -> None:
+def test_unknown_option_is_stored_and_its_value_hidden(client: Any) -> None:
     assert change(client, "1", ("plugin.password", SET, "hunter2"), kind=BROKER).error_code == 0
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["plugin.password"])
     [result] = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
@@ -251,24 +251,24 @@ def test_an_option_that_the_broker_does_not_know_is_kept_and_never_told(client: 
     assert change(client, "1", ("plugin.password", DELETE, None), kind=BROKER).error_code == 0
 
 
-def test_a_topic_with_an_option_that_only_kafka_knows_is_served(
+def test_topic_with_unknown_option_in_log_is_served(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
     options = {"message.format.version": "2.8", "remote.storage.enable": "true", "max.message.bytes": "200"}
-    broker._runner.node.image.configs[(TOPIC, topic)] = options  # as a log says that a real Kafka wrote
+    broker._runner.node.image.configs[(TOPIC, topic)] = options  # as in a metadata log written by Kafka
     assert produce(client, topic, batch(b"small")).error_code == 0
     assert produce(client, topic, batch(b"x" * 200)).error_code == errors.MessageTooLarge.code
     assert change(client, topic, ("retention.ms", SET, "77")).error_code == 0
     assert change(client, topic, ("message.format.version", SET, "3.0")).error_code == errors.InvalidConfig.code
     assert change(client, topic, ("message.format.version", DELETE, None)).error_code == 0
     assert replace(client, topic, {"retention.ms": "78"}).error_code == 0
-    assert told(client, topic, "retention.ms", "remote.storage.enable") == {
+    assert described(client, topic, "retention.ms", "remote.storage.enable") == {
         "retention.ms": ("78", 1),
         "remote.storage.enable": ("false", 5),
     }
 
 
-def test_options_of_tiers_and_of_replication_are_taken_but_no_topic_is_tiered(client: Any, topic: str) -> None:
+def test_tiered_storage_options_are_accepted_but_topics_not_tiered(client: Any, topic: str) -> None:
     defaults = {
         "follower.replication.throttled.replicas": ("", 5),
         "leader.replication.throttled.replicas": ("", 5),
@@ -278,7 +278,7 @@ def test_options_of_tiers_and_of_replication_are_taken_but_no_topic_is_tiered(cl
         "remote.log.delete.on.disable": ("false", 5),
         "remote.storage.enable": ("false", 5),
     }
-    assert told(client, topic, *defaults) == defaults
+    assert described(client, topic, *defaults) == defaults
     changed = {
         "follower.replication.throttled.replicas": "*",
         "leader.replication.throttled.replicas": "0:1,1:2",
@@ -289,10 +289,10 @@ def test_options_of_tiers_and_of_replication_are_taken_but_no_topic_is_tiered(cl
         "remote.storage.enable": "false",
     }
     assert change(client, topic, *((name, SET, value) for name, value in changed.items())).error_code == 0
-    assert told(client, topic, *changed) == {name: (value, 1) for name, value in changed.items()}
+    assert described(client, topic, *changed) == {name: (value, 1) for name, value in changed.items()}
     added = ("leader.replication.throttled.replicas", APPEND, "2:3")
     assert change(client, topic, added).error_code == 0
-    assert told(client, topic, added[0]) == {added[0]: ("0:1,1:2,2:3", 1)}
+    assert described(client, topic, added[0]) == {added[0]: ("0:1,1:2,2:3", 1)}
     refused = change(client, topic, ("remote.storage.enable", SET, "true"))
     assert (refused.error_code, "tiered" in refused.error_message) == (errors.InvalidConfig.code, True)
     configs = [CreatableTopicConfig(name="remote.storage.enable", value="true")]
@@ -300,14 +300,14 @@ def test_options_of_tiers_and_of_replication_are_taken_but_no_topic_is_tiered(cl
     assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == errors.InvalidConfig.code
 
 
-def test_options_of_kafka_s_own_machinery_are_taken_and_told(client: Any) -> None:
+def test_options_without_effect_are_stored_and_described(client: Any) -> None:
     assert change(client, "", ("log.cleaner.threads", SET, "2"), kind=BROKER).error_code == 0
     for resource in ("", "1"):
-        assert told(client, resource, "log.cleaner.threads", kind=BROKER) == {"log.cleaner.threads": ("2", 3)}
+        assert described(client, resource, "log.cleaner.threads", kind=BROKER) == {"log.cleaner.threads": ("2", 3)}
     assert change(client, "", ("log.cleaner.threads", DELETE, None), kind=BROKER).error_code == 0
 
 
-def test_an_interval_of_assignments_and_of_compaction_holds_at_once(client: Any, broker: Any) -> None:
+def test_changed_intervals_apply_immediately(client: Any, broker: Any) -> None:
     node = broker._runner.node
     wanted = (("group.consumer.assignment.interval.ms", SET, "77"), ("log.cleaner.backoff.ms", SET, "88"))
     assert node.groups.consumers.limits("g").assignment_interval_ms == 0
@@ -316,7 +316,7 @@ def test_an_interval_of_assignments_and_of_compaction_holds_at_once(client: Any,
     assert node.config.integer("log.cleaner.backoff.ms") == 88
 
 
-def test_options_set_at_run_time_outlive_a_restart(connect: Any, data_dir: str) -> None:
+def test_dynamic_options_are_restored_after_restart(connect: Any, data_dir: str) -> None:
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
         wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
@@ -325,19 +325,19 @@ def test_options_set_at_run_time_outlive_a_restart(connect: Any, data_dir: str) 
         assert change(client, "", ("log.retention.ms", SET, "123"), kind=BROKER).error_code == 0
         cluster.restart()
         client = connect(cluster)
-        assert told(client, "t", "segment.bytes", "retention.ms") == {
+        assert described(client, "t", "segment.bytes", "retention.ms") == {
             "segment.bytes": ("2000000", 1),
             "retention.ms": ("123", 3),
         }
         assert cluster._runner.node.logs.defaults.retention_ms == 123  # type: ignore[union-attr]
 
 
-def test_resources_with_options_are_listed(client: Any, topic: str) -> None:
+def test_list_config_resources_has_resources_with_options(client: Any, topic: str) -> None:
     def listed(version: int, *kinds: int) -> Any:
         return client.call(ListConfigResourcesRequest(resource_types=list(kinds)), version)
 
-    everything = {(each.resource_type, each.resource_name) for each in listed(1).config_resources}
-    assert {(TOPIC, topic), (BROKER, "1")} <= everything
+    resources = {(each.resource_type, each.resource_name) for each in listed(1).config_resources}
+    assert {(TOPIC, topic), (BROKER, "1")} <= resources
     assert {each.resource_type for each in listed(1, TOPIC, TOPIC).config_resources} == {TOPIC}
     assert listed(0).config_resources == []
     assert listed(1, 99).error_code == errors.UnsupportedVersion.code

@@ -1,4 +1,4 @@
-"""Client quotas: who may have which, whose holds, and what filters find; and features and credentials beside them."""
+"""Client quotas: validation, precedence and filters; feature levels; SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ EVERYBODY: tuple[Entity, ...] = (
     CLIENT,
     (("client-id", None),),
 )
-"""From the most exact to the least, as Kafka takes them."""
+"""From the most to the least specific, as in Kafka."""
 
 
 @given(st.sets(st.sampled_from(range(len(EVERYBODY))), min_size=1))
-def test_the_most_exact_quota_holds(chosen: set[int]) -> None:
+def test_most_specific_quota_applies(chosen: set[int]) -> None:
     quotas = {EVERYBODY[index]: {PRODUCE: float(index + 1)} for index in chosen}
     limit, (user, client) = limit_of(quotas, PRODUCE, "u", "c") or (0, (None, None))
     assert limit == min(chosen) + 1
@@ -52,7 +52,7 @@ def test_the_most_exact_quota_holds(chosen: set[int]) -> None:
     assert limit_of(quotas, FETCH, "u", "c") is None
 
 
-def test_somebody_else_s_quota_does_not_hold() -> None:
+def test_quota_of_other_client_does_not_apply() -> None:
     quotas: dict[Entity, dict[str, float]] = {each: {PRODUCE: 1.0} for each in (CLIENT, USER, BOTH)}
     assert limit_of(quotas, PRODUCE, "v", "d") is None
     assert limit_of(quotas, PRODUCE, "v", "c") == (1, (None, "c"))
@@ -70,23 +70,23 @@ def test_somebody_else_s_quota_does_not_hold() -> None:
         [("ip", "no address")],
     ],
 )
-def test_an_impossible_entity_is_refused(pairs: Any) -> None:
+def test_invalid_entity_is_refused(pairs: Any) -> None:
     with pytest.raises(errors.InvalidRequest):
         entity_of(pairs)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1.5])
-def test_an_impossible_quota_is_refused(value: float) -> None:
+def test_invalid_quota_is_refused(value: float) -> None:
     with pytest.raises(errors.InvalidRequest):
         check_value(CLIENT, PRODUCE, value)
 
 
-def test_the_order_of_an_entity_s_parts_does_not_matter() -> None:
+def test_entity_is_independent_of_component_order() -> None:
     assert entity_of([("user", "u"), ("client-id", "c")]) == entity_of([("client-id", "c"), ("user", "u")])
     assert entity_of([("ip", "::1")]) == (("ip", "::1"),)
 
 
-def test_a_strict_filter_wants_just_its_types() -> None:
+def test_strict_filter_matches_only_its_types() -> None:
     for strict, found in ((False, [True, True]), (True, [False, True])):
         wanted = Filter([("user", 2, None)], strict=strict)
         assert [wanted.finds(each) for each in (BOTH, USER)] == found
@@ -95,7 +95,7 @@ def test_a_strict_filter_wants_just_its_types() -> None:
     assert not Filter([], strict=True).finds(BOTH)
 
 
-def test_features_go_up_and_down_as_in_kafka() -> None:
+def test_feature_level_changes_as_in_kafka() -> None:
     level = FEATURES["group.version"].last
     check_update("group.version", 0, 2, {"group.version": level}, 1)
     check_update("group.version", 0, 3, {"group.version": level}, 1)
@@ -118,7 +118,7 @@ def test_features_go_up_and_down_as_in_kafka() -> None:
     check_update("metadata.version", 31, 1, {"metadata.version": 31}, 1)  # written by a later Kafka
 
 
-def test_metadata_version_goes_back_where_no_level_between_changed_the_log() -> None:
+def test_metadata_version_is_lowered_only_if_log_is_unchanged() -> None:
     lowest = {7: 7, 8: 8, 10: 8, 12: 11, 13: 13, 14: 14, 16: 15, 22: 17, 29: 23, 30: 30}
     for current, last in lowest.items():
         for level in range(7, current):
@@ -130,7 +130,7 @@ def test_metadata_version_goes_back_where_no_level_between_changed_the_log() -> 
                         check_update("metadata.version", level, kind, {"metadata.version": current}, 1)
 
 
-def test_features_go_as_far_as_the_release_that_a_node_looks_like() -> None:
+def test_feature_level_is_limited_by_emulated_release() -> None:
     most = {"metadata.version": 21}
     check_update("metadata.version", 21, 1, {"metadata.version": 20}, 1, most)
     for name, level in (("metadata.version", 22), ("group.version", 1)):
@@ -138,7 +138,7 @@ def test_features_go_as_far_as_the_release_that_a_node_looks_like() -> None:
             check_update(name, level, 1, {"metadata.version": 20}, 1, most)
 
 
-def test_what_is_kept_of_a_password_proves_it() -> None:
+def test_stored_credential_verifies_password() -> None:
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
     record = scram.record_of("al", 1, iterations=4096, salt=b"salt", salted_password=salted)
     message = b"n=al,r=nonce"
@@ -155,7 +155,7 @@ def test_what_is_kept_of_a_password_proves_it() -> None:
     assert hashlib.sha256(client_key).digest() == record.stored_key
 
 
-def test_quotas_and_credentials_outlive_a_restart(connect: Any, data_dir: str) -> None:
+def test_quotas_and_credentials_are_restored_after_restart(connect: Any, data_dir: str) -> None:
     named = [alter.AlterClientQuotasRequestEntityData(entity_type="client-id", entity_name=None)]
     ops = [alter.OpData(key=PRODUCE, value=1000.0, remove=False), alter.OpData(key=FETCH, value=5.0, remove=False)]
     quotas = alter.AlterClientQuotasRequest(
@@ -174,9 +174,13 @@ def test_quotas_and_credentials_outlive_a_restart(connect: Any, data_dir: str) -
         [entry] = client.call(DescribeClientQuotasRequest(components=[], strict=False), 1).entries
         assert [(each.entity_type, each.entity_name) for each in entry.entity] == [("client-id", None)]
         assert {each.key: each.value for each in entry.values} == {PRODUCE: 1000.0, FETCH: 5.0}
-        [told] = client.call(DescribeUserScramCredentialsRequest(users=None), 0).results
-        assert (told.user, told.credential_infos[0].mechanism, told.credential_infos[0].iterations) == ("al", 2, 8192)
-        gone = credentials.ScramCredentialDeletion(name="al", mechanism=2)
-        request = credentials.AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[])
+        [user] = client.call(DescribeUserScramCredentialsRequest(users=None), 0).results
+        assert (user.user, user.credential_infos[0].mechanism, user.credential_infos[0].iterations) == (
+            "al",
+            2,
+            8192,
+        )
+        deletion = credentials.ScramCredentialDeletion(name="al", mechanism=2)
+        request = credentials.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
         assert client.call(request, 0).results[0].error_code == 0
         assert client.call(DescribeUserScramCredentialsRequest(users=None), 0).results == []

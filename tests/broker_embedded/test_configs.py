@@ -1,4 +1,4 @@
-"""DescribeConfigs, and what an option is worth on a topic."""
+"""DescribeConfigs: values, sources and synonyms of options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def by_name(result: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_all_options_of_a_topic_are_told(client: Any, topic: str, version: int) -> None:
+def test_describe_configs_has_all_topic_options(client: Any, topic: str, version: int) -> None:
     configs = by_name(describe(client, TOPIC, topic, version=version))
     assert configs["retention.ms"].value == "604800000"
     assert configs["retention.ms"].config_source == 5
@@ -39,27 +39,29 @@ def test_all_options_of_a_topic_are_told(client: Any, topic: str, version: int) 
 
 
 @pytest.mark.parametrize("keys", [None, []])
-def test_no_list_of_names_is_all_of_them(client: Any, topic: str, keys: Any) -> None:
+def test_null_names_request_all_options(client: Any, topic: str, keys: Any) -> None:
     assert len(describe(client, TOPIC, topic, keys).configs) > 20
 
 
-def test_some_options_can_be_asked_for(client: Any, topic: str) -> None:
+def test_named_options_are_described(client: Any, topic: str) -> None:
     configs = by_name(describe(client, TOPIC, topic, ["segment.bytes", "no.such.option"]))
     assert set(configs) == {"segment.bytes"}
 
 
-def test_documentation_and_synonyms_come_when_asked_for(client: Any, topic: str) -> None:
+def test_documentation_and_synonyms_are_included_on_request(client: Any, topic: str) -> None:
     configs = by_name(describe(client, TOPIC, topic, include_synonyms=True, include_documentation=True))
-    told = configs["max.message.bytes"]
-    assert told.documentation
-    assert [(entry.name, entry.value, entry.source) for entry in told.synonyms] == [("message.max.bytes", "1048588", 5)]
+    option = configs["max.message.bytes"]
+    assert option.documentation
+    assert [(entry.name, entry.value, entry.source) for entry in option.synonyms] == [
+        ("message.max.bytes", "1048588", 5)
+    ]
     assert configs["retention.ms"].synonyms == []
     plain = by_name(describe(client, TOPIC, topic))["max.message.bytes"]
     assert plain.documentation is None
     assert plain.synonyms == []
 
 
-def test_a_topic_s_own_option_wins_over_the_broker_s(connect: Any) -> None:
+def test_topic_option_overrides_broker_option(connect: Any) -> None:
     with EmbeddedCluster(config={"log.retention.minutes": 5, "log.retention.hours": 1}) as cluster:
         client = connect(cluster)
         own = [CreatableTopicConfig(name="retention.ms", value="7")]
@@ -72,11 +74,11 @@ def test_a_topic_s_own_option_wins_over_the_broker_s(connect: Any) -> None:
             "log.retention.minutes",
             "log.retention.hours",
         ]
-        told = by_name(describe(client, TOPIC, "own"))["retention.ms"]
-        assert (told.value, told.config_source) == ("7", 1)
+        option = by_name(describe(client, TOPIC, "own"))["retention.ms"]
+        assert (option.value, option.config_source) == ("7", 1)
 
 
-def test_options_of_the_broker_are_told(client: Any, broker: Any) -> None:
+def test_describe_configs_has_broker_options(client: Any, broker: Any) -> None:
     configs = by_name(describe(client, BROKER, "1", include_synonyms=True))
     assert configs["group.initial.rebalance.delay.ms"].value == "0"
     assert configs["group.initial.rebalance.delay.ms"].config_source == 4
@@ -88,12 +90,12 @@ def test_options_of_the_broker_are_told(client: Any, broker: Any) -> None:
     assert configs["log.retention.hours"].read_only
 
 
-def test_an_option_without_effect_is_told_as_it_was_set(connect: Any) -> None:
+def test_option_without_effect_has_its_set_value(connect: Any) -> None:
     with EmbeddedCluster(config={"num.io.threads": 9, "auto.include.jmx.reporter": "true"}) as cluster:
         configs = by_name(describe(connect(cluster), BROKER, "1", include_synonyms=True))
-        told = configs["num.io.threads"]
-        assert (told.value, told.config_source, told.read_only) == ("9", 4, False)
-        assert [(entry.value, entry.source) for entry in told.synonyms] == [("9", 4), ("8", 5)]
+        option = configs["num.io.threads"]
+        assert (option.value, option.config_source, option.read_only) == ("9", 4, False)
+        assert [(entry.value, entry.source) for entry in option.synonyms] == [("9", 4), ("8", 5)]
         assert configs["listeners"].value == f"PLAINTEXT://{cluster.bootstrap_servers}"
         secret = configs["ssl.keystore.password"]
         assert (secret.value, secret.is_sensitive, secret.config_type) == (None, True, 9)
@@ -101,7 +103,7 @@ def test_an_option_without_effect_is_told_as_it_was_set(connect: Any) -> None:
         assert "auto.include.jmx.reporter" not in configs
 
 
-def test_the_cluster_has_no_dynamic_defaults(client: Any) -> None:
+def test_cluster_has_no_dynamic_options_by_default(client: Any) -> None:
     assert by_name(describe(client, BROKER, "")) == {}
 
 
@@ -116,7 +118,7 @@ def test_the_cluster_has_no_dynamic_defaults(client: Any) -> None:
         (99, "1", errors.InvalidRequest),
     ],
 )
-def test_what_has_no_configuration_is_refused(client: Any, kind: int, name: str, error: Any) -> None:
+def test_resource_without_options_is_refused(client: Any, kind: int, name: str, error: Any) -> None:
     result = describe(client, kind, name)
     assert result.error_code == error.code
     assert result.error_message

@@ -1,4 +1,4 @@
-"""A damaged metadata log: what a crash explains is dropped, everything else refuses to start and changes nothing."""
+"""A damaged metadata log: damage that a crash explains is dropped, any other prevents a start and changes nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def damaged(root: Path, tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
-    """Makes copies of that directory with another content of the log."""
+    """Return a function that copies the directory with other content of the log."""
     copy = tmp_path / "damaged"
 
     def make(content: bytes) -> Path:
@@ -69,8 +69,8 @@ def damaged(root: Path, tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
     yield make
 
 
-def test_no_flipped_bit_removes_a_topic(root: Path, damaged: Callable[[bytes], Path]) -> None:
-    """A lower leader epoch of the first batch alone goes unnoticed: nothing depends on it."""
+def test_flipped_bit_never_removes_topic(root: Path, damaged: Callable[[bytes], Path]) -> None:
+    """Only a lower leader epoch of the first batch is not detected: nothing depends on it."""
     whole = (root / SEGMENT).read_bytes()
     rng = random.Random(1)
     for position in range(len(whole)):
@@ -89,7 +89,7 @@ def test_no_flipped_bit_removes_a_topic(root: Path, damaged: Callable[[bytes], P
                 assert tree(directory) == before
 
 
-def test_a_last_batch_that_is_cut_is_dropped_after_a_crash(root: Path, damaged: Callable[[bytes], Path]) -> None:
+def test_torn_last_batch_is_dropped_after_crash(root: Path, damaged: Callable[[bytes], Path]) -> None:
     whole = (root / SEGMENT).read_bytes()
     last = [position for position, _ in iter_batches(whole)][-1]
     for end in range(last, len(whole)):
@@ -100,9 +100,7 @@ def test_a_last_batch_that_is_cut_is_dropped_after_a_crash(root: Path, damaged: 
 
 
 @pytest.mark.parametrize("zeros", [512, 1000, 5000])
-def test_sectors_that_were_never_written_are_dropped_after_a_crash(
-    root: Path, damaged: Callable[[bytes], Path], zeros: int
-) -> None:
+def test_unwritten_sectors_are_dropped_after_crash(root: Path, damaged: Callable[[bytes], Path], zeros: int) -> None:
     whole = (root / SEGMENT).read_bytes()
     directory = damaged(whole + bytes(zeros))
     assert topics_of(directory, clean=False) == list(NAMES)
@@ -123,7 +121,7 @@ def test_sectors_that_were_never_written_are_dropped_after_a_crash(
 @pytest.mark.parametrize(
     "content", [b"{", b"[]", b"7", b'{"leaderEpoch":"x"}', b'{"leaderEpoch":99999999999}', b"\xff"]
 )
-def test_a_quorum_state_that_makes_no_sense_is_said_so_and_changes_nothing(tmp_path: Path, content: bytes) -> None:
+def test_damaged_quorum_state_is_reported_and_changes_nothing(tmp_path: Path, content: bytes) -> None:
     with EmbeddedCluster(data_dir=tmp_path):
         pass
     path = tmp_path / "__cluster_metadata-0" / "quorum-state"
@@ -142,7 +140,7 @@ def flip(path: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_a_broker_with_a_damaged_metadata_log_refuses_to_start_and_keeps_everything(
+def test_damaged_metadata_log_prevents_start_and_changes_nothing(
     connect: Any, produce: Any, batch: Any, tmp_path: Path, end: str
 ) -> None:
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
@@ -162,7 +160,7 @@ def test_a_broker_with_a_damaged_metadata_log_refuses_to_start_and_keeps_everyth
         assert end_of(connect(cluster), "t") == (0, 1)
 
 
-def test_a_start_that_fails_late_leaves_the_mark_of_a_clean_end(tmp_path: Path) -> None:
+def test_failed_start_keeps_clean_shutdown_file(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=tmp_path):
         pass
     thread = LoopThread("node")
@@ -194,7 +192,7 @@ def recover(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_recover_metadata_starts_a_broker_again_and_keeps_what_it_cuts(
+def test_recover_metadata_truncates_log_and_keeps_removed_bytes(
     connect: Any, produce: Any, batch: Any, tmp_path: Path
 ) -> None:
     with EmbeddedCluster(data_dir=tmp_path) as cluster:

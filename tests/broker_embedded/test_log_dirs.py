@@ -42,7 +42,7 @@ def create(client: Any, name: str, partitions: int = 1) -> None:
 
 
 def where(client: Any, topic: str) -> dict[str, list[int]]:
-    """The partitions of a topic by the names of the directories that have them; copies under `future`."""
+    """Return the partitions of a topic by directory name; future logs under `future`."""
     found: dict[str, list[int]] = {}
     for result in client.call(DescribeLogDirsRequest(topics=None), 5).results:
         for each in (each for part in result.topics if part.name == topic for each in part.partitions):
@@ -58,7 +58,7 @@ def move(client: Any, target: Path, topic: str, *partitions: int) -> list[int]:
 
 
 def values(client: Any, fetch_request: Any, topic: str, partition: int = 0, offset: int = 0) -> list[bytes | None]:
-    """Every record's value from an offset on."""
+    """Return the values of all records from an offset on."""
     read: list[bytes | None] = []
     while True:
         answer = client.call(fetch_request(topic, {partition: offset}), 11).responses[0].partitions[0]
@@ -72,7 +72,7 @@ def values(client: Any, fetch_request: Any, topic: str, partition: int = 0, offs
             return read
 
 
-def test_new_partitions_go_to_the_directory_with_the_fewest() -> None:
+def test_new_partition_goes_to_directory_with_fewest_partitions() -> None:
     from uuid import UUID
 
     first, second, third = (UUID(int=number) for number in (1, 2, 3))
@@ -84,7 +84,7 @@ def test_new_partitions_go_to_the_directory_with_the_fewest() -> None:
         directories_for(1, [(first, True)], sizes, assigned=False, replicas=1)
 
 
-def test_directories_have_ids_of_their_own_and_the_same_cluster(tmp_path: Path) -> None:
+def test_directories_have_own_ids_and_same_cluster_id(tmp_path: Path) -> None:
     with EmbeddedCluster(config=dirs(tmp_path)):
         pass
     texts = [(tmp_path / name / "meta.properties").read_text().splitlines() for name in "ab"]
@@ -98,7 +98,7 @@ def test_directories_have_ids_of_their_own_and_the_same_cluster(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_partitions_stay_in_their_directories_over_a_restart(
+def test_partitions_stay_in_their_directories_after_restart(
     tmp_path: Path, connect: Any, fetch_request: Any, end: str
 ) -> None:
     with EmbeddedCluster(config=dirs(tmp_path), processes=end == "kill") as cluster:
@@ -121,7 +121,7 @@ def test_partitions_stay_in_their_directories_over_a_restart(
 def test_partition_is_moved_while_records_are_produced(
     tmp_path: Path, connect: Any, fetch_request: Any, end: str
 ) -> None:
-    """An idempotent producer goes on over several moves; nothing is lost or written twice."""
+    """An idempotent producer continues during several moves; no record is lost or duplicated."""
     sent: list[bytes] = []
     done = threading.Event()
 
@@ -163,7 +163,7 @@ def test_moved_partition_without_records_keeps_its_offsets(tmp_path: Path, conne
     with EmbeddedCluster(config=dirs(tmp_path)) as cluster:
         client = connect(cluster)
         create(client, "t", 3)
-        assert values(client, fetch_request, "t", 2) == []  # which opens that log
+        assert values(client, fetch_request, "t", 2) == []  # opens the log
         with Producer(cluster.bootstrap_servers) as producer:
             producer.send("t", b"x", partition=0)
             producer.send("t", b"y", partition=0).result(10)
@@ -174,7 +174,7 @@ def test_moved_partition_without_records_keeps_its_offsets(tmp_path: Path, conne
             request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=9)
             assert client.call(request, 2).topics[0].partitions[0].error_code == 0
             assert move(client, tmp_path / other, "t", 0, 1, 2) == [0, 0, 0]
-            until(lambda: where(client, "t") == {other: [0, 1, 2]})  # 1 and 2 had no record yet
+            until(lambda: where(client, "t") == {other: [0, 1, 2]})  # partitions 1 and 2 have no records
             assert (tmp_path / other / "t-2" / "partition.metadata").exists()
             for index, offset in enumerate((2, 0, 0)):
                 assert producer.send("t", b"z", partition=index).result(10).offset == offset
@@ -186,7 +186,7 @@ def test_moved_partition_without_records_keeps_its_offsets(tmp_path: Path, conne
             assert values(client, fetch_request, "t", index, offset) == [b"z"]
 
 
-def test_directory_that_fails_at_the_start_takes_only_its_partitions_offline(
+def test_failed_directory_takes_only_its_partitions_offline(
     tmp_path: Path, connect: Any, fetch_request: Any, produce: Any, batch: Any
 ) -> None:
     with EmbeddedCluster(config=dirs(tmp_path)) as cluster:
@@ -218,7 +218,7 @@ def test_directory_that_fails_at_the_start_takes_only_its_partitions_offline(
         ]
 
 
-def test_groups_whose_partition_is_offline_are_not_taken_for_empty(tmp_path: Path, connect: Any) -> None:
+def test_group_of_offline_partition_is_not_reported_empty(tmp_path: Path, connect: Any) -> None:
     with EmbeddedCluster(config=dirs(tmp_path)) as cluster:
         client = connect(cluster)
         for n in range(20):
@@ -232,7 +232,7 @@ def test_groups_whose_partition_is_offline_are_not_taken_for_empty(tmp_path: Pat
         assert codes == {0, errors.NotCoordinator.code}
 
 
-def test_interrupted_move_is_begun_again(tmp_path: Path, connect: Any, fetch_request: Any) -> None:
+def test_interrupted_move_is_restarted(tmp_path: Path, connect: Any, fetch_request: Any) -> None:
     with EmbeddedCluster(config=dirs(tmp_path)) as cluster:
         client = connect(cluster)
         create(client, "t")
@@ -255,7 +255,7 @@ def test_interrupted_move_is_begun_again(tmp_path: Path, connect: Any, fetch_req
     assert (foreign / "one.jpg").exists()
 
 
-def test_log_in_two_directories_is_served_from_the_one_that_the_metadata_name(
+def test_log_in_two_directories_is_served_from_directory_in_metadata(
     tmp_path: Path, connect: Any, fetch_request: Any
 ) -> None:
     with EmbeddedCluster(config=dirs(tmp_path)) as cluster:
@@ -292,12 +292,12 @@ def test_cordoned_directory_gets_no_partitions(tmp_path: Path, connect: Any) -> 
         ({"log.dirs": "{0}/a", "cordoned.log.dirs": "a,b"}, "Missing entries : a, b"),
     ],
 )
-def test_impossible_directories_are_refused(tmp_path: Path, config: dict[str, str], text: str) -> None:
+def test_invalid_directories_are_refused(tmp_path: Path, config: dict[str, str], text: str) -> None:
     with pytest.raises(errors.ConfigError, match=text):
         EmbeddedCluster(config={name: value.format(tmp_path) for name, value in config.items()})
 
 
-def test_data_dir_is_the_first_of_log_dirs(tmp_path: Path) -> None:
+def test_data_dir_is_first_of_log_dirs(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigError, match="has to be the first"):
         EmbeddedCluster(data_dir=tmp_path / "c", config=dirs(tmp_path))
     with EmbeddedCluster(data_dir=tmp_path / "a", config=dirs(tmp_path)) as cluster:

@@ -1,4 +1,4 @@
-"""The levels of the broker's loggers are told and changed over the wire (KIP-412)."""
+"""The levels of the broker's loggers are described and changed over the wire (KIP-412)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN = "pyclient.broker_embedded"
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[None]:
-    """The levels are the whole process's: they are as before when a test ends."""
+    """Restore the process-wide levels after a test."""
     names = (PACKAGE, OWN)
     before = [logging.getLogger(name).level for name in names]
     yield
@@ -40,7 +40,7 @@ def change(client: Any, *changes: tuple[str, int, str | None], validate_only: bo
     return client.call(request, 1).responses[0]
 
 
-def told(client: Any) -> dict[str, str]:
+def logger_levels(client: Any) -> dict[str, str]:
     resource = DescribeConfigsResource(resource_type=LOGGER, resource_name="1", configuration_keys=None)
     [result] = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
     assert result.error_code == 0
@@ -48,34 +48,34 @@ def told(client: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_level_is_set_and_told(client: Any, level: str) -> None:
+def test_level_is_set_and_described(client: Any, level: str) -> None:
     assert change(client, (OWN, SET, level)).error_code == 0
-    assert told(client)[OWN] == level
+    assert logger_levels(client)[OWN] == level
     assert logging.getLogger(OWN).level == LEVELS[level]
 
 
-def test_a_logger_without_a_level_has_that_of_the_one_above(client: Any) -> None:
+def test_logger_without_level_has_level_of_parent(client: Any) -> None:
     change(client, ("root", SET, "ERROR"), (OWN, SET, "DEBUG"))
-    assert (told(client)["root"], told(client)[OWN]) == ("ERROR", "DEBUG")
+    assert (logger_levels(client)["root"], logger_levels(client)[OWN]) == ("ERROR", "DEBUG")
     assert change(client, (OWN, DELETE, None)).error_code == 0
-    assert told(client)[OWN] == "ERROR"
+    assert logger_levels(client)[OWN] == "ERROR"
 
 
-def test_one_wrong_change_hinders_all(client: Any) -> None:
+def test_invalid_change_refuses_all_changes(client: Any) -> None:
     change(client, (OWN, SET, "WARN"))
     assert change(client, (OWN, SET, "DEBUG"), ("root", SET, "LOUD")).error_code == errors.InvalidConfig.code
     assert change(client, (OWN, SET, "DEBUG"), validate_only=True).error_code == 0
-    assert told(client)[OWN] == "WARN"
+    assert logger_levels(client)[OWN] == "WARN"
 
 
-def test_levels_between_kafkas_are_told_as_the_finer_one() -> None:
+def test_level_between_two_of_kafka_is_described_as_finer_one() -> None:
     logger = logging.Logger("some")
     for level, name in ((1, "TRACE"), (5, "TRACE"), (15, "DEBUG"), (30, "WARN"), (35, "WARN"), (99, "FATAL")):
         logger.setLevel(level)
         assert level_of(logger) == name
 
 
-def test_the_loggers_of_others_are_left_alone(client: Any) -> None:
+def test_loggers_of_other_packages_are_unchanged(client: Any) -> None:
     logging.getLogger("somebody.else")
     assert "somebody.else" not in loggers()
     assert change(client, ("somebody.else", SET, "DEBUG")).error_code == errors.InvalidConfig.code

@@ -1,4 +1,4 @@
-"""Metadata records: their framing, and what replaying them makes."""
+"""Metadata records: framing, versions and replay."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def image_of(*applied: Any) -> MetadataImage:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_comes_back_from_its_bytes(record: Any) -> None:
+def test_metadata_record_round_trips(record: Any) -> None:
     assert records.decode(records.encode(record, 30)) == record
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_every_prefix_of_a_record_is_refused(record: Any) -> None:
+def test_truncated_metadata_record_is_refused(record: Any) -> None:
     data = records.encode(record, 30)
     for size in range(len(data)):
         with pytest.raises(ProtocolError):
             records.decode(data[:size])
 
 
-def test_the_frame_is_version_type_version_body() -> None:
+def test_frame_is_version_type_version_body() -> None:
     assert records.encode(TopicRecord(name="ab", topic_id=uuid.UUID(int=1)), 30) == (
         b"\x01\x02\x00" + b"\x03ab" + b"\0" * 15 + b"\x01" + b"\0"
     )
@@ -108,7 +108,7 @@ def test_the_frame_is_version_type_version_body() -> None:
         (30, (4, 2, 2, 3)),
     ],
 )
-def test_records_have_the_versions_of_the_metadata_version(level: int, versions: tuple[int, ...]) -> None:
+def test_record_version_depends_on_metadata_version(level: int, versions: tuple[int, ...]) -> None:
     for api_key, version in zip((0, 3, 5, 17), versions, strict=True):
         assert records.version_of(api_key, level) == version
     for record in RECORDS:
@@ -120,31 +120,31 @@ def test_records_have_the_versions_of_the_metadata_version(level: int, versions:
                 assert getattr(back, name) == getattr(record, name)
 
 
-def test_a_record_that_is_not_interpreted_is_no_error() -> None:
+def test_uninterpreted_record_type_is_ignored() -> None:
     assert records.decode(b"\x01\x14\x00\x00") is None
     assert records.decode(b"\x01\xff\x01\x07whatever") is None
     assert image_of(NoOpRecord()).version == 1
 
 
-def test_another_frame_version_is_refused() -> None:
+def test_unknown_frame_version_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="frame version 2"):
         records.decode(b"\x02\x02\x00")
 
 
-def test_a_record_of_a_later_version_is_refused() -> None:
+def test_unknown_record_version_is_refused() -> None:
     with pytest.raises(UnsupportedVersion, match="TopicRecord"):
         records.decode(b"\x01\x02\x07\x03ab")
 
 
 @given(st.integers(0, 30), st.integers(0, 5), st.binary(max_size=64))
-def test_any_bytes_are_a_record_or_an_error(kind: int, version: int, data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(kind: int, version: int, data: bytes) -> None:
     try:
         records.decode(bytes([1, kind, version]) + data)
     except (ProtocolError, UnsupportedVersion):
         return
 
 
-def test_topics_are_found_by_name_and_id() -> None:
+def test_topic_is_found_by_name_and_id() -> None:
     image = image_of(TopicRecord(name="t", topic_id=ID), partition(0), partition(1, leader=-1))
     assert image.topics["t"] is image.topics_by_id[ID]
     assert image.partition("t", 0) is not None
@@ -152,13 +152,13 @@ def test_topics_are_found_by_name_and_id() -> None:
     assert image.partition("u", 0) is None
 
 
-def test_a_removed_topic_takes_its_partitions_and_options_along() -> None:
+def test_removed_topic_removes_partitions_and_options() -> None:
     image = image_of(*RECORDS[:3], RemoveTopicRecord(topic_id=ID))
     assert image.topics == image.topics_by_id == {}
     assert image.configs == {}
 
 
-def test_a_change_of_leader_is_a_new_leader_epoch() -> None:
+def test_leader_change_increments_leader_epoch() -> None:
     change = PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2], replicas=[2, 1])
     image = image_of(TopicRecord(name="t", topic_id=ID), partition(0), change)
     changed = image.partition("t", 0)
@@ -167,14 +167,14 @@ def test_a_change_of_leader_is_a_new_leader_epoch() -> None:
     assert (changed.isr, changed.replicas) == ([2], [2, 1])
 
 
-def test_a_change_of_isr_keeps_the_leader_epoch() -> None:
+def test_isr_change_keeps_leader_epoch() -> None:
     change = PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[])
     changed = image_of(TopicRecord(name="t", topic_id=ID), partition(0), change).partition("t", 0)
     assert changed is not None
     assert (changed.leader, changed.leader_epoch, changed.partition_epoch) == (1, 0, 1)
 
 
-def test_an_option_without_value_is_unset() -> None:
+def test_option_without_value_is_removed() -> None:
     setting = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "name": "a"}
     image = image_of(ConfigRecord(**setting, value="1"))
     assert image.configs == {(BROKER_RESOURCE, "1"): {"a": "1"}}
@@ -182,7 +182,7 @@ def test_an_option_without_value_is_unset() -> None:
     assert image.configs == {}
 
 
-def test_brokers_come_are_fenced_and_go() -> None:
+def test_broker_is_registered_fenced_and_unregistered() -> None:
     image = image_of(registration(fenced=True))
     assert image.brokers[1].fenced
     image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, fenced=-1))
@@ -192,7 +192,7 @@ def test_brokers_come_are_fenced_and_go() -> None:
     assert image.brokers == {}
 
 
-def test_a_feature_of_level_0_is_gone() -> None:
+def test_feature_of_level_0_is_removed() -> None:
     image = image_of(FeatureLevelRecord(name="group.version", feature_level=1))
     assert image.features == {"group.version": 1}
     image.apply(FeatureLevelRecord(name="group.version", feature_level=0))
@@ -200,7 +200,7 @@ def test_a_feature_of_level_0_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("name", "other"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c"), ("..", "__")], ids=str)
-def test_names_that_differ_in_a_dot_collide(name: str, other: str) -> None:
+def test_topic_names_that_differ_in_dot_collide(name: str, other: str) -> None:
     image = image_of(TopicRecord(name=other, topic_id=ID))
     assert image.colliding_topic(name) == other
     assert image.colliding_topic(other) is None

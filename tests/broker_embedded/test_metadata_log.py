@@ -1,4 +1,4 @@
-"""The metadata log: what is appended is there after a restart, and what Kafka's controllers write is understood."""
+"""The metadata log: appends, restarts, snapshots, and records written by Kafka's controllers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topic(name: str) -> TopicRecord:
 
 
 def topics_after(directory: Path, *batches: list[Any], clean: bool = True) -> set[str]:
-    """The topics after the batches were appended, as the next start sees them."""
+    """Append the batches and return the topics after the next start."""
     log = opened(directory, MetadataImage())
     for batch in batches:
         log.append(batch)
@@ -47,11 +47,11 @@ def topics_after(directory: Path, *batches: list[Any], clean: bool = True) -> se
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_was_appended_is_there_after_a_restart(tmp_path: Path, clean: bool) -> None:
+def test_appended_records_are_restored_after_restart(tmp_path: Path, clean: bool) -> None:
     assert topics_after(tmp_path, [topic("a")], [topic("b"), topic("c")], clean=clean) == {"a", "b", "c"}
 
 
-def test_appending_applies(tmp_path: Path) -> None:
+def test_append_applies_records(tmp_path: Path) -> None:
     image = MetadataImage()
     log = opened(tmp_path, image)
     before = log.end_offset
@@ -61,19 +61,19 @@ def test_appending_applies(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_metadata_transaction_counts_when_it_ends(tmp_path: Path) -> None:
+def test_metadata_transaction_applies_when_it_ends(tmp_path: Path) -> None:
     begin, end, abort = BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord(reason="no")
     batches = [[begin, topic("kept")], [topic("kept-too"), end], [begin, topic("dropped")], [abort], [topic("after")]]
     assert topics_after(tmp_path, *batches) == {"kept", "kept-too", "after"}
 
 
-def test_records_that_are_not_interpreted_stay_in_the_log(tmp_path: Path) -> None:
+def test_uninterpreted_records_stay_in_log(tmp_path: Path) -> None:
     assert topics_after(tmp_path, [NoOpRecord()], [topic("a")]) == {"a"}
     segment = tmp_path / "__cluster_metadata-0" / f"{0:020}.log"
     assert b"\x01\x14\x00" in segment.read_bytes()
 
 
-def test_every_start_begins_an_epoch_with_a_leader_change(tmp_path: Path) -> None:
+def test_start_begins_epoch_with_leader_change(tmp_path: Path) -> None:
     for epoch in (1, 2, 3):
         log = opened(tmp_path, MetadataImage())
         assert log.epoch == epoch
@@ -86,7 +86,7 @@ def test_every_start_begins_an_epoch_with_a_leader_change(tmp_path: Path) -> Non
     assert (state["leaderId"], state["leaderEpoch"], state["data_version"]) == (1, 3, 0)
 
 
-def test_the_log_of_several_voters_is_refused(tmp_path: Path) -> None:
+def test_log_of_several_voters_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()
     voters = [{"voterId": 1}, {"voterId": 2}, {"voterId": 3}]
@@ -95,7 +95,7 @@ def test_the_log_of_several_voters_is_refused(tmp_path: Path) -> None:
         opened(tmp_path, MetadataImage())
 
 
-def test_a_snapshot_is_read_first_and_the_log_after_it(tmp_path: Path) -> None:
+def test_snapshot_is_replayed_before_log(tmp_path: Path) -> None:
     log = opened(tmp_path, MetadataImage())
     log.append([topic("compacted-away")])
     covered = log.end_offset
@@ -115,7 +115,7 @@ def test_a_snapshot_is_read_first_and_the_log_after_it(tmp_path: Path) -> None:
     assert set(image.topics) == {"a", "b", "behind"}
 
 
-def test_a_log_that_was_lost_goes_on_behind_its_snapshot(tmp_path: Path) -> None:
+def test_lost_log_continues_after_its_snapshot(tmp_path: Path) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     folder.mkdir()
     snapshot = build_batch([(None, records.encode(topic("a"), 30))], timestamp_ms=0)
@@ -131,7 +131,7 @@ def test_a_log_that_was_lost_goes_on_behind_its_snapshot(tmp_path: Path) -> None
     assert set(again.topics) == {"a", "b"}
 
 
-def test_a_snapshot_with_a_flipped_byte_is_not_believed(tmp_path: Path) -> None:
+def test_snapshot_with_flipped_byte_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     folder.mkdir()
     snapshot = bytearray(build_batch([(None, records.encode(topic("a"), 30))], timestamp_ms=0))

@@ -1,4 +1,4 @@
-"""Produce, Fetch and the other reads of a partition over the wire."""
+"""Produce, Fetch, ListOffsets and OffsetForLeaderEpoch over the wire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def only_partition(response: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_what_is_produced_is_fetched_in_every_version(
+def test_produced_records_are_fetched_in_every_version(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, version: int
 ) -> None:
     answer = produce(client, topic, batch(b"a", b"b"), version=version)
@@ -46,12 +46,12 @@ def test_what_is_produced_is_fetched_in_every_version(
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_acks_are_answered(client: Any, topic: str, produce: Any, batch: Any, acks: int) -> None:
+def test_produce_is_answered_for_every_acks(client: Any, topic: str, produce: Any, batch: Any, acks: int) -> None:
     assert produce(client, topic, batch(b"a"), acks=acks).error_code == 0
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_impossible_acks_are_refused_and_nothing_is_written(
+def test_invalid_acks_are_refused_and_nothing_is_written(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, acks: int
 ) -> None:
     assert produce(client, topic, batch(b"a"), acks=acks).error_code == errors.InvalidRequiredAcks.code
@@ -59,11 +59,11 @@ def test_impossible_acks_are_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("records", [None, b""])
-def test_a_partition_without_records_is_refused(client: Any, topic: str, produce: Any, records: Any) -> None:
+def test_partition_without_records_is_refused(client: Any, topic: str, produce: Any, records: Any) -> None:
     assert produce(client, topic, records).error_code == errors.InvalidRecord.code
 
 
-def test_a_flipped_byte_is_found(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_flipped_byte_is_detected(client: Any, topic: str, produce: Any, batch: Any) -> None:
     data = bytearray(batch(b"value"))
     data[-1] ^= 1
     answer = produce(client, topic, bytes(data))
@@ -72,49 +72,49 @@ def test_a_flipped_byte_is_found(client: Any, topic: str, produce: Any, batch: A
 
 
 @pytest.mark.parametrize("size", [1, 12, 60, 61, 65])
-def test_a_batch_that_ends_early_is_refused(client: Any, topic: str, produce: Any, batch: Any, size: int) -> None:
+def test_truncated_batch_is_refused(client: Any, topic: str, produce: Any, batch: Any, size: int) -> None:
     assert produce(client, topic, batch(b"value")[:size]).error_code in (
         errors.CorruptMessage.code,
         errors.InvalidRecord.code,
     )
 
 
-def test_two_batches_for_one_partition_are_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_two_batches_for_partition_are_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     assert produce(client, topic, batch(b"a") + batch(b"b")).error_code == errors.InvalidRecord.code
 
 
-def test_a_batch_above_the_limit_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_batch_above_size_limit_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     assert produce(client, topic, batch(b"x" * 1_048_588)).error_code == errors.MessageTooLarge.code
 
 
-def test_a_transactional_batch_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_transactional_batch_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     data = batch(b"value", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     assert produce(client, topic, data).error_code == errors.TransactionalIdAuthorizationFailed.code
 
 
-def test_a_control_batch_from_a_client_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_control_batch_of_client_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     assert produce(client, topic, batch(b"value", control=True)).error_code == errors.InvalidRecord.code
 
 
-def test_topics_of_the_brokers_take_no_records(client: Any, produce: Any, batch: Any) -> None:
+def test_internal_topic_refuses_records(client: Any, produce: Any, batch: Any) -> None:
     client.call(FindCoordinatorRequest(key="group", key_type=0), 2)
     assert produce(client, "__consumer_offsets", batch(b"value")).error_code == errors.InvalidTopic.code
     for name in ("__cluster_metadata", "__transaction_state"):
         assert produce(client, name, batch(b"value")).error_code == errors.UnknownTopicOrPartition.code
 
 
-def test_produce_does_not_make_a_topic(client: Any, produce: Any, batch: Any) -> None:
+def test_produce_does_not_create_topic(client: Any, produce: Any, batch: Any) -> None:
     assert produce(client, "never-made", batch(b"value")).error_code == errors.UnknownTopicOrPartition.code
     assert produce(client, "never-made", batch(b"value")).error_code == errors.UnknownTopicOrPartition.code
 
 
-def test_an_unknown_partition_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_unknown_partition_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     for partition in (2, -1, 2**31 - 1):
         answer = produce(client, topic, batch(b"value"), partition=partition)
         assert answer.error_code == errors.UnknownTopicOrPartition.code
 
 
-def test_a_producer_s_repeated_batch_is_written_once(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_duplicate_batch_of_producer_is_written_once(client: Any, topic: str, produce: Any, batch: Any) -> None:
     granted = client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
     data = batch(b"a", b"b", producer_id=granted.producer_id, producer_epoch=0, base_sequence=0)
     assert produce(client, topic, data).base_offset == 0
@@ -125,7 +125,7 @@ def test_a_producer_s_repeated_batch_is_written_once(client: Any, topic: str, pr
     assert produce(client, topic, gap).error_code == errors.OutOfOrderSequenceNumber.code
 
 
-def test_producer_ids_are_never_given_twice(client: Any) -> None:
+def test_producer_ids_are_unique(client: Any) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
     granted = [client.call(request, version) for _ in range(300) for version in range(5)]
     assert all(answer.error_code == 0 and answer.producer_epoch == 0 for answer in granted)
@@ -135,7 +135,7 @@ def test_producer_ids_are_never_given_twice(client: Any) -> None:
 @pytest.mark.parametrize(
     ("transactional_id", "error"), [("", errors.InvalidRequest), ("mine", errors.TransactionalIdAuthorizationFailed)]
 )
-def test_a_transactional_id_is_refused(client: Any, transactional_id: str, error: Any) -> None:
+def test_transactional_id_is_refused(client: Any, transactional_id: str, error: Any) -> None:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
     assert client.call(request, 4).error_code == error.code
 
@@ -143,13 +143,13 @@ def test_a_transactional_id_is_refused(client: Any, transactional_id: str, error
 @pytest.mark.parametrize(
     ("kind", "error"), [(1, errors.TransactionalIdAuthorizationFailed), (2, errors.InvalidRequest)]
 )
-def test_there_is_no_coordinator_of_transactions(client: Any, kind: int, error: Any) -> None:
+def test_find_coordinator_of_transactions_is_refused(client: Any, kind: int, error: Any) -> None:
     answer = client.call(FindCoordinatorRequest(key="mine", key_type=kind), 3)
     assert answer.error_code == error.code
     assert "not serve" in answer.error_message
 
 
-def test_a_fetch_inside_a_batch_gives_the_whole_batch(
+def test_fetch_inside_batch_returns_whole_batch(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     produce(client, topic, batch(b"a", b"b", b"c"))
@@ -157,7 +157,7 @@ def test_a_fetch_inside_a_batch_gives_the_whole_batch(
     assert values_of(partition.records) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_the_first_batch_comes_whatever_the_limits_say(
+def test_first_batch_is_returned_above_limits(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     for index in (0, 1):
@@ -170,7 +170,7 @@ def test_the_first_batch_comes_whatever_the_limits_say(
         assert values_of(second.records) == []
 
 
-def test_max_bytes_is_shared_by_the_partitions(
+def test_max_bytes_limits_all_partitions_together(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     for index in (0, 1):
@@ -183,7 +183,7 @@ def test_max_bytes_is_shared_by_the_partitions(
     assert sizes[1] > 0
 
 
-def test_a_fetch_outside_the_log_is_out_of_range(
+def test_fetch_outside_log_is_out_of_range(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     produce(client, topic, batch(b"a"))
@@ -192,7 +192,7 @@ def test_a_fetch_outside_the_log_is_out_of_range(
         assert only_partition(client.call(request, 11)).error_code == errors.OffsetOutOfRange.code
 
 
-def test_an_unknown_partition_ends_the_wait_only_when_nothing_else_is_left(
+def test_unknown_partition_ends_fetch_only_without_other_partitions(
     client: Any, topic: str, fetch_request: Any
 ) -> None:
     request = fetch_request("no-such-topic", {0: 0}, max_wait_ms=60_000)
@@ -201,7 +201,7 @@ def test_an_unknown_partition_ends_the_wait_only_when_nothing_else_is_left(
     assert [partition.error_code for partition in answered.partitions] == [0, errors.UnknownTopicOrPartition.code]
 
 
-def test_a_waiting_fetch_is_woken_by_an_append(
+def test_parked_fetch_completes_on_append(
     client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     waiting = connect(broker)
@@ -215,7 +215,7 @@ def test_a_waiting_fetch_is_woken_by_an_append(
     assert len(broker._runner.node.purgatory) == 0
 
 
-def test_a_waiting_fetch_waits_for_min_bytes(
+def test_parked_fetch_waits_for_min_bytes(
     client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     waiting = connect(broker)
@@ -226,7 +226,7 @@ def test_a_waiting_fetch_waits_for_min_bytes(
     assert len(values_of(only_partition(response).records)) == 3
 
 
-def test_a_fetch_does_not_wait_for_more_than_it_may_get(
+def test_fetch_does_not_wait_for_more_than_its_max_bytes(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     produce(client, topic, batch(b"x" * 1000))
@@ -234,7 +234,7 @@ def test_a_fetch_does_not_wait_for_more_than_it_may_get(
     assert len(values_of(only_partition(client.call(request, 11)).records)) == 1
 
 
-def test_a_fetch_that_waited_long_enough_gets_what_there_is(
+def test_fetch_returns_available_data_after_max_wait(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     produce(client, topic, batch(b"a"))
@@ -242,7 +242,7 @@ def test_a_fetch_that_waited_long_enough_gets_what_there_is(
     assert values_of(partition.records) == [(0, b"a")]
 
 
-def test_a_fetch_may_wait_for_ever_and_its_client_go(
+def test_client_can_disconnect_while_fetch_waits(
     client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     waiting = connect(broker)
@@ -253,23 +253,24 @@ def test_a_fetch_may_wait_for_ever_and_its_client_go(
     waiting.close()
     partition = only_partition(client.call(fetch_request(topic, {0: 0}), 11))
     assert values_of(partition.records) == [(0, b"not enough")]
-    broker._runner.node.loop.call_soon_threadsafe(broker._runner.node.purgatory.answer_all)  # for the other tests
+    node = broker._runner.node
+    node.loop.call_soon_threadsafe(node.purgatory.answer_all)  # later tests share the broker
 
 
-def test_a_client_that_claims_to_be_a_replica_gets_nothing(client: Any, topic: str, fetch_request: Any) -> None:
+def test_fetch_with_replica_id_is_refused(client: Any, topic: str, fetch_request: Any) -> None:
     partition = only_partition(client.call(fetch_request(topic, {0: 0}, replica_id=1), 11))
     assert partition.error_code == errors.NotLeaderOrFollower.code
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(-1, 0), (0, 0), (1, errors.UnknownLeaderEpoch.code), (-2, 0)])
-def test_the_leader_epoch_is_checked(client: Any, topic: str, fetch_request: Any, epoch: int, error: int) -> None:
+def test_fetch_checks_leader_epoch(client: Any, topic: str, fetch_request: Any, epoch: int, error: int) -> None:
     request = fetch_request(topic, {0: 0})
     request.topics[0].partitions[0].current_leader_epoch = epoch
     assert only_partition(client.call(request, 11)).error_code == error
 
 
 @pytest.mark.parametrize(("epoch", "offset", "expected"), [(0, 2, (-1, -1)), (0, 3, (0, 2)), (5, 1, None)])
-def test_a_client_whose_log_parted_from_ours_is_told_where(
+def test_fetch_reports_diverging_epoch(
     client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any, epoch: int, offset: int, expected: Any
 ) -> None:
     produce(client, topic, batch(b"a", b"b"))
@@ -294,7 +295,7 @@ def list_offsets(client: Any, topic: str, timestamp: int, version: int = 8, **op
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_the_ends_of_a_log_are_told(client: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
+def test_list_offsets_returns_log_ends(client: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
     assert list_offsets(client, topic, -1, version).offset == 0
     produce(client, topic, batch(b"a", b"b", b"c"))
     latest, earliest = list_offsets(client, topic, -1, version), list_offsets(client, topic, -2, version)
@@ -304,7 +305,7 @@ def test_the_ends_of_a_log_are_told(client: Any, topic: str, produce: Any, batch
         assert latest.leader_epoch == 0
 
 
-def test_records_are_found_by_time(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_list_offsets_finds_records_by_timestamp(client: Any, topic: str, produce: Any, batch: Any) -> None:
     for timestamp in (1000, 2000, 3000):
         produce(client, topic, batch(b"a", b"b", timestamp_ms=timestamp))
     assert [list_offsets(client, topic, at).offset for at in (0, 1000, 1001, 2500, 3000, 3001)] == [0, 0, 2, 4, 4, -1]
@@ -314,25 +315,25 @@ def test_records_are_found_by_time(client: Any, topic: str, produce: Any, batch:
     assert (newest.offset, newest.timestamp) == (4, 3000)
 
 
-def test_an_empty_log_has_no_newest_timestamp(client: Any, topic: str) -> None:
+def test_empty_log_has_no_newest_timestamp(client: Any, topic: str) -> None:
     newest = list_offsets(client, topic, -3)
     assert (newest.error_code, newest.offset, newest.timestamp) == (0, -1, -1)
 
 
 @pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-10, 8), (-(2**63), 1)])
-def test_a_special_time_that_the_version_lacks_is_unsupported(
+def test_special_timestamp_of_later_version_is_unsupported(
     client: Any, topic: str, timestamp: int, version: int
 ) -> None:
     assert list_offsets(client, topic, timestamp, version).error_code == errors.UnsupportedVersion.code
 
 
-def test_list_offsets_checks_topic_and_epoch(client: Any, topic: str) -> None:
+def test_list_offsets_checks_topic_and_leader_epoch(client: Any, topic: str) -> None:
     assert list_offsets(client, "nowhere", -1).error_code == errors.UnknownTopicOrPartition.code
     assert list_offsets(client, topic, -1, epoch=5).error_code == errors.UnknownLeaderEpoch.code
     assert list_offsets(client, topic, -1, epoch=0, isolation_level=1).offset == 0
 
 
-def test_a_partition_asked_for_twice_is_an_error(client: Any, topic: str) -> None:
+def test_duplicate_partition_in_list_offsets_is_refused(client: Any, topic: str) -> None:
     twice = [ListOffsetsPartition(partition_index=0, timestamp=-1) for _ in range(2)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=twice)])
     [answer] = client.call(request, 5).topics[0].partitions
@@ -340,7 +341,9 @@ def test_a_partition_asked_for_twice_is_an_error(client: Any, topic: str) -> Non
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_the_end_of_an_epoch_is_told(client: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
+def test_offset_for_leader_epoch_returns_epoch_end(
+    client: Any, topic: str, produce: Any, batch: Any, version: int
+) -> None:
     produce(client, topic, batch(b"a", b"b"))
 
     def ask(name: str, epoch: int, current: int = -1) -> Any:
@@ -355,7 +358,7 @@ def test_the_end_of_an_epoch_is_told(client: Any, topic: str, produce: Any, batc
     assert ask("nowhere", 0).error_code == errors.UnknownTopicOrPartition.code
 
 
-def test_many_waiting_consumers_get_the_same_record(
+def test_parked_fetches_of_many_consumers_get_same_record(
     client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     consumers = [connect(broker) for _ in range(20)]
@@ -368,7 +371,7 @@ def test_many_waiting_consumers_get_the_same_record(
     assert all(values_of(only_partition(answer).records) == [(0, b"for all")] for answer in answers)
 
 
-def test_producers_and_consumers_at_once_lose_nothing(
+def test_concurrent_producers_and_consumers_lose_nothing(
     connect: Any, broker: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     def write(number: int) -> None:
