@@ -73,9 +73,9 @@ class NodeEndpoint:
 
 @api(key=1, versions=(4, 18), flexible=12)
 class FetchResponse(Response):
-    """Added in v4: aborted transactions; v7: sessions; v11: preferred replica; v12: diverging epochs; v13: topic ids;
+    """Added in v4: aborted transactions; v7: sessions; v11: preferred replica; v12: diverging epochs.
 
-    v16: node endpoints.
+    Added in v13: topic ids; v16: node endpoints.
     """
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
@@ -119,10 +119,10 @@ class ForgottenTopic:
 
 @api(key=1, versions=(4, 18), flexible=12)
 class FetchRequest(Request[FetchResponse]):
-    """Added in v5: log start offset; v7: sessions (KIP-227); v9: leader epochs (KIP-320); v10: zstd; v11: rack;
+    """Added in v5: log start offset; v7: sessions (KIP-227); v9: leader epochs (KIP-320); v10: zstd; v11: rack.
 
-    v13: topic ids; v15: `replica_state`, which replaces `replica_id`; v17: directory ids; v18: the follower's high
-    watermark.
+    Added in v13: topic ids; v15: `replica_state`, which replaces `replica_id`; v17: directory ids; v18: the follower's
+    high watermark.
     """
 
     cluster_id: str | None = field(since=12, default=None, tag=0, ignorable=True)

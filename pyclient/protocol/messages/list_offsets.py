@@ -39,9 +39,9 @@ class ListOffsetsTopic:
 
 @api(key=2, versions=(1, 11), flexible=6)
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """Added in v2: isolation level; v4: leader epoch; v7: -3, the newest timestamp; v8: -4, v9: -5, v11: -6, for tiered
+    """Added in v2: isolation level; v4: leader epoch; v7: timestamp -3, the newest one; v10: timeout.
 
-    storage; v10: timeout.
+    Added in v8, v9 and v11: timestamps -4, -5 and -6, for tiered storage.
     """
 
     replica_id: Int32

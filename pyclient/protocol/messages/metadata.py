@@ -34,9 +34,9 @@ class MetadataResponseTopic:
 
 @api(key=3, versions=(0, 13), flexible=9)
 class MetadataResponse(Response):
-    """Added in v1: controller, racks; v5: offline replicas; v7: leader epochs; v10: topic ids; v13: a top-level error
+    """Added in v1: controller, racks; v5: offline replicas; v7: leader epochs; v10: topic ids.
 
-    (KIP-1102).
+    Added in v13: a top-level error (KIP-1102).
     """
 
     throttle_time_ms: Int32 = field(since=3, default=0, ignorable=True)
