@@ -1,4 +1,4 @@
-"""The dispatch table and the handlers say the same."""
+"""The dispatch table equals the declarations of the handlers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclient.protocol.versions import API_KEYS, request_class
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_the_table_says_what_the_handler_says(name: str) -> None:
+def test_table_equals_declaration_of_handler(name: str) -> None:
     handler = handler_of(name)
     served = SERVED[name]
     assert handler.versions == (served.first, served.last)  # type: ignore[attr-defined]
@@ -23,23 +23,23 @@ def test_the_table_says_what_the_handler_says(name: str) -> None:
     assert 0 <= served.advertised_first <= served.first
 
 
-def test_every_handler_is_in_the_table() -> None:
+def test_every_handler_is_in_table() -> None:
     modules = {path.stem for path in Path(str(handlers.__file__)).parent.glob("*.py")} - {"__init__"}
     assert modules == {served.module for served in SERVED.values()}
 
 
-def test_every_handler_says_which_versions_it_serves_in_its_first_line() -> None:
+def test_first_line_of_handler_module_has_versions() -> None:
     for name, served in SERVED.items():
         head = (Path(str(handlers.__file__)).parent / f"{served.module}.py").read_text().split("\n", 1)[0]
         versions = str(served.first) if served.first == served.last else f"{served.first}-{served.last}"
         assert re.match(rf'"""{name} v?{versions}\b[^-]', head), head
 
 
-def test_a_route_is_made_once() -> None:
+def test_route_is_created_once() -> None:
     assert route(API_KEYS["Metadata"], 1) is route(API_KEYS["Metadata"], 1)
 
 
-def test_what_is_not_served_has_no_route() -> None:
+def test_unserved_api_has_no_route() -> None:
     assert route(API_KEYS["Produce"], 2) is None
     assert route(API_KEYS["Produce"], -1) is None
     assert route(API_KEYS["Vote"], 0) is None

@@ -1,6 +1,6 @@
-"""Requests that no client would send: well-formed nonsense, cut and flipped ones, and bare noise.
+"""Requests that no client sends: random well-formed, damaged, and random bytes.
 
-Whatever comes, the broker answers or closes that connection, logs no failure of its own, and serves the others.
+The broker answers or closes that connection, logs no internal failure, and serves the other connections.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pyclient.protocol.parts import fields_of
 from pyclient.protocol.versions import API_KEYS, request_class
 from pyclient.records import build_batch
 
-WAITING = {"JoinGroup", "SyncGroup"}  # may wait for other members: nobody answers them here
+WAITING = {"JoinGroup", "SyncGroup"}  # may wait for other members
 RECORDS = build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000)
 
 
 def value_of(kind: Any, version: int, draw: Any) -> Any:
-    """A value of a wire type: the extremes, the plausible, and a little of everything."""
+    """A value of a wire type: extreme, plausible or arbitrary."""
     if isinstance(kind, Nested):
         return message_of(kind.cls, version, draw)
     if isinstance(kind, ArrayOf):
@@ -46,7 +46,7 @@ def value_of(kind: Any, version: int, draw: Any) -> Any:
 
 
 def message_of(cls: Any, version: int, draw: Any) -> Any:
-    """A message with any values in the fields that its version has."""
+    """A message with arbitrary values in the fields of its version."""
     return cls(
         **{
             each.name: None
@@ -60,7 +60,7 @@ def message_of(cls: Any, version: int, draw: Any) -> Any:
 
 @st.composite
 def requests(draw: Any) -> tuple[str, bytes]:
-    """The name of an API that is served, and a frame of it."""
+    """The name of a served API and a frame of it."""
     name = draw(st.sampled_from(sorted(SERVED)))
     version = draw(st.integers(SERVED[name].first, SERVED[name].last))
     message = message_of(request_class(API_KEYS[name]), version, draw)
@@ -71,7 +71,7 @@ def requests(draw: Any) -> tuple[str, bytes]:
 
 @st.composite
 def mangled(draw: Any) -> bytes:
-    """A frame with its bytes cut or changed, and a length that fits."""
+    """A frame with truncated or changed bytes, and a matching length."""
     body = bytearray(draw(requests())[1][4:])
     for _ in range(draw(st.integers(0, 4))):
         body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))
@@ -84,14 +84,14 @@ SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[Heal
 
 @pytest.fixture
 def no_failures(caplog: pytest.LogCaptureFixture) -> Any:
-    """Fails the test if the broker logged a failure of its own."""
+    """Fail the test if the broker logged an internal failure."""
     caplog.set_level(logging.ERROR, "pyclient.broker_embedded")
     yield
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def send_and_wait(broker: Any, data: bytes, *, answered: bool) -> None:
-    """Send `data` and the end of the stream; wait until the broker is done with it."""
+    """Send `data` and the end of the stream; wait until the broker closes the connection."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(data)
@@ -106,7 +106,7 @@ def send_and_wait(broker: Any, data: bytes, *, answered: bool) -> None:
 
 @SETTINGS
 @given(requests())
-def test_well_formed_nonsense_is_answered(
+def test_well_formed_random_request_is_answered(
     broker: Any, client: Any, no_failures: Any, named_frame: tuple[str, bytes]
 ) -> None:
     name, frame = named_frame
@@ -116,13 +116,15 @@ def test_well_formed_nonsense_is_answered(
 
 @SETTINGS
 @given(mangled())
-def test_mangled_requests_hurt_nobody_else(broker: Any, client: Any, no_failures: Any, frame: bytes) -> None:
+def test_damaged_request_does_not_affect_other_clients(
+    broker: Any, client: Any, no_failures: Any, frame: bytes
+) -> None:
     send_and_wait(broker, frame, answered=False)
     assert client.call(MetadataRequest(topics=[]), 1).controller_id == 1
 
 
 @SETTINGS
 @given(st.binary(max_size=200))
-def test_noise_hurts_nobody_else(broker: Any, client: Any, no_failures: Any, noise: bytes) -> None:
+def test_random_bytes_do_not_affect_other_clients(broker: Any, client: Any, no_failures: Any, noise: bytes) -> None:
     send_and_wait(broker, noise, answered=True)
     assert client.call(MetadataRequest(topics=[]), 1).controller_id == 1

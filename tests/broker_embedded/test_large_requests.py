@@ -35,23 +35,23 @@ def _topic(client: Any) -> None:
     assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code in (0, 36)
 
 
-def test_every_api_has_a_large_request() -> None:
+def test_every_api_has_large_request() -> None:
     assert {api_of(name) for name in REQUESTS} == set(SERVED)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_large_request_is_served_in_many_short_slices(name: str, client: Any, broker: EmbeddedCluster) -> None:
-    """The work of each step is counted in calls of functions, as a time would depend on the machine."""
+def test_large_request_is_served_in_short_slices(name: str, client: Any, broker: EmbeddedCluster) -> None:
+    """The work of each step is counted in function calls, as times depend on the machine."""
     request, version = large_request(name, ITEMS, TOPIC)
-    if name == "JoinGroup":  # is not answered until the other members have joined
+    if name == "JoinGroup":  # answered only when the other members have joined
         client.send(request, version)
         return
-    client.call(*large_request(name, 300, TOPIC))  # has the codec compiled
+    client.call(*large_request(name, 300, TOPIC))  # compiles the codec
     calls = calls_of_steps(broker, lambda: client.call(request, version))
     assert max(calls, default=0) < MOST_CALLS.get(name, 4 * ITEMS)
 
 
-def test_another_client_is_answered_before_a_large_request_ends(
+def test_other_client_is_answered_during_large_request(
     client: Any, connect: Any, broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_end = threading.Event()
@@ -59,13 +59,13 @@ def test_another_client_is_answered_before_a_large_request_ends(
     advance = SlicedRequest.advance
 
     def held(request: SlicedRequest, seconds: float) -> bool:
-        """Goes no further than its tenth slice until others were answered."""
+        """Stop at the tenth slice until other requests were answered."""
         nonlocal slices
         slices += 1
         return advance(request, 0.0 if slices < 10 else seconds) if slices < 10 or may_end.is_set() else False
 
     other = connect(broker)
-    other.call(ASK, 9)  # is cached, so that it takes no slices of its own
+    other.call(ASK, 9)  # cached: takes no slices later
     request, version = large_request("ListOffsets", 5000, TOPIC)
     monkeypatch.setattr(SlicedRequest, "advance", held)
     client.send(request, version)
@@ -78,22 +78,22 @@ def test_another_client_is_answered_before_a_large_request_ends(
     assert len(response.topics[0].partitions) == 5000
 
 
-def test_requests_behind_a_large_one_are_answered_in_order(client: Any) -> None:
+def test_requests_after_large_request_are_answered_in_order(client: Any) -> None:
     request, version = large_request("ListOffsets", 5000, TOPIC)
     first = client.send(request, version)
-    behind = [client.send(ASK, 9) for _ in range(3)]
+    later = [client.send(ASK, 9) for _ in range(3)]
     assert client.receive(type(request), version)[1] == first
-    assert [client.receive(MetadataRequest, 9)[1] for _ in behind] == behind
+    assert [client.receive(MetadataRequest, 9)[1] for _ in later] == later
 
 
-def test_large_request_of_a_connection_that_was_reset_is_dropped(
+def test_large_request_of_reset_connection_is_dropped(
     connect: Any, broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advance, begun = SlicedRequest.advance, set[SlicedRequest]()
 
     def advance_once(self: SlicedRequest, seconds: float) -> bool:
         if self in begun:
-            return False  # nothing more is done until the broker has seen that the client has gone
+            return False  # stops until the broker has seen the disconnect
         begun.add(self)
         return advance(self, seconds)
 
@@ -108,7 +108,7 @@ def test_large_request_of_a_connection_that_was_reset_is_dropped(
     assert len(node_of(broker).image.topics) < before + 3000
 
 
-def test_topics_are_made_in_a_time_that_does_not_grow_with_their_number(connect: Any) -> None:
+def test_topic_creation_cost_is_independent_of_topic_count(connect: Any) -> None:
     with EmbeddedCluster() as cluster:
         _compare_with_more_topics(connect(cluster), cluster)
 
@@ -126,23 +126,23 @@ def _compare_with_more_topics(client: Any, broker: EmbeddedCluster) -> None:
     assert min(calls(first) for first in range(2000, 2600, 200)) < 1.5 * few
 
 
-class Compared(str):
-    """A name that counts with how many others it is compared."""
+class CountingName(str):
+    """A name that counts its comparisons."""
 
     comparisons = 0
 
     def __eq__(self, other: object) -> bool:
-        Compared.comparisons += 1
+        CountingName.comparisons += 1
         return str.__eq__(self, other)
 
     __hash__ = str.__hash__
 
 
-class ComparedNumber(int):
-    """A number that counts with how many others it is compared."""
+class CountingNumber(int):
+    """A number that counts its comparisons."""
 
     def __eq__(self, other: object) -> bool:
-        Compared.comparisons += 1
+        CountingName.comparisons += 1
         return int.__eq__(self, other)
 
     __hash__ = int.__hash__
@@ -151,19 +151,19 @@ class ComparedNumber(int):
 @pytest.mark.parametrize(
     "name", ["ListOffsets", "AlterConfigs", "IncrementalAlterConfigs", "DescribeUserScramCredentials"]
 )
-def test_items_are_not_compared_with_all_others(name: str, broker: EmbeddedCluster) -> None:
+def test_items_of_request_are_not_compared_with_all_others(name: str, broker: EmbeddedCluster) -> None:
     request, version = large_request(name, 1000, TOPIC)
     for each in getattr(request, "resources", ()):
-        each.resource_name = Compared(each.resource_name)
+        each.resource_name = CountingName(each.resource_name)
     for each in getattr(request, "users", ()):
-        each.name = Compared(each.name)
+        each.name = CountingName(each.name)
     for topic in getattr(request, "topics", ()):
         for partition in topic.partitions:
-            partition.partition_index = ComparedNumber(partition.partition_index)
-    Compared.comparisons = 0
+            partition.partition_index = CountingNumber(partition.partition_index)
+    CountingName.comparisons = 0
     context = RequestContext(node_of(broker), type(request).api_key, version, "test", None)  # type: ignore[arg-type]
     finished(handler_of(api_of(name))(request, context))
-    assert Compared.comparisons < 10_000
+    assert CountingName.comparisons < 10_000
 
 
 # How much work there was
@@ -174,14 +174,14 @@ def node_of(broker: EmbeddedCluster) -> Any:
 
 
 MOST_CALLS = {
-    "ConsumerGroupHeartbeat": 40_000,  # a change of a group is made at once
+    "ConsumerGroupHeartbeat": 40_000,  # a change of a group takes one step
     "LeaveGroup": 40_000,
     "IncrementalAlterConfigs, list": 30_000,  # one value, whose length is bounded
 }
 
 
 def calls_of_steps(broker: EmbeddedCluster, ask: Callable[[], object]) -> list[int]:
-    """The calls of functions, those of C included, in each step of the requests that `ask` has served in slices."""
+    """Return the number of function calls, also of C functions, in each step of the requests that `ask` sends."""
     calls: list[int] = []
 
     def advance(request: SlicedRequest, _seconds: float) -> bool:

@@ -64,10 +64,10 @@ def filled_with(cls: Any, version: int, text: str, number: int) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(SERVED.keys() - WAITING))
-def test_every_api_answers_whatever_the_names_and_numbers_are(
+def test_every_api_answers_extreme_names_and_numbers(
     name: str, connect: Any, broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing fails inside of the broker, no answer is too long for its fields, and no log line can be forged."""
+    """The broker logs no failure, no response exceeds its field limits, and no log line can be forged."""
     caplog.set_level(logging.INFO)
     for text in (LONGEST, FORGED, *OBJECTS):
         for number in (0, 2**63 - 1, -(2**63)):
@@ -85,14 +85,12 @@ def _ask(client: Any, name: str, version: int, request: Any) -> None:
     if name == "Produce":
         request.acks = -1
     client.send(request, version)
-    if not name.endswith("Acls"):  # an unknown enumeration ends the connection
+    if not name.endswith("Acls"):  # an unknown enumeration value closes the connection
         client.receive(type(request), version)
     client.close()
 
 
-def test_a_name_too_long_for_its_answer_leaves_the_other_partitions_their_results(
-    client: Any, topic: str, batch: Any
-) -> None:
+def test_name_too_long_for_response_fails_only_its_partition(client: Any, topic: str, batch: Any) -> None:
     records = batch(b"value")
     data = [
         TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
@@ -105,14 +103,14 @@ def test_a_name_too_long_for_its_answer_leaves_the_other_partitions_their_result
     assert len(found[LONGEST].error_message) < 1100
 
 
-def test_what_is_called_like_a_feature_is_no_feature(client: Any) -> None:
+def test_resource_named_like_feature_is_no_feature(client: Any) -> None:
     name = "metadata.version"
     wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
     assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code in (0, 36)
     user = ScramCredentialUpsertion(name=name, mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32))
     answer = client.call(AlterUserScramCredentialsRequest(deletions=[], upsertions=[user]), 0)
     assert answer.results[0].error_code == 0
-    for kind in (4, 16, 32):  # broker, client metrics, group: an option that is not known is an error, or kept
+    for kind in (4, 16, 32):  # broker, client metrics, group: an unknown option is refused or stored
         resource = AlterConfigsResource(
             resource_type=kind,
             resource_name="" if kind == 4 else name,
@@ -122,7 +120,7 @@ def test_what_is_called_like_a_feature_is_no_feature(client: Any) -> None:
         assert client.call(request, 1).responses[0].error_code in (0, 40, 42)
 
 
-def test_a_member_that_is_given_up_cannot_forge_a_log_line(
+def test_removed_member_cannot_forge_log_line(
     client: Any, broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     group = f"group {FORGED}"
@@ -142,7 +140,7 @@ def test_a_member_that_is_given_up_cannot_forge_a_log_line(
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_a_retention_that_ends_after_all_time_is_kept_as_the_last_moment(client: Any, topic: str) -> None:
+def test_retention_beyond_int64_is_limited(client: Any, topic: str) -> None:
     client.call(FindCoordinatorRequest(key="late", key_type=0), 3)
     partitions = [
         OffsetCommitRequestPartition(partition_index=number, committed_offset=7, committed_metadata="")
@@ -156,10 +154,10 @@ def test_a_retention_that_ends_after_all_time_is_kept_as_the_last_moment(client:
     assert [each.error_code for each in client.call(request, 4).topics[0].partitions] == [0, 0]
 
 
-def test_a_session_may_be_used_on_two_connections(
+def test_fetch_session_is_usable_on_two_connections(
     connect: Any, broker: EmbeddedCluster, topic: str, fetch_request: Any, produce: Any, batch: Any
 ) -> None:
-    """The second one takes the session over while the first one waits: that learns it, and nothing fails."""
+    """The second connection continues the session while the first one waits: the first request fails."""
     first, second, third = (connect(broker) for _ in range(3))
     session = first.call(fetch_request(topic, {0: 0, 1: 0}, session_id=0, session_epoch=0), 11).session_id
     assert session
@@ -168,7 +166,7 @@ def test_a_session_may_be_used_on_two_connections(
     forgotten = [ForgottenTopic(topic=topic, partitions=[0])]
     request = fetch_request(topic, {}, session_id=session, session_epoch=2, forgotten_topics_data=forgotten)
     assert second.call(request, 11).error_code == 0
-    assert produce(third, topic, batch(b"value")).error_code == 0  # in the partition that the session has forgotten
+    assert produce(third, topic, batch(b"value")).error_code == 0  # to the partition removed from the session
     response, _ = first.receive(FetchRequest, 11)
     assert response.error_code == 71  # INVALID_FETCH_SESSION_EPOCH
 
@@ -190,15 +188,15 @@ def altered(client: Any, name: str, value: str | None) -> Any:
         ("max.connection.creation.rate", "0", "at least 1"),
     ],
 )
-def test_options_that_would_shut_all_clients_out_are_refused(client: Any, name: str, value: str, text: str) -> None:
-    """As by Kafka 4.3.1: nobody could connect any more to change them back, not even after a restart."""
+def test_connection_limits_without_clients_are_refused(client: Any, name: str, value: str, text: str) -> None:
+    """As in Kafka 4.3.1: no client could connect to change them back, even after a restart."""
     answer = altered(client, name, value)
     assert answer.error_code == 42
     assert text in answer.error_message
     assert client.call(ASK, 9).controller_id == 1
 
 
-def test_no_connections_of_an_address_are_allowed_where_others_have_limits_of_their_own(client: Any) -> None:
+def test_per_ip_limit_of_0_is_accepted_with_overrides(client: Any) -> None:
     assert altered(client, "max.connections.per.ip.overrides", "127.0.0.1:100").error_code == 0
     try:
         assert altered(client, "max.connections.per.ip", "0").error_code == 0
@@ -207,16 +205,16 @@ def test_no_connections_of_an_address_are_allowed_where_others_have_limits_of_th
         assert altered(client, "max.connections.per.ip.overrides", None).error_code == 0
 
 
-def test_options_in_a_data_directory_that_shut_all_clients_out_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_stored_connection_limits_without_clients_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     config = BrokerConfig.build(data_dir="/nowhere")
-    made = config.with_dynamic({"max.connections": "0", "max.connections.per.ip": "0", "log.roll.ms": "86400000"})
-    assert made.integer("max.connections") == made.integer("max.connections.per.ip") == 2**31 - 1
-    assert made.explicit["log.roll.ms"] == "86400000"
+    changed = config.with_dynamic({"max.connections": "0", "max.connections.per.ip": "0", "log.roll.ms": "86400000"})
+    assert changed.integer("max.connections") == changed.integer("max.connections.per.ip") == 2**31 - 1
+    assert changed.explicit["log.roll.ms"] == "86400000"
     assert "no client could connect" in caplog.text
 
 
-def test_a_request_that_would_make_too_many_records_makes_none(client: Any, broker: EmbeddedCluster) -> None:
-    """10,000 at most, as in Kafka 4.3.1, which refuses such a request as a whole."""
+def test_request_for_too_many_records_is_refused_as_a_whole(client: Any, broker: EmbeddedCluster) -> None:
+    """The limit is 10,000 records; as in Kafka 4.3.1 the whole request is refused."""
 
     def created(*topics: tuple[str, int]) -> set[tuple[int, str | None]]:
         wanted = [
@@ -236,7 +234,7 @@ def test_a_request_that_would_make_too_many_records_makes_none(client: Any, brok
     assert {each.error_code for each in client.call(MetadataRequest(topics=names), 9).topics} == {3}
 
 
-def test_accepted_sockets_notice_a_peer_whose_machine_is_gone(client: Any, broker: EmbeddedCluster) -> None:
+def test_accepted_socket_has_keepalive(client: Any, broker: EmbeddedCluster) -> None:
     client.call(ASK, 9)
     node = broker._runner.node  # type: ignore[attr-defined]
     sockets = [connection.stream._sock for connection in list(node.connections.values())]

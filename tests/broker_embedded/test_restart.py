@@ -1,4 +1,4 @@
-"""What a restart keeps, cleanly or after a crash: topics, options, records, offsets, producer ids."""
+"""State restored by a restart, clean or after a crash: topics, options, records, offsets, producer ids."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def end_offset(client: Any, name: str, partition: int = 0) -> int:
 
 
 @ENDS
-def test_topics_options_and_records_survive(
+def test_topics_options_and_records_are_restored(
     connect: Any, produce: Any, batch: Any, fetch_request: Any, end: str
 ) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
@@ -95,12 +95,12 @@ def test_topics_options_and_records_survive(
         assert values == [b"a", b"b", b"c"]
         assert produce(client, "kept", batch(b"d"), partition=1).base_offset == 3
         resource = DescribeConfigsResource(resource_type=2, resource_name="kept", configuration_keys=["retention.ms"])
-        [told] = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
-        assert [config.value for config in told.configs] == ["3600000000"]
+        [described] = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
+        assert [config.value for config in described.configs] == ["3600000000"]
 
 
 @ENDS
-def test_a_deleted_topic_stays_deleted(connect: Any, produce: Any, batch: Any, end: str) -> None:
+def test_deleted_topic_stays_deleted(connect: Any, produce: Any, batch: Any, end: str) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
         create(client, "gone")
@@ -115,7 +115,7 @@ def test_a_deleted_topic_stays_deleted(connect: Any, produce: Any, batch: Any, e
 
 
 @ENDS
-def test_producer_ids_go_on_behind_those_that_were_given(connect: Any, end: str) -> None:
+def test_producer_ids_continue_after_restart(connect: Any, end: str) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         before = connect(cluster).call(request, 4).producer_id
@@ -124,7 +124,7 @@ def test_producer_ids_go_on_behind_those_that_were_given(connect: Any, end: str)
 
 
 @ENDS
-def test_a_producer_s_last_batch_is_known_again(connect: Any, produce: Any, batch: Any, end: str) -> None:
+def test_last_batch_of_producer_is_deduplicated_after_restart(connect: Any, produce: Any, batch: Any, end: str) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
         create(client, "idempotent", message_timestamp_before_max_ms=str(2**62))
@@ -140,7 +140,7 @@ def test_a_producer_s_last_batch_is_known_again(connect: Any, produce: Any, batc
 
 
 @ENDS
-def test_committed_offsets_survive(connect: Any, end: str) -> None:
+def test_committed_offsets_are_restored(connect: Any, end: str) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
         create(client, "read")
@@ -161,7 +161,7 @@ def test_committed_offsets_survive(connect: Any, end: str) -> None:
         assert (found.error_code, found.committed_offset, found.metadata) == (0, 42, "note")
 
 
-def test_a_torn_tail_is_cut_off_after_a_crash(connect: Any, produce: Any, batch: Any, data_dir: str) -> None:
+def test_torn_batch_is_truncated_after_crash(connect: Any, produce: Any, batch: Any, data_dir: str) -> None:
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
         create(client, "torn", 1)
@@ -176,7 +176,7 @@ def test_a_torn_tail_is_cut_off_after_a_crash(connect: Any, produce: Any, batch:
         assert produce(client, "torn", batch(b"d")).base_offset == 2
 
 
-def test_a_torn_metadata_log_keeps_what_was_whole(connect: Any, data_dir: str) -> None:
+def test_torn_metadata_log_keeps_complete_batches(connect: Any, data_dir: str) -> None:
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
         create(client, "first")
@@ -191,7 +191,7 @@ def test_a_torn_metadata_log_keeps_what_was_whole(connect: Any, data_dir: str) -
         create(client, "second")
 
 
-def test_every_start_is_a_new_epoch_of_the_quorum(connect: Any, data_dir: str) -> None:
+def test_start_increments_quorum_epoch(connect: Any, data_dir: str) -> None:
     epochs = []
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         for _ in range(3):
@@ -202,9 +202,7 @@ def test_every_start_is_a_new_epoch_of_the_quorum(connect: Any, data_dir: str) -
     assert epochs == [1, 2, 3]
 
 
-def test_a_crash_begins_new_leader_epochs_and_a_clean_end_does_not(
-    connect: Any, produce: Any, batch: Any, fetch_request: Any
-) -> None:
+def test_only_crash_increments_leader_epochs(connect: Any, produce: Any, batch: Any, fetch_request: Any) -> None:
     with EmbeddedCluster() as cluster:
         create(connect(cluster), "led")
         epochs = []
@@ -220,10 +218,8 @@ def test_a_crash_begins_new_leader_epochs_and_a_clean_end_does_not(
         assert partition.error_code == errors.FencedLeaderEpoch.code
 
 
-def test_partitions_that_kafka_left_without_a_leader_are_led_again(
-    connect: Any, produce: Any, batch: Any, data_dir: str
-) -> None:
-    """A Kafka that is stopped gives its leaderships up; so do its metadata records."""
+def test_partitions_without_leader_are_elected_at_start(connect: Any, produce: Any, batch: Any, data_dir: str) -> None:
+    """A Kafka that shuts down resigns its leaderships in its metadata records."""
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         topic_id = create(connect(cluster), "left", 2).topic_id
     metadata = MetadataLog.open(
@@ -243,7 +239,7 @@ def test_partitions_that_kafka_left_without_a_leader_are_led_again(
         assert produce(client, "left", batch(b"a")).base_offset == 0
 
 
-def test_what_was_acknowledged_survives_kill_9_under_load(
+def test_acknowledged_records_survive_kill_9_under_load(
     connect: Any, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     with EmbeddedCluster(processes=True) as cluster:
@@ -253,7 +249,7 @@ def test_what_was_acknowledged_survives_kill_9_under_load(
             enough = threading.Event()
 
             def write(into: list[int], reached: threading.Event, producer: Any, number: int) -> None:
-                with contextlib.suppress(AssertionError, OSError):  # the broker is gone
+                with contextlib.suppress(AssertionError, OSError):  # the broker was killed
                     while True:
                         answer = produce(producer, "load", batch(b"%d-%d" % (number, len(into)) * 100))
                         into.append(answer.base_offset)
@@ -269,7 +265,7 @@ def test_what_was_acknowledged_survives_kill_9_under_load(
 
             client = connect(cluster)
             end = end_offset(client, "load")
-            assert end in (acknowledged[-1] + 1, acknowledged[-1] + 2)  # one more may be written and not answered
+            assert end in (acknowledged[-1] + 1, acknowledged[-1] + 2)  # one more may be written but not acknowledged
             values: dict[int, bytes] = {}
             offset = acknowledged[0]
             while offset < end:

@@ -1,4 +1,4 @@
-"""What readers are told of transactions that are in a log, though no coordinator of this broker put them there."""
+"""Transactions in a log as seen by readers; the test writes them, as this broker has no transaction coordinator."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = [
 
 NOW = 1_700_000_000_000
 ABORTED, COMMITTED, OPEN = 1, 2, 3  # producer ids
-HISTORY = ("plain", ABORTED, COMMITTED, "abort", "commit", OPEN, "behind")
-"""What is at each offset: a record (of a producer's transaction), or the end of one."""
+HISTORY = ("plain", ABORTED, COMMITTED, "abort", "commit", OPEN, "last")
+"""The content of each offset: a record (of a producer's transaction), or an end marker."""
 
 STABLE, END = 5, 7
 SEEN = [b"plain", b"2"]
-"""What a reader of committed records gets before the last transaction ends."""
+"""The records of a read-committed reader before the last transaction ends."""
 
 
 def append(node: NodeOnDisk[Any], batch: bytes, origin: Any = "coordinator") -> None:
@@ -41,7 +41,7 @@ def append(node: NodeOnDisk[Any], batch: bytes, origin: Any = "coordinator") -> 
 
 
 def write(node: NodeOnDisk[Any], number: int, what: str | int) -> None:
-    """Put one entry of the history into the log."""
+    """Append one entry of the history to the log."""
     if isinstance(what, str):
         append(node, build_batch([(None, what.encode())], timestamp_ms=NOW + number), "client")
         return
@@ -50,7 +50,7 @@ def write(node: NodeOnDisk[Any], number: int, what: str | int) -> None:
 
 
 def end(node: NodeOnDisk[Any], producer_id: int, *, commit: bool) -> None:
-    """Put the end of a producer's transaction into the log."""
+    """Append the end marker of a producer's transaction to the log."""
     key = control_key(ControlType.COMMIT if commit else ControlType.ABORT)
     options: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True}
     append(node, build_batch([(key, bytes(6))], timestamp_ms=NOW, control=True, **options))
@@ -58,7 +58,7 @@ def end(node: NodeOnDisk[Any], producer_id: int, *, commit: bool) -> None:
 
 @pytest.fixture
 def start(data_dir: str) -> Iterator[Callable[[], NodeOnDisk[RealFileSystem]]]:
-    """Starts a node on the test's data directory; the one before is killed."""
+    """Return a function that starts a node on the test's data directory and kills the previous one."""
     running: list[NodeOnDisk[RealFileSystem]] = []
 
     def one() -> NodeOnDisk[RealFileSystem]:
@@ -73,7 +73,7 @@ def start(data_dir: str) -> Iterator[Callable[[], NodeOnDisk[RealFileSystem]]]:
 
 @pytest.fixture
 def broker(start: Callable[[], NodeOnDisk[RealFileSystem]], connect: Any, produce: Any) -> NodeOnDisk[RealFileSystem]:
-    """A node with the history above in topic `t`."""
+    """A node with `HISTORY` in topic `t`."""
     made = start()
     client = connect(made)
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
@@ -97,12 +97,12 @@ def offsets_in(partition: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", [4, 7, 12])
-def test_a_fetch_of_committed_records_ends_at_the_last_stable_offset_and_tells_of_aborted_ones(
+def test_read_committed_fetch_ends_at_last_stable_offset(
     broker: Any, connect: Any, fetch_request: Any, version: int
 ) -> None:
     client = connect(broker)
-    everything = partition_of(client, fetch_request("t", {0: 0}), version)
-    assert (offsets_in(everything), everything.aborted_transactions) == (list(range(END)), None)
+    uncommitted = partition_of(client, fetch_request("t", {0: 0}), version)
+    assert (offsets_in(uncommitted), uncommitted.aborted_transactions) == (list(range(END)), None)
     for at, aborted in ((0, [(ABORTED, 1)]), (3, [(ABORTED, 1)]), (4, [])):
         read = partition_of(client, fetch_request("t", {0: at}, isolation_level=1), version)
         assert (read.last_stable_offset, read.high_watermark) == (STABLE, END)
@@ -112,7 +112,7 @@ def test_a_fetch_of_committed_records_ends_at_the_last_stable_offset_and_tells_o
     assert (waits.error_code, bytes(waits.records or b"")) == (0, b"")
 
 
-def test_a_fetch_that_waits_for_committed_records_is_woken_by_the_end_of_the_transaction(
+def test_parked_read_committed_fetch_completes_at_transaction_end(
     broker: Any, connect: Any, fetch_request: Any
 ) -> None:
     client = connect(broker)
@@ -123,25 +123,25 @@ def test_a_fetch_that_waits_for_committed_records_is_woken_by_the_end_of_the_tra
     assert (offsets_in(read), read.last_stable_offset) == ([5, 6, 7], 8)
 
 
-def test_offsets_and_producers_are_told_as_of_the_open_transaction(broker: Any, connect: Any) -> None:
+def test_offsets_and_producers_reflect_open_transaction(broker: Any, connect: Any) -> None:
     client = connect(broker)
 
     def found(timestamp: int, isolation: int) -> int:
-        asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        topics = [ListOffsetsTopic(name="t", partitions=[asked])]
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        topics = [ListOffsetsTopic(name="t", partitions=[partition])]
         answer = client.call(ListOffsetsRequest(replica_id=-1, topics=topics, isolation_level=isolation), 5)
         offset: int = answer.topics[0].partitions[0].offset
         return offset
 
     assert (found(-1, 0), found(-1, 1)) == (END, STABLE)
-    assert (found(NOW + 6, 0), found(NOW + 6, 1)) == (6, -1)  # "behind" is not stable yet
+    assert (found(NOW + 6, 0), found(NOW + 6, 1)) == (6, -1)  # "last" is not stable yet
     request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
     producers = client.call(request, 0).topics[0].partitions[0].active_producers
     started = {each.producer_id: each.current_txn_start_offset for each in producers}
     assert started == {ABORTED: -1, COMMITTED: -1, OPEN: 5}
 
 
-def test_after_a_kill_everything_is_told_as_before(
+def test_transactions_are_restored_after_kill(
     broker: Any, start: Callable[[], Any], connect: Any, fetch_request: Any
 ) -> None:
     request = fetch_request("t", {0: 0}, isolation_level=1, max_wait_ms=20_000)  # the log may still be recovered
@@ -152,11 +152,11 @@ def test_after_a_kill_everything_is_told_as_before(
         assert getattr(after, name) == getattr(before, name)
 
 
-def test_other_clients_read_what_was_committed(broker: Any) -> None:
+def test_other_clients_read_committed_records(broker: Any) -> None:
     servers = broker.bootstrap_servers
     assert {read.__name__: read(servers, len(SEEN)) for read in READERS} == dict.fromkeys(NAMES, SEEN)
     end(broker, OPEN, commit=False)
-    seen = [*SEEN, b"behind"]
+    seen = [*SEEN, b"last"]
     assert {read.__name__: read(servers, len(seen)) for read in READERS} == dict.fromkeys(NAMES, seen)
 
 
