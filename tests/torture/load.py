@@ -19,8 +19,9 @@ class Load:
     def __init__(self, oracle: Oracle, rng: random.Random) -> None:
         self.oracle = oracle
         self.rng = rng
-        self._values = 0
-        self._topics = 0
+        # An earlier load may have used the same oracle: no value and no name of a topic comes a second time.
+        self._values = sum(len(each.sent) for each in oracle.partitions.values())
+        self._topics = len(oracle.topics)
         self._sequences: dict[TopicPartition, int] = {}
 
     def step(self, client: Client) -> None:
