@@ -64,7 +64,7 @@ cdef inline int64_t get_int64(const uint8_t* at) noexcept:
 cdef class LaneRecord:
     """A record that a `SendLane` has sent: an in-flight request of its connection, with the data to adopt it.
 
-    For the connection it is both a `Waiting` and the future in it. `work` is the result of `adopt`.
+    For the connection it is both an `InFlightRequest` and the future in it. `work` is the result of `adopt`.
     """
 
     cdef readonly object request, version, read

@@ -25,14 +25,14 @@ from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 from tests.patience import retry_until_error_async
 
 
-def created(*results):
+def create_topics_response(*results):
     return CreateTopicsResponse(
         topics=[CreatableTopicResult(name=name, error_code=code, error_message=text) for name, code, text in results]
     )
 
 
-def knows(only, *topics):
-    """Lets the broker's metadata name these topics, and answer error 3 for others."""
+def set_topics(only, *topics):
+    """Make the broker's metadata contain these topics, and error 3 for others."""
     known = {each.name: each for each in topics}
 
     def answer(request, version, correlation_id):
@@ -48,11 +48,11 @@ def admin_of(only, **options):
 
 
 def with_broker(scenario, **options):
-    """Runs the scenario with a scripted broker and an admin client of it."""
+    """Run the scenario with a scripted broker and an admin client of it."""
 
     async def wrapped():
         only = ScriptedBroker()
-        knows(only)
+        set_topics(only)
         async with admin_of(only, **options) as admin:
             await scenario(only, admin)
         only.stop()
@@ -60,27 +60,27 @@ def with_broker(scenario, **options):
     run(wrapped())
 
 
-def requested(only, kind):
+def requests_of(only, kind):
     return [each for each in only.requests if isinstance(each, kind)]
 
 
-def test_created_topics_are_waited_for_until_they_have_leaders():
-    looks = []
+def test_create_topics_waits_until_topics_have_leaders():
+    metadata_requests = []
 
     async def scenario(only, admin):
         def growing(request, version, correlation_id):
-            if requested(only, CreateTopicsRequest):
-                looks.append(len(looks))
+            if requests_of(only, CreateTopicsRequest):
+                metadata_requests.append(len(metadata_requests))
             states = [[topic("t", error_code=3)], [topic("t", [partition(0, -1)])], [topic("t", [partition(0, 1)])]]
-            return metadata([broker(1, only.port)], states[min(len(looks), 3) - 1])
+            return metadata([broker(1, only.port)], states[min(len(metadata_requests), 3) - 1])
 
         only.answers[MetadataRequest] = growing
-        only.answers[CreateTopicsRequest] = created(("t", 0, None))
+        only.answers[CreateTopicsRequest] = create_topics_response(("t", 0, None))
         [description] = (await admin.create_topics([NewTopic("t", configs={"retention.ms": 5})])).values()
         assert (description.name, description.topic_id, description.internal) == ("t", TOPIC_ID, False)
         assert description.partitions[0].leader == 1
-        assert len(looks) == 3
-        [request] = requested(only, CreateTopicsRequest)
+        assert len(metadata_requests) == 3
+        [request] = requests_of(only, CreateTopicsRequest)
         assert request.timeout_ms == 60_000
         [asked] = request.topics
         assert (asked.num_partitions, asked.replication_factor) == (-1, -1)
@@ -89,12 +89,12 @@ def test_created_topics_are_waited_for_until_they_have_leaders():
     with_broker(scenario)
 
 
-def test_assignments_and_validation_travel_with_the_request():
+def test_create_topics_sends_assignments_and_validate_only():
     async def scenario(only, admin):
-        only.answers[CreateTopicsRequest] = created(("t", 0, None))
+        only.answers[CreateTopicsRequest] = create_topics_response(("t", 0, None))
         topics = [NewTopic("t", assignments={0: [1, 2], 1: (2, 1)})]
         assert await admin.create_topics(topics, validate_only=True, timeout=30) == {}
-        [request] = requested(only, CreateTopicsRequest)
+        [request] = requests_of(only, CreateTopicsRequest)
         assert request.validate_only
         assert 15_000 < request.timeout_ms <= 30_000
         assignments = [(each.partition_index, each.broker_ids) for each in request.topics[0].assignments]
@@ -103,9 +103,9 @@ def test_assignments_and_validation_travel_with_the_request():
     with_broker(scenario)
 
 
-def test_the_first_refusal_is_raised_and_tells_of_the_others():
+def test_first_error_is_raised_and_names_the_others():
     async def scenario(only, admin):
-        only.answers[CreateTopicsRequest] = created(
+        only.answers[CreateTopicsRequest] = create_topics_response(
             ("fine", 0, None), ("there", 36, "it exists"), ("odd/name", 17, None), ("new", 9999, None)
         )
         with pytest.raises(errors.TopicAlreadyExists) as error:
@@ -126,17 +126,17 @@ def test_the_first_refusal_is_raised_and_tells_of_the_others():
     with_broker(scenario)
 
 
-def test_topics_are_deleted_by_name_and_waited_for():
+def test_delete_topics_waits_until_topics_are_gone():
     async def scenario(only, admin):
-        knows(only, topic("t", [partition(0, 1)]))
+        set_topics(only, topic("t", [partition(0, 1)]))
 
         def delete(message, version, correlation_id):
-            asyncio.get_running_loop().call_later(0.03, knows, only)
+            asyncio.get_running_loop().call_later(0.03, set_topics, only)
             return DeleteTopicsResponse(responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)])
 
         only.answers[DeleteTopicsRequest] = delete
         await admin.delete_topics(["t", "t"])
-        [request] = requested(only, DeleteTopicsRequest)
+        [request] = requests_of(only, DeleteTopicsRequest)
         assert request.topic_names == ["t"]
         assert ("DeleteTopics", 5) in only.versions
         only.answers[DeleteTopicsRequest] = DeleteTopicsResponse(
@@ -148,12 +148,12 @@ def test_topics_are_deleted_by_name_and_waited_for():
     with_broker(scenario)
 
 
-def test_a_topic_that_is_made_anew_at_once_was_deleted_all_the_same():
+def test_delete_topics_accepts_topic_recreated_at_once():
     async def scenario(only, admin):
-        knows(only, topic("t", [partition(0, 1)]))
+        set_topics(only, topic("t", [partition(0, 1)]))
 
         def delete(message, version, correlation_id):
-            knows(only, topic("t", [partition(0, 1)], topic_id=uuid.UUID(int=TOPIC_ID.int + 1)))
+            set_topics(only, topic("t", [partition(0, 1)], topic_id=uuid.UUID(int=TOPIC_ID.int + 1)))
             return DeleteTopicsResponse(responses=[DeletableTopicResult(name="t", topic_id=TOPIC_ID, error_code=0)])
 
         only.answers[DeleteTopicsRequest] = delete
@@ -168,12 +168,14 @@ def test_a_topic_that_is_made_anew_at_once_was_deleted_all_the_same():
     with_broker(scenario)
 
 
-def test_topics_are_grown_to_a_total():
+def test_create_partitions_grows_topics_to_total():
     async def scenario(only, admin):
-        knows(only, topic("t", [partition(0, 1)]))
+        set_topics(only, topic("t", [partition(0, 1)]))
 
         def grow(message, version, correlation_id):
-            asyncio.get_running_loop().call_later(0.03, knows, only, topic("t", [partition(0, 1), partition(1, 1)]))
+            asyncio.get_running_loop().call_later(
+                0.03, set_topics, only, topic("t", [partition(0, 1), partition(1, 1)])
+            )
             return CreatePartitionsResponse(
                 throttle_time_ms=0, results=[CreatePartitionsTopicResult(name="t", error_code=0)]
             )
@@ -181,7 +183,7 @@ def test_topics_are_grown_to_a_total():
         only.answers[CreatePartitionsRequest] = grow
         grown = await admin.create_partitions({"t": 2}, assignments={"t": [[1]]})
         assert len(grown["t"].partitions) == 2
-        [request] = requested(only, CreatePartitionsRequest)
+        [request] = requests_of(only, CreatePartitionsRequest)
         assert (request.topics[0].count, request.topics[0].assignments[0].broker_ids) == (2, [1])
         only.answers[CreatePartitionsRequest] = CreatePartitionsResponse(
             throttle_time_ms=0, results=[CreatePartitionsTopicResult(name="t", error_code=37, error_message="fewer")]
@@ -194,31 +196,31 @@ def test_topics_are_grown_to_a_total():
 
 def test_topics_are_listed_and_described():
     async def scenario(only, admin):
-        knows(only, topic("b", [partition(0, 1)]), topic("a", [partition(0, 1)]), topic("__own", internal=True))
+        set_topics(only, topic("b", [partition(0, 1)]), topic("a", [partition(0, 1)]), topic("__own", internal=True))
         assert await admin.list_topics() == ["a", "b"]
         assert await admin.list_topics(include_internal=True) == ["__own", "a", "b"]
         assert list(await admin.describe_topics(["b", "a"])) == ["b", "a"]
         with pytest.raises(errors.UnknownTopicOrPartition, match=r"describing topic 'c'.*done for: a") as error:
             await admin.describe_topics(["a", "c"])
         assert error.value.results["a"] is None
-        assert all(not request.allow_auto_topic_creation for request in requested(only, MetadataRequest))
+        assert all(not request.allow_auto_topic_creation for request in requests_of(only, MetadataRequest))
 
     with_broker(scenario)
 
 
-def test_a_topic_between_two_states_is_described_once_it_is_settled():
+def test_describe_topics_waits_until_leaders_are_elected():
     async def scenario(only, admin):
-        knows(only, topic("t", error_code=5))
+        set_topics(only, topic("t", error_code=5))
         describing = asyncio.ensure_future(admin.describe_topics(["t"]))
-        await only.until(lambda: len(requested(only, MetadataRequest)) > 3)
-        knows(only, topic("t", [partition(0, 1)]))
+        await only.until(lambda: len(requests_of(only, MetadataRequest)) > 3)
+        set_topics(only, topic("t", [partition(0, 1)]))
         assert (await describing)["t"].partitions[0].leader == 1
 
     with_broker(scenario)
 
 
 @pytest.mark.parametrize("answer", [CLOSE, SILENCE])
-def test_a_cluster_that_does_not_answer_is_a_timeout_that_tells_why(answer):
+def test_timeout_reports_why_cluster_does_not_answer(answer):
     async def scenario(only, admin):
         only.answers[MetadataRequest] = answer
         calls = (
@@ -234,7 +236,7 @@ def test_a_cluster_that_does_not_answer_is_a_timeout_that_tells_why(answer):
     with_broker(scenario, request_timeout_ms=250)
 
 
-def test_wrong_arguments_are_refused_before_anything_is_sent():
+def test_invalid_arguments_are_refused_before_any_request():
     with pytest.raises(TypeError, match="a topic's name is a string, not 5"):
         NewTopic(5)
     with pytest.raises(ValueError, match="either assignments, or partitions"):
@@ -249,7 +251,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent():
     with_broker(scenario)
 
 
-def test_a_closed_client_says_so():
+def test_closed_admin_raises_closed_error():
     async def scenario():
         admin = AsyncAdmin("127.0.0.1:1")
         assert repr(admin) == "<AsyncAdmin 127.0.0.1:1 open>"
@@ -268,7 +270,7 @@ def test_a_closed_client_says_so():
         admin.list_topics()
 
 
-def test_options_are_checked_by_the_constructor():
+def test_constructor_checks_options():
     for make in (Admin, AsyncAdmin):
         with pytest.raises(errors.ConfigError, match="did you mean default_api_timeout_ms"):
             make("127.0.0.1:1", default_api_timeout=5)
@@ -279,20 +281,20 @@ def test_options_are_checked_by_the_constructor():
     assert "127.0.0.1:2" in repr(Admin(config={"bootstrap.servers": "127.0.0.1:2"}))
 
 
-def test_the_typed_keywords_are_the_options_of_the_dataclass():
+def test_typed_keywords_are_options_of_dataclass():
     names = set(typing.get_type_hints(AdminConfig)) - {"not_supported", "bootstrap_servers"}
     assert set(typing.get_type_hints(AdminOptions)) == names
     assert names > set(typing.get_type_hints(ClientConfig)) - {"not_supported", "bootstrap_servers"}
 
 
 @pytest.fixture
-def served():
-    """The address of a scripted broker in a thread of its own."""
+def broker_address():
+    """Yield the address of a scripted broker in a thread of its own."""
     ready, address = threading.Event(), []
 
     async def serve():
         only = ScriptedBroker()
-        knows(only, topic("t", [partition(0, 1)]))
+        set_topics(only, topic("t", [partition(0, 1)]))
         address.append(only.address)
         stopping = asyncio.Event()
         address.append((asyncio.get_running_loop(), stopping))
@@ -309,22 +311,22 @@ def served():
     thread.join()
 
 
-def test_the_synchronous_client_does_the_same(served):
-    with Admin(served) as admin:
+def test_sync_admin_calls_shared_implementation(broker_address):
+    with Admin(broker_address) as admin:
         assert admin.list_topics() == ["t"]
         assert admin.describe_topics(["t"])["t"].partitions[0].leader == 1
         with pytest.raises(errors.UnknownTopicOrPartition):
             admin.describe_topics(["u"])
         health = admin.health()
-        assert health.connected == health.nodes == (served,)
-        assert repr(admin) == f"<Admin {served} open>"
+        assert health.connected == health.nodes == (broker_address,)
+        assert repr(admin) == f"<Admin {broker_address} open>"
     assert admin.health().connected == ()
     with pytest.raises(errors.ClosedError):
         admin.list_topics()
 
 
-def test_the_synchronous_client_is_safe_to_share(served):
-    with Admin(served) as admin:
+def test_sync_admin_is_thread_safe(broker_address):
+    with Admin(broker_address) as admin:
         results = []
         threads = [threading.Thread(target=lambda: results.append(admin.list_topics())) for _ in range(8)]
         for thread in threads:
@@ -334,8 +336,8 @@ def test_the_synchronous_client_is_safe_to_share(served):
         assert results == [["t"]] * 8
 
 
-def test_a_client_that_was_not_closed_warns_and_its_thread_ends(served):
-    admin = Admin(served)
+def test_unclosed_admin_warns_and_its_thread_ends(broker_address):
+    admin = Admin(broker_address)
     admin.list_topics()
     inner = admin._thread._thread
     with pytest.warns(ResourceWarning, match=r"<Admin .* open> was not closed"):
@@ -343,35 +345,35 @@ def test_a_client_that_was_not_closed_warns_and_its_thread_ends(served):
         gc.collect()
     inner.join(30)
     assert not inner.is_alive()
-    gc.collect()  # its connection is closed: else its socket would warn now
+    gc.collect()  # an unclosed socket would cause a warning now
 
 
-def test_an_asynchronous_client_that_was_not_closed_warns():
+def test_unclosed_async_admin_warns():
     async def scenario():
         only = ScriptedBroker()
-        knows(only)
+        set_topics(only)
         admin = admin_of(only)
         await admin.list_topics()
         cluster = admin._cluster
         with pytest.warns(ResourceWarning, match=r"<AsyncAdmin .* open> was not closed"):
             del admin
             gc.collect()
-        while cluster.health().connected:  # noqa: ASYNC110 - it is closed all the same, and nothing tells of it
+        while cluster.health().connected:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         only.stop()
 
     run(scenario())
 
 
-def test_a_client_that_was_never_used_does_not_warn():
+def test_unused_admin_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Admin("127.0.0.1:1")
         gc.collect()
 
 
-def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
-    with Admin(served) as admin:
+def test_admin_in_forked_child_raises_and_parent_still_works(broker_address):
+    with Admin(broker_address) as admin:
         assert admin.list_topics() == ["t"]
         reading, writing = os.pipe()
         child = fork()
@@ -387,14 +389,14 @@ def test_in_a_forked_child_a_client_raises_and_the_parent_is_untouched(served):
         os.waitpid(child, 0)
         os.close(writing)
         with open(reading) as result:
-            told = result.read()
-        assert "after fork() create a new client" in told
-        assert told.endswith("of another process>")
+            output = result.read()
+        assert "after fork() create a new client" in output
+        assert output.endswith("of another process>")
         assert repr(admin).endswith("open>")
         assert admin.list_topics() == ["t"]
 
 
 @pytest.mark.parametrize(("timeout", "kind"), [("5", TypeError), (True, TypeError), (-1, ValueError)])
-def test_a_timeout_that_cannot_be_meant_is_refused_by_its_name(served, timeout, kind):
-    with Admin(served) as admin, pytest.raises(kind, match=r"timeout=.* is not possible"):
+def test_invalid_timeout_is_refused_by_name(broker_address, timeout, kind):
+    with Admin(broker_address) as admin, pytest.raises(kind, match=r"timeout=.* is not possible"):
         admin.list_topics(timeout=timeout)

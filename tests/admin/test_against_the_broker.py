@@ -18,7 +18,7 @@ def name(request):
     return f"admin-{uuid.uuid4().hex[:8]}"
 
 
-def test_a_topic_lives_from_creation_to_deletion(admin, name):
+def test_topic_is_created_described_grown_and_deleted(admin, name):
     created = admin.create_topics([NewTopic(name, 3, 1, configs={"retention.ms": "3600000"})])
     assert [partition.leader for partition in created[name].partitions] == [1, 1, 1]
     assert created[name].topic_id.int != 0
@@ -32,7 +32,7 @@ def test_a_topic_lives_from_creation_to_deletion(admin, name):
         admin.describe_topics([name])
 
 
-def test_a_topic_without_numbers_gets_the_brokers_defaults(admin, name):
+def test_topic_without_numbers_gets_broker_defaults(admin, name):
     assert len(admin.create_topics([NewTopic(name)])[name].partitions) >= 1
     admin.delete_topics([name])
 
@@ -49,13 +49,13 @@ def test_a_topic_without_numbers_gets_the_brokers_defaults(admin, name):
         (NewTopic("odd-replicas", assignments={0: [77]}), errors.InvalidReplicaAssignment),
     ],
 )
-def test_what_the_broker_refuses_is_raised_as_its_class(admin, topic, kind):
+def test_broker_error_is_raised_as_its_class(admin, topic, kind):
     with pytest.raises(kind, match=f"creating topic '{topic.name}'"):
         admin.create_topics([topic])
     assert topic.name not in admin.list_topics()
 
 
-def test_of_several_topics_the_possible_ones_are_made(admin, name):
+def test_create_topics_creates_valid_ones_of_several(admin, name):
     admin.create_topics([NewTopic(name)])
     with pytest.raises(errors.TopicAlreadyExists, match=f"done for: {name}-2") as error:
         admin.create_topics([NewTopic(name), NewTopic(f"{name}-2")])
@@ -66,12 +66,12 @@ def test_of_several_topics_the_possible_ones_are_made(admin, name):
     admin.delete_topics([name, f"{name}-2"])
 
 
-def test_validating_makes_nothing(admin, name):
+def test_validate_only_creates_nothing(admin, name):
     assert admin.create_topics([NewTopic(name, assignments={0: [1]})], validate_only=True) == {}
     assert name not in admin.list_topics()
 
 
-def test_the_asynchronous_client_does_the_same(kafka_cluster, name):
+def test_async_admin_does_the_same(kafka_cluster, name):
     async def scenario():
         async with AsyncAdmin(kafka_cluster.bootstrap_servers) as admin:
             await asyncio.gather(*[admin.create_topics([NewTopic(f"{name}-{n}")]) for n in range(20)])
@@ -82,7 +82,7 @@ def test_the_asynchronous_client_does_the_same(kafka_cluster, name):
     asyncio.run(scenario())
 
 
-def test_a_client_survives_the_restart_of_its_broker(tmp_path):
+def test_admin_works_after_broker_restart(tmp_path):
     from pyclient.broker_embedded import EmbeddedCluster
 
     with EmbeddedCluster(data_dir=tmp_path) as cluster:

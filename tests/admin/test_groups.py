@@ -1,4 +1,4 @@
-"""Groups through both faces of the admin client, against the embedded broker."""
+"""Groups through the sync and the async admin client, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topic(kafka_cluster: Any, admin: Admin) -> str:
     return name
 
 
-def reading(cluster: Any, topic: str, group: str, **options: Any) -> Any:
+def open_consumer(cluster: Any, topic: str, group: str, **options: Any) -> Any:
     return Consumer(
         topic,
         bootstrap_servers=cluster.bootstrap_servers,
@@ -42,9 +42,9 @@ def reading(cluster: Any, topic: str, group: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_is_listed_described_and_deleted(kafka_cluster: Any, admin: Admin, topic: str, protocol: str) -> None:
+def test_group_is_listed_described_and_deleted(kafka_cluster: Any, admin: Admin, topic: str, protocol: str) -> None:
     group = f"g-{topic}-{protocol}"
-    with reading(kafka_cluster, topic, group, group_protocol=protocol) as consumer:
+    with open_consumer(kafka_cluster, topic, group, group_protocol=protocol) as consumer:
         seen = 0
         while seen < 10:
             seen += len(consumer.poll(timeout=30))
@@ -61,7 +61,7 @@ def test_a_group_is_listed_described_and_deleted(kafka_cluster: Any, admin: Admi
             admin.delete_groups([group])
     assert group not in [each.group_id for each in admin.list_groups(states="Stable")]
     offsets = admin.list_group_offsets(group)
-    assert {at: position.offset for at, position in offsets.items()} == {
+    assert {partition: position.offset for partition, position in offsets.items()} == {
         TopicPartition(topic, 0): 5,
         TopicPartition(topic, 1): 5,
     }
@@ -73,14 +73,14 @@ def test_a_group_is_listed_described_and_deleted(kafka_cluster: Any, admin: Admi
         admin.delete_groups([group])
 
 
-def test_offsets_are_set_and_read_from_there(kafka_cluster: Any, admin: Admin, topic: str) -> None:
+def test_altered_offsets_are_read_by_consumer(kafka_cluster: Any, admin: Admin, topic: str) -> None:
     group = f"g-{topic}"
     wanted = {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): OffsetAndMetadata(4, "by hand")}
     admin.alter_group_offsets(group, wanted)
     found = admin.list_group_offsets(group)
     assert found[TopicPartition(topic, 0)].offset == 3
     assert found[TopicPartition(topic, 1)][:2] == (4, "by hand")
-    with reading(kafka_cluster, topic, group) as consumer:
+    with open_consumer(kafka_cluster, topic, group) as consumer:
         offsets: list[tuple[int, int]] = []
         while len(offsets) < 3:
             offsets += [(record.partition, record.offset) for record in consumer.poll(timeout=30)]
@@ -89,7 +89,7 @@ def test_offsets_are_set_and_read_from_there(kafka_cluster: Any, admin: Admin, t
             admin.alter_group_offsets(group, wanted)
 
 
-def test_a_group_that_is_not_there_is_an_error_and_the_others_are_told(admin: Admin, topic: str) -> None:
+def test_missing_group_is_an_error_with_results_of_others(admin: Admin, topic: str) -> None:
     admin.alter_group_offsets(f"g-{topic}", {TopicPartition(topic, 0): 1})
     with pytest.raises(errors.GroupIdNotFound, match=f"describing group 'none'.*done for: g-{topic}") as error:
         admin.describe_groups(["none", f"g-{topic}"])
@@ -99,7 +99,7 @@ def test_a_group_that_is_not_there_is_an_error_and_the_others_are_told(admin: Ad
         admin.describe_groups("none")
 
 
-def test_the_asynchronous_face_does_the_same(kafka_cluster: Any, topic: str) -> None:
+def test_async_admin_manages_groups(kafka_cluster: Any, topic: str) -> None:
     async def run() -> None:
         async with AsyncAdmin(kafka_cluster.bootstrap_servers) as admin:
             await admin.alter_group_offsets(f"a-{topic}", {TopicPartition(topic, 1): 2})
@@ -113,7 +113,7 @@ def test_the_asynchronous_face_does_the_same(kafka_cluster: Any, topic: str) -> 
 
 @pytest.mark.parametrize("api", ["FindCoordinator", "DeleteGroups", "OffsetFetch", "OffsetCommit"])
 @pytest.mark.parametrize("error", [errors.NotCoordinator, errors.CoordinatorLoadInProgress])
-def test_a_coordinator_that_moves_or_loads_is_asked_again(
+def test_request_is_retried_while_coordinator_moves_or_loads(
     kafka_cluster: Any, admin: Admin, topic: str, api: str, error: Any
 ) -> None:
     group = f"m-{topic}"

@@ -1,4 +1,4 @@
-"""Answers that are not about what an admin client asked for: a typed error, not a success and not an IndexError."""
+"""Responses about other items than requested: a typed error, neither a success nor an IndexError."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[type, Any, Callable[[AsyncAdmin], Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_answer_about_something_else_is_a_malformed_message(case: str) -> None:
+def test_response_about_other_items_is_malformed_message(case: str) -> None:
     request, answer, call = CASES[case]
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Options that every command which talks to a cluster takes, and values that no command takes."""
+"""Options of every command that connects to a cluster, and invalid values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMANDS: dict[str, Callable[[str], tuple[str, ...]]] = {
 }
 
 
-def test_every_command_takes_client_options_and_a_file_of_them(tmp_path: Path) -> None:
+def test_every_command_takes_client_options_and_option_file(tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
     with EmbeddedCluster() as cluster, cluster.requests.start():
         properties.write_text(f"# a comment\n\nbootstrap.servers={cluster.bootstrap_servers}\nclient.id=by-file\n")
@@ -84,13 +84,13 @@ def test_mistyped_topic_is_not_created(command: str) -> None:
         ("topics", "list", "--command-config", "/no/such/file"),
     ],
 )
-def test_impossible_argument_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+def test_invalid_argument_is_usage_error(arguments: tuple[str, ...]) -> None:
     refused = run(*arguments)
     assert refused.exit_code == 2, refused.output
     assert "Error: " in refused.output and "Traceback" not in refused.output
 
 
-def test_brackets_and_colons_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_and_colons_are_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report(console())
     report.console.print("pip install 'pyclient-kafka[spark]' :smile:")
     report.step("[bold]step[/bold]", note=":smile: [red]note[/red]")
@@ -101,7 +101,7 @@ def test_brackets_and_colons_are_printed_as_they_are(capsys: pytest.CaptureFixtu
     assert "[bold]step[/bold]" in printed and ":smile: [red]note[/red]" in printed
 
 
-def test_member_with_brackets_in_its_client_id_is_printed_as_it_is() -> None:
+def test_brackets_in_client_id_are_printed_unchanged() -> None:
     with EmbeddedCluster() as cluster:
         with Producer(cluster.bootstrap_servers) as producer:
             producer.send("orders", b"1")
@@ -112,7 +112,7 @@ def test_member_with_brackets_in_its_client_id_is_printed_as_it_is() -> None:
     assert "[bold]me[/bold]" in described
 
 
-def test_command_says_what_it_tries_before_it_gives_up() -> None:
+def test_command_prints_addresses_before_it_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         failed = run("topics", "list", "-b", address, "-X", "default.api.timeout.ms=2000")
@@ -122,7 +122,7 @@ def test_command_says_what_it_tries_before_it_gives_up() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_consume_commits_and_leaves_its_group_at_a_signal(number: signal.Signals) -> None:
+def test_consume_commits_and_leaves_group_on_signal(number: signal.Signals) -> None:
     with EmbeddedCluster() as cluster, Admin(cluster.bootstrap_servers) as admin:
         with Producer(cluster.bootstrap_servers) as producer:
             producer.send_many("orders", [b"%d" % n for n in range(10)])
@@ -138,7 +138,7 @@ def test_consume_commits_and_leaves_its_group_at_a_signal(number: signal.Signals
         assert admin.describe_groups(["g"])["g"].members == ()
 
 
-def test_produce_delivers_what_it_has_read_at_a_signal() -> None:
+def test_produce_delivers_lines_read_before_signal() -> None:
     with EmbeddedCluster() as cluster, cluster.requests.start():
         assert run("topics", "create", "orders", "-b", cluster.bootstrap_servers).exit_code == 0
         command = [sys.executable, "-c", "from pyclient.cli import main; main()", "produce", "orders"]
@@ -148,7 +148,7 @@ def test_produce_delivers_what_it_has_read_at_a_signal() -> None:
             assert process.stdin is not None
             process.stdin.write(b"1" * 600 + b"\n" + b"2" * 600 + b"\n")
             process.stdin.flush()
-            until(lambda: cluster.requests.query("Produce"))  # the second line did not fit: the first batch is sent
+            until(lambda: cluster.requests.query("Produce"))  # the second line did not fit into the batch of the first
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
         assert process.returncode == 128 + signal.SIGTERM

@@ -1,4 +1,4 @@
-"""The commands as a user runs them: in a process of their own, judged by what they print and how they exit."""
+"""The commands in processes of their own: their output and exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broker(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         process.communicate()
 
 
-def test_version_names_the_codec_and_says_so_when_it_is_the_slow_one() -> None:
+def test_version_names_codec_and_warns_of_pure_one() -> None:
     done = run("--version")
     assert done.returncode == 0
     assert IMPLEMENTATION.encode() in done.stdout
@@ -42,7 +42,7 @@ def test_version_names_the_codec_and_says_so_when_it_is_the_slow_one() -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_the_broker_prints_its_address_first_and_ends_cleanly(ending: signal.Signals, tmp_path: Path) -> None:
+def test_broker_prints_its_address_first_and_ends_cleanly(ending: signal.Signals, tmp_path: Path) -> None:
     with broker("--data-dir", str(tmp_path), "--set", "num.partitions=3") as (process, servers):
         assert run("topics", "create", "-b", servers, "orders").returncode == 0
         described = run("topics", "describe", "-b", servers, "orders").stdout.decode()
@@ -54,7 +54,7 @@ def test_the_broker_prints_its_address_first_and_ends_cleanly(ending: signal.Sig
         assert run("topics", "list", "-b", servers).stdout == b"orders\n"
 
 
-def test_lines_go_in_and_come_out(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_produced_lines_are_consumed(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     servers = ("-b", kafka_cluster.bootstrap_servers)
     sent = run("produce", *servers, "--key-separator", ":", kafka_topic, stdin=b"a:1\nb:2\n\xff\xfe\n")
     assert (sent.returncode, sent.stderr) == (0, f"3 records sent to {kafka_topic}\n".encode())
@@ -65,7 +65,7 @@ def test_lines_go_in_and_come_out(kafka_cluster: EmbeddedCluster, kafka_topic: s
     assert first.stderr == f"1 record read from {kafka_topic}\n".encode()
 
 
-def test_a_mistyped_topic_is_not_made_by_reading_it(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+def test_consume_does_not_create_mistyped_topic(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     servers, missing = ("-b", kafka_cluster.bootstrap_servers), f"{kafka_topic}-mistyped"
     failed = run("consume", *servers, missing, "--timeout", "1", "-c", "default_api_timeout_ms=500")
     assert failed.returncode == 1 and failed.stdout == b""
@@ -76,7 +76,7 @@ def test_a_mistyped_topic_is_not_made_by_reading_it(kafka_cluster: EmbeddedClust
 
 
 @pytest.mark.parametrize("stdin", [b"", b"a line\n"])
-def test_lines_for_a_cluster_that_is_not_there_are_an_error_in_one_line(stdin: bytes) -> None:
+def test_produce_to_unreachable_cluster_prints_one_error_line(stdin: bytes) -> None:
     failed = run("produce", "-b", "127.0.0.1:1", "-c", "max_block_ms=500", "t", stdin=stdin)
     assert (failed.returncode, failed.stdout) == (1, b"")
     at_once, line = failed.stderr.decode().splitlines()
@@ -84,7 +84,7 @@ def test_lines_for_a_cluster_that_is_not_there_are_an_error_in_one_line(stdin: b
     assert line.startswith("Error: ") and "connection refused" in line
 
 
-def test_an_error_is_one_line_and_a_failing_exit(kafka_cluster: EmbeddedCluster) -> None:
+def test_error_is_one_line_with_failing_exit_status(kafka_cluster: EmbeddedCluster) -> None:
     failed = run("topics", "describe", "-b", kafka_cluster.bootstrap_servers, "no-such-topic")
     assert failed.returncode == 1
     (line,) = failed.stderr.decode().splitlines()
@@ -92,7 +92,7 @@ def test_an_error_is_one_line_and_a_failing_exit(kafka_cluster: EmbeddedCluster)
     assert "no-such-topic" in line
 
 
-def test_the_demo_passes_its_own_checks_on_a_folder(tmp_path: Path) -> None:
+def test_demo_passes_its_checks_on_folder(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "latin.py").write_bytes(b"# caf\xe9\r\nx = 1\n\nlast line without end")
     (tmp_path / "top.py").write_text("\n".join(f"name_{n} = {n}" for n in range(5000)))
@@ -103,7 +103,7 @@ def test_the_demo_passes_its_own_checks_on_a_folder(tmp_path: Path) -> None:
     assert b"5,004" in done.stdout
 
 
-def test_the_demo_leaves_topics_alone_that_were_there_before(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_demo_keeps_existing_topics(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("a = 1\n")
     servers = ("-b", kafka_cluster.bootstrap_servers)
     assert run("topics", "create", *servers, "stdlib-lines").returncode == 0

@@ -1,4 +1,4 @@
-"""The demo's checks find what they are there to find."""
+"""The demo's checks detect lost, repeated, reordered and changed records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.cli.demo.source import DirectCount, FileDigest, package_of
 LINES = [b"one", b"two", b"three"]
 
 
-def truth() -> DirectCount:
+def expected_counts() -> DirectCount:
     digest = FileDigest()
     for line in LINES:
         digest.add(line)
@@ -25,41 +25,41 @@ def record(offset: int, number: int, value: bytes) -> Record:
     return Record("t", 0, offset, 0, 0, 0, b"json/tool.py", value, (("line", b"%d" % number),))
 
 
-def verdict(records: list[Record]) -> list[str]:
+def failed_checks(records: list[Record]) -> list[str]:
     report, tally = Report(Console(file=StringIO())), Tally()
     tally.add(0, records)
-    _compare(report, tally, truth())
+    _compare(report, tally, expected_counts())
     return report.failures
 
 
-GOOD = [record(n, n + 1, line) for n, line in enumerate(LINES)]
+CORRECT = [record(n, n + 1, line) for n, line in enumerate(LINES)]
 
 
-def test_a_faithful_copy_passes() -> None:
-    assert verdict(GOOD) == []
+def test_correct_copy_passes() -> None:
+    assert failed_checks(CORRECT) == []
 
 
-def test_a_lost_record_is_found() -> None:
-    assert any("2 records were read" in failure for failure in verdict(GOOD[:2]))
-    assert any("skipped" in failure for failure in verdict([GOOD[0], GOOD[2]]))
+def test_lost_record_is_detected() -> None:
+    assert any("2 records were read" in failure for failure in failed_checks(CORRECT[:2]))
+    assert any("skipped" in failure for failure in failed_checks([CORRECT[0], CORRECT[2]]))
 
 
-def test_a_record_read_twice_is_found() -> None:
-    assert any("read twice" in failure for failure in verdict([*GOOD, GOOD[2]]))
+def test_record_read_twice_is_detected() -> None:
+    assert any("read twice" in failure for failure in failed_checks([*CORRECT, CORRECT[2]]))
 
 
-def test_a_record_written_twice_is_found() -> None:
-    assert any("out of order" in failure for failure in verdict([*GOOD, record(3, 3, LINES[2])]))
+def test_record_written_twice_is_detected() -> None:
+    assert any("out of order" in failure for failure in failed_checks([*CORRECT, record(3, 3, LINES[2])]))
 
 
-def test_another_order_is_found() -> None:
-    swapped = [record(0, 2, LINES[1]), record(1, 1, LINES[0]), GOOD[2]]
-    assert any("out of order" in failure for failure in verdict(swapped))
+def test_wrong_order_is_detected() -> None:
+    swapped = [record(0, 2, LINES[1]), record(1, 1, LINES[0]), CORRECT[2]]
+    assert any("out of order" in failure for failure in failed_checks(swapped))
 
 
-def test_a_changed_value_is_found() -> None:
-    assert any("came back different" in failure for failure in verdict([*GOOD[:2], record(2, 3, b"Three")]))
+def test_changed_value_is_detected() -> None:
+    assert any("came back different" in failure for failure in failed_checks([*CORRECT[:2], record(2, 3, b"Three")]))
 
 
-def test_a_package_is_the_first_folder() -> None:
+def test_package_is_first_directory() -> None:
     assert [package_of(key) for key in ("json/tool.py", "ast.py", "a/b/c.py")] == ["json", "ast", "a"]

@@ -1,4 +1,4 @@
-"""`pyclient groups` and `pyclient perf`, as a user runs them."""
+"""`pyclient groups` and `pyclient perf`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(servers: str, command: str, action: str, *rest: str) -> Result:
     return CliRunner().invoke(cli, [command, action, "-b", servers, *rest])
 
 
-def test_a_group_is_listed_described_reset_and_deleted(servers: str) -> None:
+def test_group_is_listed_described_reset_and_deleted(servers: str) -> None:
     assert run(servers, "groups", "list").output == "billing\tEmpty\tclassic\n"
     assert run(servers, "groups", "list", "--state", "Stable").output == ""
     described = run(servers, "groups", "describe", "billing").output
@@ -57,13 +57,13 @@ def test_a_group_is_listed_described_reset_and_deleted(servers: str) -> None:
     assert "Traceback" not in gone.output
 
 
-def test_a_reset_says_what_it_needs(servers: str) -> None:
+def test_reset_reports_missing_options(servers: str) -> None:
     assert "give one of --to-earliest" in run(servers, "groups", "reset", "some").output
     assert "name a --topic" in run(servers, "groups", "reset", "some", "--to-latest").output
 
 
-def test_rates_are_printed(servers: str) -> None:
-    assert run(servers, "topics", "create", "measured").exit_code == 0  # a measurement creates no topic
+def test_perf_prints_rates(servers: str) -> None:
+    assert run(servers, "topics", "create", "measured").exit_code == 0  # perf creates no topic
     sent = run(servers, "perf", "produce", "measured", "--records", "2000", "--size", "10", "--config", "linger.ms=1")
     assert re.match(r"2000 records sent in [\d.]+ s: [\d,]+ records/s, [\d.]+ MB/s\nlatency: p50 ", sent.output), sent
     read = run(servers, "perf", "consume", "measured", "--records", "2000")

@@ -1,4 +1,4 @@
-"""Clients of clusters that are scripted."""
+"""Clients of scripted clusters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def free_port():
 
 
 def cluster_of(*brokers, topics=("a",), partitions=2, controller=1):
-    """Lets brokers answer Metadata as one cluster with node ids 1, 2, ...; unknown topics get error 3."""
+    """Make brokers respond to Metadata as one cluster with node ids 1, 2, ...; unknown topics get error 3."""
     nodes = [broker(number, each.port) for number, each in enumerate(brokers, 1)]
 
     def answer(request, version, correlation_id):

@@ -1,4 +1,4 @@
-"""Answers of a small scripted cluster: metadata made from plain values."""
+"""Metadata responses of a small scripted cluster, made from plain values."""
 
 import asyncio
 import uuid

@@ -18,7 +18,7 @@ def client_of(servers, **options):
     return ClusterClient(config, allow_auto_topic_creation=auto_create)
 
 
-def test_topics_are_made_by_asking_for_them_unless_that_is_off(kafka_cluster):
+def test_metadata_request_creates_topic_unless_disabled(kafka_cluster):
     name = f"asked-{uuid.uuid4().hex[:8]}"
 
     async def scenario():
@@ -40,7 +40,7 @@ def test_topics_are_made_by_asking_for_them_unless_that_is_off(kafka_cluster):
     run(scenario())
 
 
-def test_a_group_has_a_coordinator_and_a_connection_of_its_own(kafka_cluster):
+def test_coordinator_is_found_and_has_own_connection(kafka_cluster):
     async def scenario():
         client = client_of(kafka_cluster.bootstrap_servers)
         await client.start()
@@ -69,7 +69,7 @@ def test_thousands_of_pipelined_requests_are_answered_in_order(kafka_cluster):
     run(scenario())
 
 
-def test_a_client_follows_its_broker_through_a_restart(tmp_path):
+def test_client_reconnects_after_broker_restart(tmp_path):
     async def scenario(servers, restarted):
         client = client_of(servers, retry_backoff_ms=10, reconnect_backoff_max_ms=50)
         await client.start()

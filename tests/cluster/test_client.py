@@ -1,4 +1,4 @@
-"""A client finds its cluster, and keeps its metadata."""
+"""A client finds its cluster and keeps its metadata up to date."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 from tests.patience import retry_until_error_async
 
 
-def test_a_cluster_is_found_from_the_first_address_that_answers():
+def test_cluster_is_found_from_first_address_that_answers():
     async def scenario():
         alive = ScriptedBroker()
         cluster_of(alive)
@@ -36,7 +36,7 @@ def test_a_cluster_is_found_from_the_first_address_that_answers():
     run(scenario())
 
 
-def test_when_nobody_answers_the_error_tells_what_each_address_said():
+def test_timeout_reports_failure_of_each_address():
     async def scenario():
         dead = free_port()
         client = await started(f"127.0.0.1:{dead}", "no-such-host.invalid:1")
@@ -57,7 +57,7 @@ def test_when_nobody_answers_the_error_tells_what_each_address_said():
     run(scenario())
 
 
-def test_a_cluster_that_comes_up_later_is_found():
+def test_cluster_that_starts_later_is_found():
     async def scenario():
         late = ScriptedBroker()
         cluster_of(late)
@@ -74,7 +74,7 @@ def test_a_cluster_that_comes_up_later_is_found():
     run(scenario())
 
 
-def test_the_bootstrap_connection_is_kept_for_the_broker_it_leads_to():
+def test_bootstrap_connection_is_reused_for_its_broker():
     async def scenario():
         only = ScriptedBroker({HeartbeatRequest: HeartbeatResponse(error_code=0)})
         cluster_of(only)
@@ -95,7 +95,7 @@ def test_the_bootstrap_connection_is_kept_for_the_broker_it_leads_to():
     run(scenario())
 
 
-def test_new_topics_are_asked_for_at_once_and_refreshes_are_joined():
+def test_new_topics_are_requested_at_once_and_refreshes_are_merged():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only, topics=("a", "b"))
@@ -120,7 +120,7 @@ def test_new_topics_are_asked_for_at_once_and_refreshes_are_joined():
     run(scenario())
 
 
-def test_metadata_is_refreshed_when_it_is_old():
+def test_metadata_is_refreshed_by_age():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only)
@@ -132,7 +132,7 @@ def test_metadata_is_refreshed_when_it_is_old():
     run(scenario())
 
 
-def test_listeners_hear_every_snapshot_and_one_that_fails_hurts_nobody(caplog):
+def test_listeners_get_every_snapshot_even_if_one_raises(caplog):
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only)
@@ -149,7 +149,7 @@ def test_listeners_hear_every_snapshot_and_one_that_fails_hurts_nobody(caplog):
         run(scenario())
 
 
-def test_topics_are_waited_for_and_refusals_are_raised_at_once():
+def test_topic_partitions_waits_for_topic_and_raises_refusal_at_once():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only, topics=("a",))
@@ -175,7 +175,7 @@ def test_topics_are_waited_for_and_refusals_are_raised_at_once():
     run(scenario())
 
 
-def test_a_refusal_is_raised_once_and_asked_for_again_by_the_next_call():
+def test_refused_topic_is_requested_again_by_next_call():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only, topics=("secret",))
@@ -199,7 +199,7 @@ def test_a_refusal_is_raised_once_and_asked_for_again_by_the_next_call():
     run(scenario())
 
 
-def test_a_node_that_hangs_costs_a_moment_and_not_a_timeout(monkeypatch):
+def test_hanging_node_delays_by_hedge_delay_only(monkeypatch):
     for module in ("client", "metadata_updater"):
         monkeypatch.setattr(f"pyclient.cluster.{module}.NEXT_NODE_SECONDS", 0.02)
 
@@ -217,7 +217,7 @@ def test_a_node_that_hangs_costs_a_moment_and_not_a_timeout(monkeypatch):
     run(scenario())
 
 
-def test_the_bootstrap_addresses_are_tried_again_when_no_known_node_answers():
+def test_bootstrap_addresses_are_retried_when_no_node_answers():
     async def scenario():
         first, entry = ScriptedBroker(), ScriptedBroker()
         cluster_of(first)
@@ -250,7 +250,7 @@ def test_the_bootstrap_addresses_are_tried_again_when_no_known_node_answers():
         (SILENCE, "no answer to Metadata v13 within 0.4 s"),
     ],
 )
-def test_hostile_metadata_is_a_failure_of_its_address_and_nothing_breaks(answer, says):
+def test_invalid_metadata_is_recorded_as_failure_of_its_address(answer, says):
     async def scenario():
         hostile = ScriptedBroker({MetadataRequest: answer})
         options = {"socket_connection_setup_timeout_ms": 400}  # for the request that detects SASL

@@ -1,4 +1,4 @@
-"""A client's connections: made again, shared, closed."""
+"""A client's connections: reopened, shared, closed."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ from tests.cluster.scripts import config, run
 from tests.net.scripted import CLOSE, ScriptedBroker
 
 
-def test_an_attempt_that_fails_for_a_bug_is_told_and_the_next_one_waits_as_after_any_other(caplog):
+def test_unexpected_connect_error_is_logged_and_backed_off(caplog):
     async def scenario():
         attempts = []
 
@@ -45,7 +45,7 @@ def test_an_attempt_that_fails_for_a_bug_is_told_and_the_next_one_waits_as_after
     assert "unexpected error while connecting to 127.0.0.1:1" in caplog.text
 
 
-def test_a_lost_connection_is_made_again_and_the_metadata_refreshed():
+def test_lost_connection_is_reopened_and_metadata_refreshed():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only)
@@ -63,7 +63,7 @@ def test_a_lost_connection_is_made_again_and_the_metadata_refreshed():
     run(scenario())
 
 
-def test_a_connection_is_had_without_waiting_once_it_is_there():
+def test_try_connection_returns_open_connection_without_waiting():
     async def scenario():
         one, two = ScriptedBroker(), ScriptedBroker()
         cluster_of(one, two)
@@ -84,7 +84,7 @@ def test_a_connection_is_had_without_waiting_once_it_is_there():
     run(scenario())
 
 
-def test_many_who_want_a_connection_share_one_attempt_and_its_failure():
+def test_concurrent_callers_share_one_connection_attempt():
     async def scenario():
         one, two = ScriptedBroker(), ScriptedBroker()
         cluster_of(one, two)
@@ -106,7 +106,7 @@ def test_many_who_want_a_connection_share_one_attempt_and_its_failure():
     run(scenario())
 
 
-def test_a_connection_that_nobody_uses_is_closed_and_not_missed(monkeypatch):
+def test_idle_connection_is_closed_and_reopened_on_demand(monkeypatch):
     monkeypatch.setattr("pyclient.cluster.client._IDLE_CHECK_SECONDS", 0.01)
 
     async def scenario():
@@ -115,7 +115,7 @@ def test_a_connection_that_nobody_uses_is_closed_and_not_missed(monkeypatch):
         client = await started(only.address, connections_max_idle_ms=30)
         await client.wait_metadata(has_nodes, 30)
         connection = await client.connection(1)
-        while not connection.closed:  # noqa: ASYNC110  # nobody is told of it: that is the point
+        while not connection.closed:  # noqa: ASYNC110  # closing it notifies no listener
             await asyncio.sleep(0.005)
         assert str(connection.cause) == "it was idle"
         assert client.health().connected == ()
@@ -127,7 +127,7 @@ def test_a_connection_that_nobody_uses_is_closed_and_not_missed(monkeypatch):
     run(scenario())
 
 
-def test_connections_to_an_address_that_a_node_has_left_are_closed():
+def test_connections_to_former_address_of_node_are_closed():
     async def scenario():
         one, old, new = ScriptedBroker(), ScriptedBroker(), ScriptedBroker()
         cluster_of(one, old)
@@ -145,7 +145,7 @@ def test_connections_to_an_address_that_a_node_has_left_are_closed():
     run(scenario())
 
 
-def test_that_an_optional_connection_cannot_be_made_says_nothing_of_its_broker():
+def test_failed_optional_connection_is_not_recorded():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only)
@@ -159,14 +159,14 @@ def test_that_an_optional_connection_cannot_be_made_says_nothing_of_its_broker()
             await client.optional_connection(99, "more")
         assert client.last_failures == {} and client.describe_failures() == ""
         await client.request(MetadataRequest(topics=[]))
-        assert only.count(MetadataRequest) == asked + 1, "nobody has asked where the broker went"
+        assert only.count(MetadataRequest) == asked + 1, "a failed optional connection must not refresh the metadata"
         await client.close()
         only.stop()
 
     run(scenario())
 
 
-def test_closing_ends_every_wait():
+def test_close_ends_every_wait():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only)
@@ -190,7 +190,7 @@ def test_closing_ends_every_wait():
     run(scenario())
 
 
-def test_closing_while_connecting_leaves_nothing_behind():
+def test_close_while_connecting_leaks_nothing():
     async def scenario():
         with socket.create_server(("127.0.0.1", 0)) as mute:
             mute.setblocking(False)
@@ -205,6 +205,6 @@ def test_closing_while_connecting_leaves_nothing_behind():
     run(scenario())
 
 
-def test_tls_files_that_cannot_be_read_are_an_error_of_the_constructor():
+def test_constructor_raises_for_unreadable_tls_file():
     with pytest.raises(ConfigError, match="ssl_cafile='/no/such/file'"):
         ClusterClient(config("x:1", security_protocol="SSL", ssl_cafile="/no/such/file"))

@@ -18,7 +18,7 @@ NOT_HERE = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_cod
 CREATE = CreateTopicsRequest(topics=[])
 
 
-def test_a_controller_that_moved_is_found_again():
+def test_controller_request_follows_moved_controller():
     async def scenario():
         one, two = ScriptedBroker({CreateTopicsRequest: NOT_HERE}), ScriptedBroker({CreateTopicsRequest: CREATED})
         cluster_of(one, two, controller=1)
@@ -35,7 +35,7 @@ def test_a_controller_that_moved_is_found_again():
     run(scenario())
 
 
-def test_a_controller_that_cannot_be_reached_is_waited_for_until_the_timeout():
+def test_controller_request_times_out_while_controller_is_unreachable():
     async def scenario():
         one = ScriptedBroker({CreateTopicsRequest: CLOSE})
         cluster_of(one)
@@ -49,7 +49,7 @@ def test_a_controller_that_cannot_be_reached_is_waited_for_until_the_timeout():
     run(scenario())
 
 
-def test_a_cluster_without_controller_is_waited_for_until_the_timeout():
+def test_controller_request_times_out_without_controller():
     async def scenario():
         one = ScriptedBroker()
         cluster_of(one, controller=-1)

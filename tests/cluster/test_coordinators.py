@@ -18,7 +18,7 @@ def found(key, node_id=1, host="127.0.0.1", port=1, error_code=0, message=None):
 
 
 def asking(answers, scenario, **options):
-    """Runs the scenario with a client of a broker that gives these answers to FindCoordinator, the last for ever."""
+    """Run the scenario with a client of a broker that gives these FindCoordinator responses, and repeats the last."""
     answers = list(answers)
 
     async def wrapped():
@@ -35,7 +35,7 @@ def asking(answers, scenario, **options):
     run(wrapped())
 
 
-def test_a_coordinator_is_looked_up_once_and_again_when_forgotten():
+def test_coordinator_is_cached_until_forgotten():
     async def scenario(client, only):
         for _ in range(3):
             assert await client.find_coordinator("g", timeout=30) == 4
@@ -52,7 +52,7 @@ def test_a_coordinator_is_looked_up_once_and_again_when_forgotten():
     asking([found("g", node_id=4)], scenario)
 
 
-def test_a_coordinator_that_metadata_does_not_name_can_be_connected_to():
+def test_coordinator_missing_in_metadata_can_be_connected_to():
     async def scenario(client, only):
         only.answers[FindCoordinatorRequest] = found("g", node_id=9, port=only.port)
         node_id = await client.find_coordinator("g", timeout=30)
@@ -62,7 +62,7 @@ def test_a_coordinator_that_metadata_does_not_name_can_be_connected_to():
     asking([CLOSE], scenario)
 
 
-def test_older_brokers_are_asked_for_one_key():
+def test_find_coordinator_of_older_version_has_one_key():
     async def scenario(client, only):
         assert await client.find_coordinator("tx", kind=1, timeout=30) == 1
         [request] = [each for each in only.requests if isinstance(each, FindCoordinatorRequest)]
@@ -84,7 +84,7 @@ def test_older_brokers_are_asked_for_one_key():
         CLOSE,
     ],
 )
-def test_a_coordinator_that_is_not_available_is_asked_for_again(unavailable):
+def test_unavailable_coordinator_is_looked_up_again(unavailable):
     async def scenario(client, only):
         assert await client.find_coordinator("g", timeout=30) == 1
         assert only.count(FindCoordinatorRequest) == 3
@@ -92,7 +92,7 @@ def test_a_coordinator_that_is_not_available_is_asked_for_again(unavailable):
     asking([unavailable, unavailable, found("g")], scenario)
 
 
-def test_a_coordinator_that_stays_away_is_a_timeout_that_tells_why():
+def test_timeout_of_find_coordinator_reports_reason():
     async def scenario(client, only):
         text = await retry_until_error_async(
             lambda: client.find_coordinator("g", timeout=0.3), rf"{only.address} says \(none yet\)"
@@ -102,7 +102,7 @@ def test_a_coordinator_that_stays_away_is_a_timeout_that_tells_why():
     asking([found("g", error_code=15, message="none yet")], scenario)
 
 
-def test_a_refusal_is_raised_at_once():
+def test_find_coordinator_raises_refusal_at_once():
     async def scenario(client, only):
         with pytest.raises(GroupAuthorizationFailed, match=r"group 'g'.*not you"):
             await client.find_coordinator("g", timeout=30)
@@ -111,7 +111,7 @@ def test_a_refusal_is_raised_at_once():
     asking([found("g", error_code=30, message="not you")], scenario)
 
 
-def test_an_answer_about_something_else_is_an_error():
+def test_find_coordinator_rejects_response_about_other_key():
     async def scenario(client, only):
         with pytest.raises(MalformedMessage, match="has no entry for 'g'"):
             await client.find_coordinator("g", timeout=30)
@@ -119,7 +119,7 @@ def test_an_answer_about_something_else_is_an_error():
     asking([found("another")], scenario)
 
 
-def test_coordinators_at_a_node_that_was_lost_are_forgotten():
+def test_coordinators_on_lost_node_are_forgotten():
     async def scenario(client, only):
         assert await client.find_coordinator("g", timeout=30) == 1
         await client.connection(1)
@@ -132,7 +132,7 @@ def test_coordinators_at_a_node_that_was_lost_are_forgotten():
     asking([found("g")], scenario)
 
 
-def test_a_coordinator_that_cannot_be_connected_to_is_asked_for_again():
+def test_unreachable_coordinator_is_looked_up_again():
     async def scenario(client, only):
         node_id = await client.find_coordinator("g", timeout=30)
         with pytest.raises(ConnectionFailed):

@@ -10,7 +10,7 @@ from tests.cluster.scripts import TOPIC_ID, broker, metadata, partition, topic
 NODES = [broker(1, 9092), broker(2, 9093, rack="r")]
 
 
-def test_a_snapshot_tells_nodes_leaders_and_partition_counts():
+def test_snapshot_has_nodes_leaders_and_partition_counts():
     taken = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(1, 2), partition(0, 1)])], controller=2), 5.0)
     assert taken.leader("a", 0) == 1
     assert taken.leader("a", 1) == 2
@@ -21,7 +21,7 @@ def test_a_snapshot_tells_nodes_leaders_and_partition_counts():
     assert taken.nodes[2].rack == "r"
 
 
-def test_what_is_not_known_is_none_or_no_leader():
+def test_unknown_topics_and_partitions_have_no_leader():
     taken = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(0, 1)])]), 0.0)
     assert taken.leader("b", 0) == NO_LEADER
     assert taken.leader("a", 1) == NO_LEADER
@@ -30,7 +30,7 @@ def test_what_is_not_known_is_none_or_no_leader():
     assert EMPTY.partition_count("a") is None
 
 
-def test_nodes_that_cannot_be_are_left_out():
+def test_impossible_nodes_are_dropped():
     hostile = [
         broker(-1, 9092),
         broker(3, 0),
@@ -45,7 +45,7 @@ def test_nodes_that_cannot_be_are_left_out():
     assert taken.nodes[1].port == 9092
 
 
-def test_a_leader_that_is_no_node_is_no_leader():
+def test_leader_that_is_no_node_is_ignored():
     for leader in (-1, 99, -2):
         taken = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(0, leader)])], controller=leader), 0.0)
         assert taken.leader("a", 0) == NO_LEADER
@@ -53,20 +53,20 @@ def test_a_leader_that_is_no_node_is_no_leader():
         assert taken.partition_count("a") == 1
 
 
-def test_partition_numbers_with_holes_are_not_guessed_at():
+def test_partition_numbers_with_gaps_are_unknown_partitions():
     for numbers in ([1], [0, 2], [0, 2**31 - 1], [-1, 0], [-1]):
         taken = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(n, 1) for n in numbers])]), 0.0)
         assert taken.partition_count("a") is None
         assert taken.topics["a"].error_code == LeaderNotAvailable.code
 
 
-def test_a_partition_named_twice_counts_once():
+def test_duplicate_partition_counts_once():
     taken = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(0, 1), partition(0, 2)])]), 0.0)
     assert taken.partition_count("a") == 1
     assert taken.leader("a", 0) == 1
 
 
-def test_topics_without_a_name_are_left_out_and_errors_are_kept():
+def test_topics_without_name_are_dropped_and_errors_are_kept():
     taken = snapshot(EMPTY, metadata(NODES, [topic(None), topic(""), topic("secret", error_code=29)]), 0.0)
     assert set(taken.topics) == {"secret"}
     assert taken.topics["secret"].error_code == TopicAuthorizationFailed.code
@@ -77,17 +77,17 @@ def after(first, second, topic_id=TOPIC_ID):
     return snapshot(known, metadata(NODES, [topic("a", [second], topic_id=topic_id)]), 1.0).topics["a"].partitions[0]
 
 
-def test_an_older_leader_epoch_does_not_replace_a_newer_one():
+def test_older_leader_epoch_does_not_replace_newer_one():
     assert after(partition(0, 1, epoch=5), partition(0, 2, epoch=4)).leader == 1
     assert after(partition(0, 1, epoch=5), partition(0, 2, epoch=5)).leader == 2
     assert after(partition(0, 1, epoch=5), partition(0, 2, epoch=6)).leader == 2
 
 
-def test_a_topic_made_anew_begins_with_new_epochs():
+def test_recreated_topic_starts_with_new_leader_epochs():
     assert after(partition(0, 1, epoch=5), partition(0, 2, epoch=0), uuid.UUID(int=8)).leader == 2
 
 
-def test_without_epochs_or_ids_the_newest_answer_counts():
+def test_newest_response_wins_without_epochs_or_ids():
     assert after(partition(0, 1, epoch=5), partition(0, 2, epoch=-1)).leader == 2
     zero = uuid.UUID(int=0)
     known = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(0, 1, epoch=5)], topic_id=zero)]), 0.0)
@@ -95,7 +95,7 @@ def test_without_epochs_or_ids_the_newest_answer_counts():
     assert taken.leader("a", 0) == 2
 
 
-def test_a_kept_leader_that_left_the_cluster_is_no_leader():
+def test_known_leader_that_left_the_cluster_is_dropped():
     known = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(0, 2, epoch=5)])]), 0.0)
     taken = snapshot(known, metadata(NODES[:1], [topic("a", [partition(0, 1, epoch=4)])]), 1.0)
     assert taken.leader("a", 0) == NO_LEADER
@@ -111,7 +111,7 @@ any_metadata = st.builds(metadata, st.lists(any_broker, max_size=5), st.lists(an
 
 
 @given(st.lists(any_metadata, max_size=4))
-def test_whatever_brokers_tell_a_snapshot_is_sound(responses):
+def test_snapshot_of_random_responses_is_consistent(responses):
     taken = EMPTY
     for response in responses:
         taken = snapshot(taken, response, 0.0)

@@ -1,4 +1,4 @@
-"""Metadata of topics one after the other: only what is new or missing is asked for, and the rest stays as it was."""
+"""Metadata of topics added one after the other: only new or missing ones are requested, the rest is unchanged."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def asked_by(scripted):
     return [names_of(request) for request in scripted.requests if isinstance(request, MetadataRequest)]
 
 
-def test_an_answer_about_some_topics_leaves_the_others_as_they_were():
+def test_response_about_some_topics_keeps_the_others():
     known = snapshot(EMPTY, metadata(NODES, [topic("a", [partition(0, 1)]), topic("b", [partition(0, 2)])]), 1.0)
     answer = metadata(NODES, [topic("b", [partition(0, 1)]), topic("not-asked", [partition(0, 1)])])
     merged = snapshot(known, answer, 2.0, frozenset({"b", "gone"}))
@@ -29,7 +29,7 @@ def test_an_answer_about_some_topics_leaves_the_others_as_they_were():
     assert (merged.fetched_at, merged.updated) == (1.0, {"b", "gone"})
 
 
-def test_each_new_topic_is_asked_for_alone():
+def test_new_topics_are_requested_one_by_one():
     async def scenario():
         only, names = ScriptedBroker(), [f"t{number}" for number in range(20)]
         cluster_of(only, topics=names)
@@ -49,7 +49,7 @@ def test_each_new_topic_is_asked_for_alone():
     run(scenario())
 
 
-def test_after_many_new_topics_one_request_lists_all_of_them():
+def test_many_new_topics_are_found_by_one_list_request():
     async def scenario():
         only, names = ScriptedBroker(), [f"t{number}" for number in range(100)]
         cluster_of(only, topics=names)
@@ -69,7 +69,7 @@ def test_after_many_new_topics_one_request_lists_all_of_them():
     run(scenario())
 
 
-def test_topics_that_are_in_no_list_are_asked_for_by_name():
+def test_unlisted_topics_are_requested_by_name():
     async def scenario():
         only, names = ScriptedBroker(), [f"t{number}" for number in range(40)]
         cluster_of(only, topics=names)
@@ -89,7 +89,7 @@ def test_topics_that_are_in_no_list_are_asked_for_by_name():
     run(scenario())
 
 
-def test_only_topics_without_a_leader_are_asked_for_again():
+def test_only_topics_without_leader_are_requested_again():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only, topics=("ready", "late"))
@@ -115,7 +115,7 @@ def test_only_topics_without_a_leader_are_asked_for_again():
     run(scenario())
 
 
-def test_a_node_that_is_gone_has_all_topics_asked_for_again():
+def test_removed_node_causes_refresh_of_all_topics():
     async def scenario():
         first, second = ScriptedBroker(), ScriptedBroker()
         cluster_of(first, second, topics=("a", "b"))
@@ -135,7 +135,7 @@ def test_a_node_that_is_gone_has_all_topics_asked_for_again():
     run(scenario())
 
 
-def test_another_broker_is_asked_when_one_does_not_know_a_partition_yet():
+def test_missing_partition_is_requested_from_another_broker():
     async def scenario():
         lagging, current = ScriptedBroker(), ScriptedBroker()
         nodes = [broker(1, lagging.port), broker(2, current.port)]
@@ -154,7 +154,7 @@ def test_another_broker_is_asked_when_one_does_not_know_a_partition_yet():
     run(scenario())
 
 
-def test_a_partition_that_does_not_come_is_waited_for_until_the_timeout():
+def test_missing_partition_is_requested_until_timeout():
     async def scenario():
         only = ScriptedBroker()
         cluster_of(only)

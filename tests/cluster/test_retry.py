@@ -12,7 +12,7 @@ from tests.cluster.scripts import run
 
 
 def attempts_of(*outcomes):
-    """An attempt that gives the outcomes one after the other, the last for ever, and how often it was made."""
+    """Return an attempt with these outcomes, one per call, the last one repeated, and the list of its calls."""
     made = []
 
     async def attempt():
@@ -28,18 +28,18 @@ def attempts_of(*outcomes):
 QUICK = Backoff(0.001, 0.002)
 
 
-def test_retriable_errors_are_tried_again():
-    told = []
-    policy = RetryPolicy(QUICK, random.Random(1), before_retry=told.append)
+def test_retriable_error_is_retried():
+    failures = []
+    policy = RetryPolicy(QUICK, random.Random(1), before_retry=failures.append)
     failure = LeaderNotAvailable("wait")
     attempt, made = attempts_of(failure, failure, "done")
     assert run(policy.call(attempt, timeout=30, what="It")) == "done"
     assert len(made) == 3
-    assert told == [failure, failure]
+    assert failures == [failure, failure]
 
 
 @pytest.mark.parametrize("error", [InvalidTopic("no"), ValueError("bug"), TimeoutError("its own")])
-def test_other_errors_are_raised_as_they_are(error):
+def test_other_error_is_raised_unchanged(error):
     attempt, made = attempts_of(error)
     with pytest.raises(type(error)) as caught:
         run(RetryPolicy(QUICK, random.Random(1)).call(attempt, timeout=30, what="It"))
@@ -47,7 +47,7 @@ def test_other_errors_are_raised_as_they_are(error):
     assert len(made) == 1
 
 
-def test_the_timeout_tells_the_last_failure():
+def test_timeout_reports_last_failure():
     attempt, _ = attempts_of(LeaderNotAvailable("no leader"))
     with pytest.raises(KafkaTimeout) as caught:
         run(RetryPolicy(QUICK, random.Random(1)).call(attempt, timeout=0.02, what="It", details=lambda: "and more"))
@@ -55,7 +55,7 @@ def test_the_timeout_tells_the_last_failure():
     assert isinstance(caught.value.__cause__, LeaderNotAvailable)
 
 
-def test_an_attempt_that_hangs_is_ended_by_the_timeout():
+def test_timeout_ends_hanging_attempt():
     with pytest.raises(KafkaTimeout, match=r"^It: not done within 0\.01 s$"):
         run(RetryPolicy(QUICK, random.Random(1)).call(lambda: asyncio.sleep(60), timeout=0.01, what="It"))
 
@@ -65,7 +65,7 @@ def gate(clock):
 
 
 async def is_due(gate):
-    """Whether the gate opens before much else has happened; pauses are up to 0.08 s."""
+    """Return True if a refresh becomes due within 0.5 s; pauses are up to 0.08 s."""
     try:
         async with asyncio.timeout(0.5):
             await gate.wait_until_due()
@@ -74,7 +74,7 @@ async def is_due(gate):
     return True
 
 
-def test_a_refresh_is_due_on_request_or_by_age():
+def test_refresh_is_due_on_request_or_by_age():
     async def scenario():
         clock = ManualClock()
         each = gate(clock)
@@ -92,7 +92,7 @@ def test_a_refresh_is_due_on_request_or_by_age():
     run(scenario())
 
 
-def test_a_request_during_a_refresh_is_served_by_it_unless_it_is_for_something_new():
+def test_request_during_refresh_is_merged_unless_urgent():
     async def scenario():
         each = gate(ManualClock())
         each.begin()
@@ -107,7 +107,7 @@ def test_a_request_during_a_refresh_is_served_by_it_unless_it_is_for_something_n
     run(scenario())
 
 
-def test_refreshes_by_age_come_at_that_age_however_often():
+def test_refreshes_by_age_are_not_backed_off():
     clock = ManualClock()
     each = RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 0.03, clock, random.Random(1))
     pauses = []
@@ -129,7 +129,7 @@ def test_refreshes_by_age_come_at_that_age_however_often():
     assert pauses == [0.03, -0.02] * 10
 
 
-def test_refreshes_in_a_row_are_kept_further_and_further_apart():
+def test_consecutive_refreshes_are_backed_off():
     clock = ManualClock()
     each = gate(clock)
     pauses = []
@@ -154,7 +154,7 @@ def test_refreshes_in_a_row_are_kept_further_and_further_apart():
     assert pauses == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01]
 
 
-def test_a_refresh_that_failed_is_wanted_again():
+def test_failed_refresh_is_repeated():
     async def scenario():
         each = gate(ManualClock())
         each.begin()

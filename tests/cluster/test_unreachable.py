@@ -1,4 +1,4 @@
-"""Causes that waiting cannot mend are raised as soon as they are certain, whatever the call's timeout."""
+"""Lasting causes are raised as soon as they are certain, whatever the call's timeout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.cluster.scripts import config, run
 from tests.net.scripted import CLOSE, ScriptedBroker
 
 TLS = Path(__file__).parents[1] / "net" / "tls"
-NO_NAME = f"{'a' * 64}.invalid:9092"  # no resolver has to be asked for it
+NO_NAME = f"{'a' * 64}.invalid:9092"  # a name that is too long needs no DNS request
 HOUR = 3_600_000
 
 

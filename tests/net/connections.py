@@ -1,4 +1,4 @@
-"""Connections to a scripted broker, and what is asked of it."""
+"""Connections to a scripted broker, and requests and responses for them."""
 
 from __future__ import annotations
 

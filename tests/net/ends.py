@@ -1,4 +1,4 @@
-"""Both ends of a connection for tests of streams, and what they saw."""
+"""Both ends of a connection, for tests of streams."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ def framed(*bodies):
 
 
 class End:
-    """One end of a connection and what it saw."""
+    """One end of a connection, and the frames and errors that it received."""
 
     def __init__(self, sock, **options):
         self.frames = []

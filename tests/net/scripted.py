@@ -1,4 +1,4 @@
-"""A broker that answers as a test tells it to, over loopback, with real frames."""
+"""A broker with scripted responses, over loopback, with real frames."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ RANGES = {API_KEYS[name]: (0, 100) for name in API_KEYS}
 
 
 class ScriptedBroker:
-    """Listens on 127.0.0.1; `answers` maps a request class to its `Answer`, `ranges` is what ApiVersions tells."""
+    """Listens on 127.0.0.1; `answers` maps a request class to its `Answer`, `ranges` are its API versions."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class ScriptedBroker:
         return f"127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """Closes the listener and every connection."""
+        """Close the listener and every connection."""
         asyncio.get_running_loop().remove_reader(self._sock.fileno())
         self._sock.close()
         self.drop()
 
     def restart(self) -> None:
-        """Listens on the same port again."""
+        """Listen on the same port again."""
         self._listen(self.port)
 
     def drop(self) -> None:
-        """Ends every connection."""
+        """Close every connection."""
         for stream in self.streams:
             stream.close()
         self.streams.clear()
@@ -68,7 +68,7 @@ class ScriptedBroker:
         return sum(type(message) is request for message in self.requests)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Waits until the condition holds; looked at after every request and connection."""
+        """Wait until the condition holds; it is checked after every request and connection."""
         while not condition():
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""Connecting: names, addresses and ports that are not what they should be are told apart."""
+"""Connecting: errors for wrong names, addresses and ports, and for other protocols."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ from tests.net.scripted import RANGES, ScriptedBroker
 # -- connecting
 
 
-def failing(run, scenario, *says):
+def connect_error(run, scenario, *says):
     async def wrapped():
         with pytest.raises(ConnectionFailed) as error:
             await scenario()
@@ -33,21 +33,21 @@ def failing(run, scenario, *says):
     return text
 
 
-def test_a_name_that_does_not_exist_is_told_apart(run):
+def test_connect_names_unknown_host(run):
     async def scenario():
         await Connection.open("no-such-host.invalid", 9092, config=config("x:1"), clock=SYSTEM_CLOCK)
 
-    failing(run, scenario, "no-such-host.invalid:9092: DNS does not know the name")
+    connect_error(run, scenario, "no-such-host.invalid:9092: DNS does not know the name")
 
 
-def test_a_name_that_cannot_be_one_is_told_apart(run):
+def test_connect_names_invalid_host(run):
     async def scenario():
         await Connection.open("a" * 64 + ".invalid", 9092, config=config("x:1"), clock=SYSTEM_CLOCK)
 
-    failing(run, scenario, "DNS does not know the name")
+    connect_error(run, scenario, "DNS does not know the name")
 
 
-def test_a_closed_port_is_told_apart_for_every_address_of_the_name(run):
+def test_connect_reports_closed_port_for_every_address_of_host(run):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -57,15 +57,15 @@ def test_a_closed_port_is_told_apart_for_every_address_of_the_name(run):
     async def by_name():
         await Connection.open("localhost", port, config=config("x:1"), clock=SYSTEM_CLOCK)
 
-    failing(run, by_number, f"127.0.0.1:{port}: connection refused: nothing listens there")
-    failing(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
+    connect_error(run, by_number, f"127.0.0.1:{port}: connection refused: nothing listens there")
+    connect_error(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
 
 
-def test_an_address_that_hangs_does_not_hold_up_the_next(run, monkeypatch):
+def test_connect_tries_next_address_while_one_hangs(run, monkeypatch):
     async def scenario():
         broker = ScriptedBroker()
         full = socket.create_server(("127.0.0.1", 0), backlog=0)
-        fillers = [filled(full) for _ in range(3)]
+        fillers = [fill_backlog(full) for _ in range(3)]
 
         async def both(host, port, timeout):
             return [(socket.AF_INET, full.getsockname()), (socket.AF_INET, ("127.0.0.1", port))]
@@ -80,15 +80,15 @@ def test_an_address_that_hangs_does_not_hold_up_the_next(run, monkeypatch):
     run(scenario())
 
 
-def filled(server):
-    """Takes a place in a server's queue; when it is full, the kernel leaves connections unanswered."""
+def fill_backlog(server):
+    """Connect to fill a server's backlog; once it is full, the kernel does not answer connections."""
     filler = socket.socket()
     filler.setblocking(False)
     filler.connect_ex(server.getsockname())
     return filler
 
 
-def test_a_port_that_takes_connections_and_says_nothing_is_told_apart(run):
+def test_connect_reports_port_that_accepts_and_never_answers(run):
     async def scenario():
         with socket.create_server(("127.0.0.1", 0)) as server:
             await Connection.open(
@@ -98,13 +98,13 @@ def test_a_port_that_takes_connections_and_says_nothing_is_told_apart(run):
                 clock=SYSTEM_CLOCK,
             )
 
-    failing(run, scenario, "does not answer ApiVersions", "may not be a Kafka broker", "security_protocol='SSL'")
+    connect_error(run, scenario, "does not answer ApiVersions", "may not be a Kafka broker", "security_protocol='SSL'")
 
 
-def test_a_connection_that_takes_too_long_is_told_apart(run):
+def test_connect_reports_attempt_that_takes_too_long(run):
     async def scenario():
         server = socket.create_server(("127.0.0.1", 0), backlog=0)
-        fillers = [filled(server) for _ in range(3)]
+        fillers = [fill_backlog(server) for _ in range(3)]
         try:
             await Connection.open(
                 "127.0.0.1",
@@ -117,7 +117,7 @@ def test_a_connection_that_takes_too_long_is_told_apart(run):
                 filler.close()
             server.close()
 
-    failing(run, scenario, "no connection within 0.05 s")
+    connect_error(run, scenario, "no connection within 0.05 s")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_connection_that_takes_too_long_is_told_apart(run):
         (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "invalid ApiVersions response"),
     ],
 )
-def test_a_port_that_is_no_kafka_broker_is_told_apart(run, reply, says):
+def test_connect_reports_port_that_is_no_kafka_broker(run, reply, says):
     async def scenario():
         async def serve(reader, writer):
             await reader.read(1)
@@ -146,10 +146,10 @@ def test_a_port_that_is_no_kafka_broker_is_told_apart(run, reply, says):
             server.close()
             await server.wait_closed()
 
-    failing(run, scenario, "127.0.0.1:", says)
+    connect_error(run, scenario, "127.0.0.1:", says)
 
 
-def test_a_broker_that_refuses_with_an_error_code_is_told_apart(run):
+def test_connect_reports_error_code_of_api_versions(run):
     async def scenario():
         broker = ScriptedBroker({ApiVersionsRequest: ApiVersionsResponse(error_code=58, api_keys=[])})
         try:
@@ -157,10 +157,10 @@ def test_a_broker_that_refuses_with_an_error_code_is_told_apart(run):
         finally:
             broker.stop()
 
-    failing(run, scenario, "ApiVersions was refused", "SaslAuthenticationFailed")
+    connect_error(run, scenario, "ApiVersions was refused", "SaslAuthenticationFailed")
 
 
-def test_a_connection_over_a_memory_pipe_is_the_same(run):
+def test_connection_works_over_memory_pipe(run):
     async def scenario():
         near, far = memory_pipe(asyncio.get_running_loop())
 

@@ -1,4 +1,4 @@
-"""One connection: pipelining, versions, timeouts, throttling, and who is told of its end."""
+"""One connection: pipelining, versions, timeouts, throttling, and its end."""
 
 import asyncio
 import struct
@@ -22,7 +22,7 @@ from tests.net.connections import ALL_TOPICS, HEARTBEAT, METADATA, connect
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 
 
-def test_requests_are_pipelined_and_answers_find_their_requests(run):
+def test_pipelined_requests_get_their_own_responses(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: METADATA, HeartbeatRequest: HeartbeatResponse(error_code=27)})
         connection = await connect(broker, client_id="tester")
@@ -43,27 +43,27 @@ def test_requests_are_pipelined_and_answers_find_their_requests(run):
     run(scenario())
 
 
-def test_an_answer_can_be_told_in_the_turn_in_which_it_comes(run, caplog):
+def test_callback_runs_in_iteration_that_received_the_response(run, caplog):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: METADATA, HeartbeatRequest: CLOSE})
         connection = await connect(broker)
-        told, failed = asyncio.Event(), asyncio.Event()
+        succeeded, failed = asyncio.Event(), asyncio.Event()
         seen = []
 
-        def answered(response, error):
+        def on_response(response, error):
             seen.append((response, error))
-            (failed if error else told).set()
+            (failed if error else succeeded).set()
             if response is not None:
                 raise ArithmeticError("in the caller's own code")
 
-        connection.send(ALL_TOPICS, answered)
-        await told.wait()
+        connection.send(ALL_TOPICS, on_response)
+        await succeeded.wait()
         assert seen[0][0].cluster_id == "c" and seen[0][1] is None
         assert not connection.closed and "in the caller's own code" in caplog.text
-        connection.send(HEARTBEAT, answered)
+        connection.send(HEARTBEAT, on_response)
         await failed.wait()
         failed.clear()
-        connection.send(HEARTBEAT, answered)  # on the closed connection
+        connection.send(HEARTBEAT, on_response)  # on the closed connection
         assert len(seen) == 2
         await failed.wait()
         assert [type(error) for _, error in seen[1:]] == [ConnectionFailed, ConnectionFailed]
@@ -72,40 +72,40 @@ def test_an_answer_can_be_told_in_the_turn_in_which_it_comes(run, caplog):
     run(scenario())
 
 
-def test_a_bad_answer_that_somebody_keeps_does_not_keep_who_was_told(run):
+def test_error_of_invalid_response_keeps_no_reference_to_callback(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: SILENCE})
         connection = await connect(broker)
-        told = asyncio.Event()
+        succeeded = asyncio.Event()
 
-        def answered(response, error):
-            told.set()
+        def on_response(response, error):
+            succeeded.set()
 
-        forgotten = weakref.ref(answered)
-        connection.send(ALL_TOPICS, answered)
-        del answered
+        reference = weakref.ref(on_response)
+        connection.send(ALL_TOPICS, on_response)
+        del on_response
         with pytest.raises(MalformedMessage, match="the next one is 2") as kept:
             connection._on_frame(memoryview(struct.pack(">i", 3)))
         connection._on_closed(kept.value)
-        await told.wait()
-        await asyncio.sleep(0)  # the loop lets go of the call
-        assert forgotten() is None and connection.cause is kept.value
+        await succeeded.wait()
+        await asyncio.sleep(0)  # the loop releases the callback
+        assert reference() is None and connection.cause is kept.value
         broker.stop()
 
     run(scenario())
 
 
-def test_the_version_is_what_both_sides_know(run):
+def test_version_is_highest_that_both_sides_support(run):
     async def scenario():
         broker = ScriptedBroker(ranges={18: (0, 4), 3: (0, 5), 12: (5, 3), 0: (3, 13), 10: (50, 60)})
         connection = await connect(broker)
         assert connection.version_for(MetadataRequest) == 5
         assert connection.version_for(MetadataRequest, maximum=4) == 4
-        assert connection.version_for(ProduceRequest) == 11  # 12 and 13 mean what this client does not do
+        assert connection.version_for(ProduceRequest) == 11  # 12 and 13 need features that this client does not have
         assert connection.version_for(ProduceRequest, maximum=13) == 13
         with pytest.raises(UnsupportedVersion, match=f"{broker.address}.*FindCoordinator.*50 to 60"):
             connection.version_for(FindCoordinatorRequest)
-        with pytest.raises(UnsupportedVersion, match="does not offer Heartbeat"):  # its range was nonsense
+        with pytest.raises(UnsupportedVersion, match="does not offer Heartbeat"):  # its range was invalid
             await connection.request(HEARTBEAT)
         assert not connection.closed
         await connection.close()
@@ -114,7 +114,7 @@ def test_the_version_is_what_both_sides_know(run):
     run(scenario())
 
 
-def test_the_features_a_cluster_has_settled_on_are_told(run):
+def test_finalized_features_are_available_after_connecting(run):
     async def scenario():
         feature = FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)
         versions = ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[feature])
@@ -127,7 +127,7 @@ def test_the_features_a_cluster_has_settled_on_are_told(run):
     run(scenario())
 
 
-def test_a_broker_that_knows_only_an_older_api_versions_is_asked_again(run):
+def test_api_versions_falls_back_to_version_of_older_broker(run):
     def only_up_to_2(message, version, correlation_id):
         if version <= 2:
             return ApiVersionsResponse(error_code=0, api_keys=[ApiVersion(api_key=3, min_version=0, max_version=1)])
@@ -151,7 +151,7 @@ def refusal(correlation_id, apis):
     return b"".join(framing.encode_response(ApiVersionsResponse(error_code=35, api_keys=apis), 0, correlation_id))
 
 
-def test_a_broker_that_refuses_every_api_versions_is_an_error_not_a_loop(run):
+def test_api_versions_rejected_in_every_version_is_an_error(run):
     async def scenario():
         broker = ScriptedBroker({ApiVersionsRequest: lambda message, version, cid: refusal(cid, [])})
         with pytest.raises(ConnectionFailed, match=r"ApiVersions was refused"):
@@ -162,7 +162,7 @@ def test_a_broker_that_refuses_every_api_versions_is_an_error_not_a_loop(run):
     run(scenario())
 
 
-def test_a_timeout_ends_the_connection_and_everybody_is_told_once(run):
+def test_timeout_ends_connection_and_fails_each_request_once(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: SILENCE})
         connection = await connect(broker)
@@ -186,7 +186,7 @@ def test_a_timeout_ends_the_connection_and_everybody_is_told_once(run):
     run(scenario())
 
 
-def test_a_short_timeout_behind_a_long_one_is_kept(run):
+def test_short_timeout_after_longer_one_is_kept(run):
     async def scenario():
         broker = ScriptedBroker()
         connection = await connect(broker)
@@ -201,7 +201,7 @@ def test_a_short_timeout_behind_a_long_one_is_kept(run):
     run(scenario())
 
 
-def test_a_request_that_was_given_up_leaves_the_connection_in_order(run):
+def test_cancelled_request_leaves_response_order_intact(run):
     async def scenario():
         held = []
         broker = ScriptedBroker({MetadataRequest: lambda message, version, cid: held.append(cid)})
@@ -219,7 +219,7 @@ def test_a_request_that_was_given_up_leaves_the_connection_in_order(run):
     run(scenario())
 
 
-def test_a_connection_that_ends_tells_who_waits(run):
+def test_lost_connection_fails_requests_in_flight(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: CLOSE})
         connection = await connect(broker)
@@ -234,7 +234,7 @@ def test_a_connection_that_ends_tells_who_waits(run):
     run(scenario())
 
 
-def test_closing_tells_who_waits(run):
+def test_closing_fails_requests_in_flight(run):
     async def scenario():
         broker = ScriptedBroker()
         connection = await connect(broker)
@@ -249,7 +249,7 @@ def test_closing_tells_who_waits(run):
 
 
 @pytest.mark.parametrize("throttle_ms", [-1, 0, 600, 2**31 - 1])
-def test_a_throttled_client_keeps_silent_as_long_as_it_was_asked_but_not_for_ever(run, throttle_ms):
+def test_throttled_requests_are_held_at_most_for_request_timeout(run, throttle_ms):
     async def scenario():
         slow = MetadataResponse(brokers=[], topics=[], throttle_time_ms=throttle_ms)
         broker = ScriptedBroker({MetadataRequest: slow, HeartbeatRequest: HeartbeatResponse(error_code=0)})
@@ -269,19 +269,19 @@ def test_a_throttled_client_keeps_silent_as_long_as_it_was_asked_but_not_for_eve
     run(scenario())
 
 
-def test_who_asks_again_when_told_an_answer_keeps_the_silence_that_came_with_it(run):
+def test_request_from_callback_is_held_by_throttle_of_its_response(run):
     async def scenario():
         slow = MetadataResponse(brokers=[], topics=[], throttle_time_ms=60_000)
         broker = ScriptedBroker({MetadataRequest: slow, HeartbeatRequest: HeartbeatResponse(error_code=0)})
         connection = await connect(broker)
-        told = asyncio.get_running_loop().create_future()
+        succeeded = asyncio.get_running_loop().create_future()
 
-        def answered(response, error):
+        def on_response(response, error):
             connection.send(HEARTBEAT, lambda *_: None)
-            told.set_result(connection.throttled_for)
+            succeeded.set_result(connection.throttled_for)
 
-        connection.send(ALL_TOPICS, answered)
-        assert await asyncio.wait_for(told, 20) > 10  # held back as long as an answer may take
+        connection.send(ALL_TOPICS, on_response)
+        assert await asyncio.wait_for(succeeded, 20) > 10  # at most the request timeout
         assert connection.in_flight == 1
         assert broker.count(HeartbeatRequest) == 0
         await connection.close()
@@ -290,7 +290,7 @@ def test_who_asks_again_when_told_an_answer_keeps_the_silence_that_came_with_it(
     run(scenario())
 
 
-def test_a_request_without_response_is_sent_and_does_not_disturb_the_order(run):
+def test_request_without_response_leaves_response_order_intact(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: METADATA})
         connection = await connect(broker)
@@ -303,7 +303,7 @@ def test_a_request_without_response_is_sent_and_does_not_disturb_the_order(run):
     run(scenario())
 
 
-def test_what_was_sent_can_be_waited_for(run):
+def test_drain_waits_until_everything_is_written(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: MetadataResponse(brokers=[], topics=[], throttle_time_ms=30)})
         connection = await connect(broker)

@@ -1,4 +1,4 @@
-"""Pieces of files travel between bytes, and are released once whatever becomes of the stream."""
+"""File regions are sent between bytes, and released exactly once, also if the stream fails."""
 
 import os
 import struct
@@ -12,7 +12,7 @@ from tests.net.ends import End, framed, pair, tcp_pair
 
 @pytest.fixture
 def file_of(tmp_path):
-    """`file_of(content)` gives the descriptor of an open file that holds it."""
+    """Return a function `file_of(content)` that returns the descriptor of an open file with that content."""
     opened = []
 
     def make(content):
@@ -31,7 +31,7 @@ def tcp_ends():
     return End(near), End(far)
 
 
-def test_a_small_message_may_hold_a_file_region(run, file_of):
+def test_file_region_in_small_message_is_sent(run, file_of):
     fd = file_of(b"0123456789")
     released = []
 
@@ -46,7 +46,7 @@ def test_a_small_message_may_hold_a_file_region(run, file_of):
     run(scenario())
 
 
-def test_file_regions_travel_between_bytes_and_are_released_once(run, file_of):
+def test_file_regions_between_bytes_are_sent_and_released_once(run, file_of):
     content = os.urandom(3_000_000)
     fd = file_of(content)
     released = []
@@ -71,7 +71,7 @@ def test_file_regions_travel_between_bytes_and_are_released_once(run, file_of):
     run(scenario())
 
 
-def test_regions_that_are_never_sent_are_released_by_closing(run, file_of):
+def test_closing_releases_unsent_file_regions(run, file_of):
     fd = file_of(bytes(20_000_000))
     released = []
 
@@ -89,7 +89,7 @@ def test_regions_that_are_never_sent_are_released_by_closing(run, file_of):
 
 
 @pytest.mark.parametrize("sizes", [[1], [16_384, 16_385, 16_384], [100] * 200, [16_384] * 40, [0, 16_384, 0, 1]])
-def test_regions_that_are_read_and_regions_that_are_not_keep_their_order(run, file_of, sizes):
+def test_small_and_large_file_regions_keep_their_order(run, file_of, sizes):
     content = os.urandom(sum(sizes))
     fd = file_of(content)
     released = []
@@ -113,7 +113,7 @@ def test_regions_that_are_read_and_regions_that_are_not_keep_their_order(run, fi
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
-def test_a_file_shorter_than_its_region_ends_the_connection(run, file_of, size):
+def test_file_shorter_than_its_region_ends_connection(run, file_of, size):
     fd = file_of(b"short")
     released = []
 

@@ -1,4 +1,4 @@
-"""A client's sockets in a child made by fork."""
+"""A client's sockets in a forked child."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyclient.net.forked_sockets import isolate_after_fork
 from tests.forks import fork
 
 
-def in_a_child(work):
-    """Runs `work` in a forked child; what it returns, as text."""
+def run_in_child(work):
+    """Run `work` in a forked child; return its result as text."""
     reading, writing = os.pipe()
     child = fork()
     if not child:
@@ -30,28 +30,28 @@ def in_a_child(work):
         return result.read()
 
 
-def test_what_a_child_writes_goes_nowhere_and_it_reads_nothing_of_its_parents():
-    mine, far = socket.socketpair()
-    with mine, far:
-        isolate_after_fork(mine)
-        far.setblocking(False)
-        far.send(b"for the parent")
+def test_socket_in_forked_child_neither_writes_nor_reads():
+    client, peer = socket.socketpair()
+    with client, peer:
+        isolate_after_fork(client)
+        peer.setblocking(False)
+        peer.send(b"for the parent")
 
         def use():
             with pytest.raises(BlockingIOError):
-                mine.recv(100)
-            return mine.send(b"from the child")
+                client.recv(100)
+            return client.send(b"from the child")
 
-        mine.setblocking(False)
-        assert in_a_child(use) == "14"
+        client.setblocking(False)
+        assert run_in_child(use) == "14"
         with pytest.raises(BlockingIOError):
-            far.recv(100)
-        assert mine.recv(100) == b"for the parent"
-        mine.send(b"from the parent")
-        assert far.recv(100) == b"from the parent"
+            peer.recv(100)
+        assert client.recv(100) == b"for the parent"
+        client.send(b"from the parent")
+        assert peer.recv(100) == b"from the parent"
 
 
-def test_a_connector_of_the_parent_connects_to_nothing_in_a_child():
+def test_connector_in_forked_child_refuses_to_connect():
     with socket.create_server(("127.0.0.1", 0)) as server:
         connector = TcpConnector(ClientConfig(bootstrap_servers="unused:1"))
 
@@ -60,4 +60,4 @@ def test_a_connector_of_the_parent_connects_to_nothing_in_a_child():
                 asyncio.run(connector(*server.getsockname(), lambda frame: None, lambda error: None))
             return raised.value
 
-        assert f"belongs to process {os.getpid()}" in in_a_child(connect)
+        assert f"belongs to process {os.getpid()}" in run_in_child(connect)

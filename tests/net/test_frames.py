@@ -34,14 +34,14 @@ BODIES = (b"abcd", b"", b"x" * 300, b"y" * 20_000, b"z" * 700_000, b"tail")
 
 
 @pytest.mark.parametrize("chunk", [1 << 30, 131_072, 65_537, 4_096, 1_001])
-def test_frames_come_out_whole_however_they_arrive(chunk):
+def test_frames_are_delivered_whole_in_any_chunks(chunk):
     assembler, got = collecting()
     feed(assembler, framed(*BODIES), chunk)
     assert got == list(BODIES)
     assert assembler.partial is None
 
 
-def test_frames_come_out_whole_byte_by_byte():
+def test_frames_are_delivered_whole_byte_by_byte():
     bodies = (b"abcd", b"", b"x" * 300, b"y" * 20_000, b"tail")
     assembler, got = collecting()
     feed(assembler, framed(*bodies), 1)
@@ -52,7 +52,7 @@ def test_frames_come_out_whole_byte_by_byte():
     bodies=st.lists(st.binary(max_size=40) | st.integers(0, 200_000).map(lambda n: bytes(n)), max_size=12),
     cuts=st.lists(st.integers(1, 100_000), max_size=40),
 )
-def test_any_frames_cut_anywhere_come_out_whole(bodies, cuts):
+def test_random_frames_cut_anywhere_are_delivered_whole(bodies, cuts):
     assembler, got = collecting()
     data = framed(*bodies)
     for cut in cuts:
@@ -62,7 +62,7 @@ def test_any_frames_cut_anywhere_come_out_whole(bodies, cuts):
     assert got == bodies
 
 
-def test_every_prefix_says_what_of_the_frame_is_there():
+def test_partial_describes_every_prefix_of_frame():
     data = framed(b"0123456789")
     for end in range(1, len(data)):
         assembler, got = collecting()
@@ -71,7 +71,7 @@ def test_every_prefix_says_what_of_the_frame_is_there():
         assert assembler.partial == (f"{end} bytes of its length" if end < 4 else f"{end - 4} of 10 bytes")
 
 
-def test_a_large_frame_says_how_much_is_there():
+def test_partial_describes_large_frame():
     assembler, _ = collecting()
     feed(assembler, framed(bytes(50_000))[:30_004])
     assert assembler.partial == "30000 of 50000 bytes"
@@ -92,14 +92,14 @@ def test_a_large_frame_says_how_much_is_there():
         (b"SSH-", "the port speaks SSH"),
     ],
 )
-def test_a_length_that_cannot_be_is_refused_with_what_it_means(head, says):
+def test_impossible_frame_length_is_refused_with_likely_cause(head, says):
     assembler, got = collecting(max_frame=1000)
     with pytest.raises(MalformedMessage, match=says):
         feed(assembler, framed(b"good one") + head + b"more")
     assert got == [b"good one"]
 
 
-def test_an_announced_length_allocates_nothing():
+def test_announced_frame_length_allocates_no_memory():
     tracemalloc.start()
     try:
         assemblers = [collecting()[0] for _ in range(20)]
@@ -111,7 +111,7 @@ def test_an_announced_length_allocates_nothing():
         tracemalloc.stop()
 
 
-def test_nothing_is_handed_out_during_a_pause():
+def test_no_frame_is_delivered_while_paused():
     got = []
 
     def pause_after_each(frame):
@@ -129,7 +129,7 @@ def test_nothing_is_handed_out_during_a_pause():
     assert got == [b"one", b"two", b"three", b"four"]
 
 
-def test_a_frame_may_be_kept():
+def test_delivered_frame_is_not_overwritten():
     kept = []
     assembler = FrameAssembler(1 << 20, kept.append)
     feed(assembler, framed(b"first", b"a" * 50_000, b"second", b"b" * 50_000))
@@ -137,7 +137,7 @@ def test_a_frame_may_be_kept():
     assert [bytes(frame) for frame in kept[:4]] == [b"first", b"a" * 50_000, b"second", b"b" * 50_000]
 
 
-def test_what_a_receiver_raises_comes_out_and_the_rest_stays():
+def test_error_of_receiver_is_raised_and_later_frames_are_kept():
     def refuse(frame):
         raise ValueError(bytes(frame))
 

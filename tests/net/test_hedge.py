@@ -11,7 +11,7 @@ def run(scenario):
 
 
 def attempts_of(outcome):
-    """An attempt with this outcome, and how often it was made."""
+    """Return an attempt with this outcome, and the list of its calls."""
     made = []
 
     async def attempt():
@@ -23,7 +23,7 @@ def attempts_of(outcome):
     return attempt, made
 
 
-def test_the_first_success_wins_and_the_others_are_cancelled():
+def test_first_success_is_returned_and_others_are_cancelled():
     cancelled = []
 
     async def hang():
@@ -40,7 +40,7 @@ def test_the_first_success_wins_and_the_others_are_cancelled():
     assert made == []
 
 
-def test_when_all_fail_the_last_failure_is_raised():
+def test_last_failure_is_raised_when_all_attempts_fail():
     first, _ = attempts_of(ConnectionFailed("one"))
     second, _ = attempts_of(ConnectionFailed("two"))
     with pytest.raises(ConnectionFailed, match="two"):
@@ -49,7 +49,7 @@ def test_when_all_fail_the_last_failure_is_raised():
         run(first_success([], 0.01))
 
 
-def test_an_error_that_is_no_failure_is_raised_at_once():
+def test_unexpected_error_of_attempt_is_raised_at_once():
     bug, _ = attempts_of(ZeroDivisionError("bug"))
     works, made = attempts_of("not reached")
     with pytest.raises(ZeroDivisionError):
@@ -57,7 +57,7 @@ def test_an_error_that_is_no_failure_is_raised_at_once():
     assert made == []
 
 
-def test_a_second_result_at_the_same_moment_is_discarded():
+def test_second_result_in_same_iteration_is_discarded():
     async def scenario():
         gate, discarded = asyncio.Event(), []
 
@@ -77,7 +77,7 @@ def test_a_second_result_at_the_same_moment_is_discarded():
 
 
 @pytest.mark.parametrize("cancels", [1, 2])
-def test_a_result_that_comes_as_the_caller_gives_up_is_discarded(cancels):
+def test_result_is_discarded_when_caller_is_cancelled(cancels):
     async def scenario():
         gate, discarded = asyncio.Event(), []
 

@@ -1,4 +1,4 @@
-"""Answers that make no sense end their connection with an error that says so."""
+"""Invalid responses end their connection with a clear error."""
 
 import asyncio
 import struct
@@ -13,7 +13,7 @@ from tests.net.scripted import CLOSE, ScriptedBroker
 
 
 def hostile(make):
-    """A broker whose answer to Metadata is the raw bytes that `make(correlation_id)` gives."""
+    """Return a broker whose response to Metadata is the bytes of `make(correlation_id)`."""
     return ScriptedBroker({MetadataRequest: lambda message, version, cid: make(cid)})
 
 
@@ -40,7 +40,7 @@ GOOD_BODY = b"\0" + codec.encode(METADATA, 13)
         (lambda cid: framed(struct.pack(">i", cid) + b"\xff" * 20), MalformedMessage, "invalid Metadata v13 response"),
     ],
 )
-def test_an_answer_that_makes_no_sense_ends_this_connection_with_a_clear_error(run, make, kind, says):
+def test_invalid_response_ends_connection_with_clear_error(run, make, kind, says):
     async def scenario():
         broker = hostile(make)
         connection = await connect(broker)
@@ -60,7 +60,7 @@ def test_an_answer_that_makes_no_sense_ends_this_connection_with_a_clear_error(r
     run(scenario())
 
 
-def test_every_cut_of_an_answer_ends_the_connection_with_an_error(run):
+def test_truncated_response_ends_connection_at_every_length(run):
     whole = framed(struct.pack(">i", 2) + GOOD_BODY)
 
     async def scenario():
@@ -80,7 +80,7 @@ def test_every_cut_of_an_answer_ends_the_connection_with_an_error(run):
     run(scenario())
 
 
-def test_an_answer_nobody_asked_for_ends_the_connection(run):
+def test_unsolicited_response_ends_connection(run):
     async def scenario():
         broker = hostile(lambda cid: framed(struct.pack(">i", cid) + GOOD_BODY) * 2)
         connection = await connect(broker)

@@ -19,14 +19,14 @@ def in_threads(number: int, work: Any) -> tuple[list[threading.Thread], list[Any
     return threads, returned
 
 
-def test_it_is_closed_until_it_is_opened_for_good() -> None:
+def test_latch_is_closed_until_it_is_opened() -> None:
     latch = Latch()
     assert not latch.opened and [latch.wait(seconds) for seconds in (0, -1, 0.001)] == [False] * 3
     latch.open()
     assert latch.opened and [latch.wait(seconds) for seconds in (0, -1, None)] == [True] * 3
 
 
-def test_all_who_wait_go_on() -> None:
+def test_open_latch_releases_all_waiters() -> None:
     latch = Latch()
     threads, returned = in_threads(5, lambda: latch.wait(None))
     assert returned == []
@@ -36,7 +36,7 @@ def test_all_who_wait_go_on() -> None:
     assert returned == [True] * 5
 
 
-def test_one_who_was_interrupted_with_the_lock_in_hand_keeps_no_other_waiting() -> None:
+def test_interrupted_waiter_releases_latch() -> None:
     latch = Latch()
     threads, returned = in_threads(2, lambda: latch.wait(None))
     latch._lock = threading.Lock()
@@ -48,7 +48,7 @@ def test_one_who_was_interrupted_with_the_lock_in_hand_keeps_no_other_waiting() 
 
 
 @pytest.mark.parametrize("wait", [lambda: Latch().wait(None), lambda: acquire(taken(), None)])
-def test_ctrl_c_ends_an_endless_wait(wait: Any) -> None:
+def test_ctrl_c_ends_unbounded_wait(wait: Any) -> None:
     main = threading.main_thread().ident or 0
     timer = threading.Timer(0.01, lambda: signal.pthread_kill(main, signal.SIGINT))
     timer.start()
@@ -57,7 +57,7 @@ def test_ctrl_c_ends_an_endless_wait(wait: Any) -> None:
     timer.join(PATIENCE)
 
 
-def test_a_lock_is_had_when_it_is_free_or_not_at_all() -> None:
+def test_acquire_gets_free_lock_or_times_out() -> None:
     lock = taken()
     assert [acquire(lock, seconds) for seconds in (0, -1e30, 0.001)] == [False] * 3
     threads, returned = in_threads(1, lambda: acquire(lock, float("inf")))

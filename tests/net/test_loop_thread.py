@@ -40,33 +40,33 @@ async def forever(entered=None, cancelled=None):
             cancelled.set()
 
 
-def test_results_and_errors_come_back(thread):
+def test_run_returns_result_or_raises_error(thread):
     assert thread.run(add, 1, 2) == 3
     with pytest.raises(ValueError, match="from the loop"):
         thread.run(fail)
     assert thread.run(add, 3, 4, timeout=30) == 7
 
 
-def test_the_loop_is_uvloop_where_it_is_installed(thread):
+def test_loop_is_uvloop_if_installed(thread):
     assert type(thread.loop).__module__ == "uvloop"
 
 
-def test_without_uvloop_the_loop_is_asyncios_own(monkeypatch):
+def test_loop_is_asyncios_without_uvloop(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvloop", None)
     loop = new_event_loop()
     assert isinstance(loop, asyncio.BaseEventLoop)
     loop.close()
 
 
-def test_a_call_that_takes_too_long_is_cancelled(thread):
+def test_call_that_times_out_is_cancelled(thread):
     entered, cancelled = threading.Event(), threading.Event()
-    while not entered.is_set():  # on a busy machine the time may be over before the call has begun
+    while not entered.is_set():  # on a busy machine the timeout may expire before the call has started
         with pytest.raises(KafkaTimeout, match=r"test-loop: no result within 0\.01 s"):
             thread.run(forever, entered, cancelled, timeout=0.01)
     assert cancelled.wait(30)
 
 
-def test_a_timeout_inside_the_coroutine_is_its_own(thread):
+def test_timeout_inside_coroutine_is_raised_unchanged(thread):
     async def own():
         raise TimeoutError("mine")
 
@@ -74,7 +74,7 @@ def test_a_timeout_inside_the_coroutine_is_its_own(thread):
         thread.run(own, timeout=30)
 
 
-def test_ctrl_c_ends_a_wait_and_cancels_what_was_waited_for(thread):
+def test_ctrl_c_ends_wait_and_cancels_coroutine(thread):
     cancelled = threading.Event()
     main = threading.get_ident()
 
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_a_wait_and_cancels_what_was_waited_for(thread):
     assert thread.run(add, 1, 1) == 2
 
 
-def test_a_coroutine_is_made_on_the_loops_thread_so_that_an_interrupt_leaves_none_behind(thread):
+def test_coroutine_is_created_on_loop_thread(thread):
     made = []
 
     def make():
@@ -99,7 +99,7 @@ def test_a_coroutine_is_made_on_the_loops_thread_so_that_an_interrupt_leaves_non
     assert made == ["test-loop"]
 
 
-def test_an_interrupt_before_the_loop_has_begun_the_work_keeps_it_from_beginning(thread, monkeypatch):
+def test_interrupt_before_start_prevents_coroutine(thread, monkeypatch):
     began = []
     held = []
 
@@ -117,11 +117,11 @@ def test_an_interrupt_before_the_loop_has_begun_the_work_keeps_it_from_beginning
     [(begin, args)] = held
     thread.call_soon(begin, *args)
     assert thread.run(add, 1, 2) == 3
-    gc.collect()  # a coroutine that was made and never awaited would warn, which is an error
+    gc.collect()  # a coroutine that was created and never awaited would cause a warning, which is an error
     assert began == []
 
 
-def test_an_error_in_making_the_coroutine_comes_back(thread):
+def test_error_of_coroutine_function_is_raised(thread):
     def make():
         raise ValueError("not even begun")
 
@@ -129,7 +129,7 @@ def test_an_error_in_making_the_coroutine_comes_back(thread):
         thread.run(make)
 
 
-def test_calls_from_other_threads_run_on_the_loop(thread):
+def test_call_soon_runs_functions_on_loop_thread(thread):
     done = threading.Event()
     seen = []
 
@@ -142,7 +142,7 @@ def test_calls_from_other_threads_run_on_the_loop(thread):
     assert seen == [(5, "test-loop")]
 
 
-def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_hanging(thread):
+def test_run_on_loop_thread_is_refused(thread):
     async def nested():
         thread.run(add, 1, 1)
 
@@ -150,7 +150,7 @@ def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_hanging(thre
         thread.run(nested)
 
 
-def test_stopping_ends_waiting_calls_with_an_error():
+def test_stop_fails_waiting_calls():
     thread = LoopThread("ending")
     thread.start()
     entered = threading.Event()
@@ -175,7 +175,7 @@ def test_stopping_ends_waiting_calls_with_an_error():
             use()
 
 
-def test_use_before_start_is_refused():
+def test_loop_thread_refuses_use_before_start():
     thread = LoopThread("fresh")
     with pytest.raises(ClosedError, match="fresh was not started"):
         thread.run(add, 1, 1)
@@ -184,12 +184,12 @@ def test_use_before_start_is_refused():
     assert thread.stop()
 
 
-def test_starting_twice_is_refused(thread):
+def test_loop_thread_refuses_second_start(thread):
     with pytest.raises(RuntimeError, match="was started before"):
         thread.start()
 
 
-def test_a_forgotten_loop_thread_ends():
+def test_garbage_collected_loop_thread_ends():
     thread = LoopThread("forgotten")
     thread.start()
     inner = thread._thread
@@ -199,7 +199,7 @@ def test_a_forgotten_loop_thread_ends():
     assert not inner.is_alive()
 
 
-def test_a_child_process_gets_a_clear_error_and_hurts_nothing(thread):
+def test_loop_thread_in_forked_child_raises_fork_error(thread):
     reading, writing = os.pipe()
     child = fork()
     if child == 0:
@@ -218,7 +218,7 @@ def test_a_child_process_gets_a_clear_error_and_hurts_nothing(thread):
     assert thread.run(add, 1, 1) == 2
 
 
-def test_interpreter_exit_calls_the_hook_and_ends_in_time():
+def test_interpreter_exit_calls_at_exit_and_ends_in_time():
     program = """
 import asyncio, sys
 from pyclient.net.loop_thread import LoopThread

@@ -1,4 +1,4 @@
-"""A pipe in memory behaves as a socket does."""
+"""A memory pipe behaves like a socket."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pyclient.net.memory import memory_pipe
 from tests.net.ends import framed
 
 
-def test_a_memory_pipe_behaves_like_a_socket(run, tmp_path):
+def test_memory_pipe_behaves_like_socket(run, tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"0123456789")
 
@@ -39,7 +39,7 @@ def test_a_memory_pipe_behaves_like_a_socket(run, tmp_path):
     run(scenario())
 
 
-def test_a_memory_pipe_ends_as_a_socket_does(run):
+def test_memory_pipe_closes_like_socket(run):
     async def scenario():
         for data, kind in ((b"\xff\xff\xff\xff", MalformedMessage), (framed(b"abc")[:5], ConnectionFailed)):
             near, far = memory_pipe(asyncio.get_running_loop())

@@ -7,7 +7,7 @@ from pyclient.net.receive_buffers import ReceiveBuffers
 
 
 def feed(assembler, data, most=1 << 30):
-    """Puts `data` where the assembler wants it, as a socket would, up to `most` bytes at once; what a pause leaves."""
+    """Pass `data` to the assembler like a socket, up to `most` bytes at once; return the rest after a pause."""
     while data and not assembler.paused:
         space = assembler.space()
         count = min(len(space), len(data), most)
@@ -21,7 +21,7 @@ def framed(size):
     return size.to_bytes(4, "big") + bytes(range(256)) * (size // 256) + bytes(size % 256)
 
 
-def test_a_buffer_is_spare_when_nobody_looks_at_it_any_more():
+def test_buffer_is_free_without_views():
     buffers = ReceiveBuffers()
     view = buffers.new(1_000_000)
     part = view[10:20]
@@ -31,7 +31,7 @@ def test_a_buffer_is_spare_when_nobody_looks_at_it_any_more():
     assert buffers.spare(1_000_000) is not None
 
 
-def test_the_smallest_spare_buffer_that_is_large_enough_is_taken():
+def test_spare_returns_smallest_sufficient_buffer():
     buffers = ReceiveBuffers()
     sizes = [len(buffers.new(size)) for size in (3_000_000, 1_000_000, 2_000_000)]
     spare = buffers.spare(1_000_001)
@@ -39,7 +39,7 @@ def test_the_smallest_spare_buffer_that_is_large_enough_is_taken():
     assert buffers.spare(10_000) is None  # far too large, all of them
 
 
-def test_what_is_not_needed_is_kept_up_to_a_limit():
+def test_idle_buffers_are_kept_up_to_limit():
     buffers = ReceiveBuffers(idle_bytes=3_000_000)
     views = [buffers.new(1_000_000) for _ in range(8)]
     del views
@@ -52,7 +52,7 @@ def test_what_is_not_needed_is_kept_up_to_a_limit():
     assert 2_000_000 < kept <= 4_200_000
 
 
-def test_what_is_free_is_given_back_when_asked_to_and_what_is_in_use_stays():
+def test_release_drops_free_buffers_only():
     buffers = ReceiveBuffers()
     held = buffers.new(1_000_000)
     buffers.new(2_000_000)
@@ -64,7 +64,7 @@ def test_what_is_free_is_given_back_when_asked_to_and_what_is_in_use_stays():
     assert again is not None and bytes(again[:3]) == b"abc"
 
 
-def test_a_large_frame_is_received_into_memory_that_was_used_before():
+def test_large_frame_is_received_into_reused_buffer():
     places = []
     assembler = FrameAssembler(100_000_000, lambda frame: places.append(id(frame.obj)))
     for _ in range(3):
@@ -78,7 +78,7 @@ def test_a_large_frame_is_received_into_memory_that_was_used_before():
     assert places[1] == places[2]
 
 
-def test_frames_that_are_kept_never_share_memory():
+def test_kept_frames_never_share_memory():
     kept = []
     assembler = FrameAssembler(100_000_000, kept.append)
     for number in range(6):
@@ -93,7 +93,7 @@ def test_frames_that_are_kept_never_share_memory():
     assert [bytes(frame) == bytes([number]) * 300_000 for number, frame in enumerate(kept)] == [True] * 6
 
 
-def test_frames_of_half_a_buffer_and_less_are_received_into_memory_that_was_used_before():
+def test_frame_of_half_a_buffer_is_received_into_reused_buffer():
     places = []
     assembler = FrameAssembler(1_000_000, lambda frame: places.append(id(frame.obj)))
     for size in (140_000, 131_090, 131_020, 90_000, 131_050):
@@ -102,7 +102,7 @@ def test_frames_of_half_a_buffer_and_less_are_received_into_memory_that_was_used
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_frames_of_all_sizes_come_out_as_they_went_in(seed):
+def test_frames_of_all_sizes_are_delivered_unchanged(seed):
     chance = random.Random(seed)
     sizes = [chance.choice((0, 3, 5_000, 70_000, 131_000, 131_077, 255_000, 262_140, 300_000)) for _ in range(30)]
     frames = [chance.randbytes(size) for size in sizes]
@@ -125,7 +125,7 @@ def test_frames_of_all_sizes_come_out_as_they_went_in(seed):
     assert all(bytes(frame) == frames[number] for number, frame in kept)
 
 
-def test_many_small_frames_behind_a_large_one_survive_a_pause_after_each():
+def test_small_frames_after_large_one_survive_pause_after_each():
     got = []
 
     def take(frame):

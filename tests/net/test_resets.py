@@ -1,4 +1,4 @@
-"""A connection that the other side resets: what came before is handed out, and the end is told, on every loop."""
+"""Connections reset by the peer: earlier frames are delivered, and the end is reported, on every loop."""
 
 import asyncio
 import select
@@ -13,7 +13,7 @@ from tests.waiting import until
 
 
 def reset(near, far, data):
-    """Sends as much of the data as the kernels take, then resets; both are there before the loop looks."""
+    """Send as much of the data as the kernel accepts, then reset; both happen before the loop reads."""
     far.setblocking(False)
     taken = 0
     poll = select.poll()
@@ -33,7 +33,7 @@ def reset(near, far, data):
     [framed(b"one", b"two"), framed(b"one", b"two")[:-1], framed(*[b"%d" % n * 1000 for n in range(1000)])],
     ids=["frames", "a frame cut", "more than is received at a time"],
 )
-def test_what_came_before_a_reset_is_handed_out_and_the_end_is_told(run, data):
+def test_frames_before_reset_are_delivered_and_end_is_reported(run, data):
     async def scenario():
         near, far = tcp_pair()
         end = End(near)
@@ -46,7 +46,7 @@ def test_what_came_before_a_reset_is_handed_out_and_the_end_is_told(run, data):
     run(scenario())
 
 
-def test_a_reset_while_reading_is_paused_is_told_when_it_goes_on(run):
+def test_reset_during_pause_is_reported_on_resume(run):
     async def scenario():
         near, far = tcp_pair()
         end = End(near)
@@ -54,7 +54,7 @@ def test_a_reset_while_reading_is_paused_is_told_when_it_goes_on(run):
         await asyncio.sleep(0)
         reset(near, far, framed(b"one", b"two"))
         for _ in range(5):
-            await asyncio.sleep(0.001)  # turns of the loop
+            await asyncio.sleep(0.001)  # iterations of the loop
         assert end.frames == [] and not end.ended.done()
         end.stream.resume_reading()
         await end.ended
@@ -63,7 +63,7 @@ def test_a_reset_while_reading_is_paused_is_told_when_it_goes_on(run):
     run(scenario())
 
 
-def test_a_reset_in_the_midst_of_a_pause_by_the_receiver_is_told_when_it_goes_on(run):
+def test_reset_during_pause_by_receiver_is_reported_on_resume(run):
     async def scenario():
         near, far = tcp_pair()
         end = End(near, on_frame=lambda frame: (end.on_frame(frame), end.stream.pause_reading()))
@@ -71,7 +71,7 @@ def test_a_reset_in_the_midst_of_a_pause_by_the_receiver_is_told_when_it_goes_on
         reset(near, far, framed(b"one", b"two"))
         await end.until(1)
         for _ in range(5):
-            await asyncio.sleep(0.001)  # turns of the loop
+            await asyncio.sleep(0.001)  # iterations of the loop
         assert end.frames == [b"one"] and not end.ended.done()
         for _ in range(2):
             end.stream.resume_reading()

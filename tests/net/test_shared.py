@@ -9,7 +9,7 @@ import pytest
 from pyclient.net.shared import shared
 
 
-def test_who_gives_up_leaves_it_to_the_others_and_its_error_to_nobody():
+def test_shared_future_survives_cancelled_waiter():
     async def scenario():
         loop, said = asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, context: said.append(context))
@@ -29,7 +29,7 @@ def test_who_gives_up_leaves_it_to_the_others_and_its_error_to_nobody():
         last.cancel()
         with pytest.raises(asyncio.CancelledError):
             await last
-        alone.set_exception(OSError("nobody waits"))
+        alone.set_exception(OSError("no waiter"))
         await asyncio.sleep(0)
         del alone, last
         assert said == []
@@ -37,7 +37,7 @@ def test_who_gives_up_leaves_it_to_the_others_and_its_error_to_nobody():
     asyncio.run(scenario())
 
 
-def test_a_result_is_everybodys_and_a_cancelled_future_cancels_who_waits():
+def test_shared_future_completes_or_cancels_all_waiters():
     async def scenario():
         future = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(shared(future)) for _ in range(3)]

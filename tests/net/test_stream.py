@@ -1,4 +1,4 @@
-"""What is sent over a stream arrives whole and in order, and how a connection ends is told once."""
+"""Streams deliver messages whole and in order, and report the end of the connection once."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ def test_messages_of_many_parts_arrive_whole_and_in_order(run):
     run(scenario())
 
 
-def test_small_messages_of_many_parts_arrive_whole_behind_and_between_large_ones(run):
+def test_small_messages_arrive_whole_between_large_ones(run):
     async def scenario():
         a, b = pair()
         bodies = [bytes([n % 251]) * size for n, size in enumerate((2_000, 2_044, 2_045, 3, 3_000_000, 7, 0, 5))]
@@ -45,7 +45,7 @@ def test_small_messages_of_many_parts_arrive_whole_behind_and_between_large_ones
     run(scenario())
 
 
-def test_more_than_the_kernel_takes_is_queued_and_drained(run):
+def test_bytes_beyond_kernel_buffer_are_queued_and_drained(run):
     async def scenario():
         a, b = pair()
         bodies = [bytes([n]) * 1_000_000 for n in range(8)]
@@ -65,7 +65,7 @@ def test_more_than_the_kernel_takes_is_queued_and_drained(run):
     run(scenario())
 
 
-def test_answers_to_frames_that_came_together_leave_in_one_write(run):
+def test_responses_to_frames_of_one_read_leave_in_one_write(run):
     class Counting(socket.socket):
         writes = 0
 
@@ -91,7 +91,7 @@ def test_answers_to_frames_that_came_together_leave_in_one_write(run):
     run(scenario())
 
 
-def test_an_end_inside_a_frame_is_told(run):
+def test_end_inside_frame_is_reported(run):
     async def scenario():
         near, far = socket.socketpair()
         b = End(far)
@@ -104,7 +104,7 @@ def test_an_end_inside_a_frame_is_told(run):
     run(scenario())
 
 
-def test_nonsense_closes_the_connection_and_hurts_no_other(run):
+def test_invalid_bytes_close_only_their_connection(run):
     async def scenario():
         near, far = socket.socketpair()
         b = End(far)
@@ -122,7 +122,7 @@ def test_nonsense_closes_the_connection_and_hurts_no_other(run):
     run(scenario())
 
 
-def test_a_reset_is_told_with_the_address(run):
+def test_reset_is_reported_with_address(run):
     async def scenario():
         near, far = tcp_pair()
         b = End(far)
@@ -136,7 +136,7 @@ def test_a_reset_is_told_with_the_address(run):
     run(scenario())
 
 
-def test_what_a_receiver_raises_closes_the_stream_with_it(run):
+def test_error_of_receiver_closes_stream(run):
     async def scenario():
         a, b = pair()
 
@@ -151,7 +151,7 @@ def test_what_a_receiver_raises_closes_the_stream_with_it(run):
     run(scenario())
 
 
-def test_closing_is_told_once_and_not_from_inside_the_call(run):
+def test_on_closed_is_called_once_after_close_returns(run):
     async def scenario():
         a, b = pair()
         a.stream.close(ConnectionFailed("first"))
@@ -167,7 +167,7 @@ def test_closing_is_told_once_and_not_from_inside_the_call(run):
     run(scenario())
 
 
-def test_draining_a_stream_that_closes_is_an_error(run):
+def test_drain_fails_when_stream_closes(run):
     async def scenario():
         a, b = pair()
         b.stream.pause_reading()

@@ -1,4 +1,4 @@
-"""Streams that pause: inside a receiver, since the peer does not read, or frozen."""
+"""Paused streams: inside a receiver, because the peer does not read, or frozen."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import threading
 from tests.net.ends import End, framed, pair, tcp_pair
 
 
-def test_a_pause_inside_a_receiver_holds_the_frames_behind(run):
+def test_pause_inside_receiver_holds_later_frames(run):
     async def scenario():
         a, b = pair()
         seen = []
@@ -36,7 +36,7 @@ def test_a_pause_inside_a_receiver_holds_the_frames_behind(run):
     run(scenario())
 
 
-def test_a_pause_and_resume_inside_a_receiver_costs_nothing_but_order(run):
+def test_pause_and_resume_inside_receiver_keep_frames_in_order(run):
     async def scenario():
         a, b = pair()
 
@@ -54,7 +54,7 @@ def test_a_pause_and_resume_inside_a_receiver_costs_nothing_but_order(run):
     run(scenario())
 
 
-def test_a_peer_that_does_not_read_is_not_read_either(run):
+def test_reading_pauses_while_peer_does_not_read(run):
     async def scenario():
         near, far = socket.socketpair()
         b = End(far, pause_above=1_000_000)
@@ -83,11 +83,11 @@ def test_a_peer_that_does_not_read_is_not_read_either(run):
     run(scenario())
 
 
-def test_a_frozen_stream_neither_reads_nor_writes_until_it_is_thawed(run):
+def test_frozen_stream_neither_reads_nor_writes_until_thawed(run):
     async def scenario():
         a, b = pair()
         large = os.urandom(3_000_000)
-        a.stream.send([framed(large)])  # the kernel does not take all of it at once
+        a.stream.send([framed(large)])  # more than the kernel accepts at once
         a.stream.freeze()
         a.stream.freeze()
         waiting = a.stream.pending
@@ -97,7 +97,7 @@ def test_a_frozen_stream_neither_reads_nor_writes_until_it_is_thawed(run):
         a.stream.uncork()
         b.stream.send([framed(b"unread")])
         for _ in range(20):
-            await asyncio.sleep(0.002)  # turns in which a stream that is not frozen would go on
+            await asyncio.sleep(0.002)  # iterations in which a stream that is not frozen would continue
         assert (a.stream.pending, a.frames, b.frames) == (waiting + 18, [], [])
         a.stream.thaw()
         a.stream.thaw()
@@ -112,15 +112,15 @@ def test_a_frozen_stream_neither_reads_nor_writes_until_it_is_thawed(run):
     run(scenario())
 
 
-def test_an_unfinished_frame_is_counted_with_what_the_kernel_still_holds(run):
+def test_unfinished_counts_bytes_in_kernel_buffer(run):
     async def scenario():
         near, far = tcp_pair()
         a = End(near)
         far.sendall(framed(b"whole") + struct.pack(">i", 1_000_000) + b"abc")
         await a.until(1)
         assert a.stream.unfinished() == 7
-        far.sendall(b"defg")  # too little to be woken up for
-        while a.stream.unfinished() == 7:  # noqa: ASYNC110 - nothing tells of it
+        far.sendall(b"defg")  # too few bytes to wake the loop
+        while a.stream.unfinished() == 7:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
         assert a.stream.unfinished() == 11
         a.stream.pause_reading()

@@ -55,7 +55,7 @@ async def connect(broker, host="localhost", **options):
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_requests_travel_in_tls(run, newest, host):
+def test_requests_are_sent_over_tls(run, newest, host):
     async def scenario():
         broker = tls_broker(newest=newest)
         connection = await connect(broker, host)
@@ -68,7 +68,7 @@ def test_requests_travel_in_tls(run, newest, host):
     run(scenario())
 
 
-def test_a_small_message_of_several_parts_travels_in_tls(run):
+def test_small_message_of_several_parts_is_sent_over_tls(run):
     """Record data is a part of its own."""
 
     async def scenario():
@@ -85,7 +85,7 @@ def test_a_small_message_of_several_parts_travels_in_tls(run):
     run(scenario())
 
 
-def test_a_client_certificate_is_shown_where_it_is_wanted(run):
+def test_client_certificate_is_sent_on_demand(run):
     async def scenario():
         broker = tls_broker(client_certificate=True)
         connection = await connect(broker, ssl_certfile=str(TLS / "client.pem"))
@@ -96,7 +96,7 @@ def test_a_client_certificate_is_shown_where_it_is_wanted(run):
     run(scenario())
 
 
-def test_a_context_of_ones_own_is_used(run):
+def test_given_ssl_context_is_used(run):
     async def scenario():
         broker = tls_broker()
         context = ssl.create_default_context(cafile=TLS / "ca.pem")
@@ -122,11 +122,11 @@ def refused(run, make_broker, says, **options):
     return text
 
 
-def test_an_unknown_authority_is_refused_with_what_to_do(run):
+def test_unknown_authority_is_refused_with_advice(run):
     refused(run, tls_broker, ["certificate is not accepted", "ssl_cafile"], ssl_cafile=None)
 
 
-def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(run):
+def test_certificate_of_other_host_is_refused_unless_check_is_off(run):
     refused(run, lambda: tls_broker("elsewhere.pem"), ["certificate is not accepted", "ssl_check_hostname=False"])
 
     async def scenario():
@@ -138,11 +138,11 @@ def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(run):
     run(scenario())
 
 
-def test_tls_to_a_plaintext_port_says_so(run):
+def test_tls_to_plaintext_port_is_reported(run):
     refused(run, ScriptedBroker, ["TLS failed", "security_protocol='PLAINTEXT'"])
 
 
-def test_plaintext_to_a_tls_port_says_so(run):
+def test_plaintext_to_tls_port_is_reported(run):
     async def scenario():
         broker = tls_broker()
         with pytest.raises(ConnectionFailed, match="security_protocol='SSL'"):
@@ -222,7 +222,7 @@ def test_tls_port_of_another_protocol_is_not_advised_to_use_tls(run):
 
 
 async def tls_pair(on_server_frame=lambda server, frame: None):
-    """A connected client and server stream, the client's frames and both ends' ends."""
+    """Return a connected client and server stream, the client's frames, and futures of both ends' closing."""
     loop = asyncio.get_running_loop()
     frames, ended, server_ended = asyncio.Queue(), loop.create_future(), loop.create_future()
     servers = []
@@ -255,7 +255,7 @@ def framed(*bodies):
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-def test_file_regions_pauses_and_draining_work_in_tls(run, tmp_path):
+def test_file_regions_pauses_and_draining_work_over_tls(run, tmp_path):
     content = os.urandom(900_000)
     path = tmp_path / "log"
     path.write_bytes(content)
@@ -286,7 +286,7 @@ def test_file_regions_pauses_and_draining_work_in_tls(run, tmp_path):
     run(scenario())
 
 
-def test_frames_held_by_a_pause_in_tls_come_afterwards(run):
+def test_frames_held_by_pause_over_tls_are_delivered_on_resume(run):
     async def scenario():
         pair = await tls_pair()
         seen = []
@@ -309,7 +309,7 @@ def test_frames_held_by_a_pause_in_tls_come_afterwards(run):
     run(scenario())
 
 
-def test_nonsense_inside_tls_closes_the_connection(run):
+def test_invalid_bytes_inside_tls_close_connection(run):
     async def scenario():
         pair = await tls_pair()
         pair.server.send([b"\xff\xff\xff\xff"])
@@ -319,7 +319,7 @@ def test_nonsense_inside_tls_closes_the_connection(run):
     run(scenario())
 
 
-def test_an_end_without_goodbye_is_told(run):
+def test_tls_end_without_close_notify_is_reported(run):
     async def scenario():
         pair = await tls_pair()
         pair.server.send([framed(b"abc")[:5]])

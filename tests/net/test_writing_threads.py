@@ -47,7 +47,7 @@ class HeartbeatSender:
         return self.responses
 
 
-def test_threads_and_the_loop_may_write_at_once_and_every_answer_finds_its_request(run):
+def test_threads_and_loop_send_concurrently_and_get_their_responses(run):
     async def scenario():
         broker = ScriptedBroker({MetadataRequest: METADATA, HeartbeatRequest: HeartbeatResponse(error_code=0)})
         connection = await connect(broker)
@@ -71,7 +71,7 @@ def test_threads_and_the_loop_may_write_at_once_and_every_answer_finds_its_reque
     run(scenario())
 
 
-def test_what_the_kernel_does_not_take_at_once_follows_from_the_loop(run):
+def test_loop_writes_rest_that_kernel_did_not_accept(run):
     async def scenario():
         near, far = socket.socketpair()
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -93,7 +93,7 @@ def test_what_the_kernel_does_not_take_at_once_follows_from_the_loop(run):
     run(scenario())
 
 
-def test_a_stream_that_is_lost_while_a_thread_writes_tells_so_from_the_loop(run):
+def test_stream_lost_during_write_of_thread_is_closed_by_loop(run):
     async def scenario():
         near, far = socket.socketpair()
         ended = asyncio.get_running_loop().create_future()
@@ -101,14 +101,14 @@ def test_a_stream_that_is_lost_while_a_thread_writes_tells_so_from_the_loop(run)
             asyncio.get_running_loop(), near, max_frame=100, on_frame=print, on_closed=ended.set_result
         )
         far.close()
-        await asyncio.to_thread(stream.write_here, [b"nobody is there"])
+        await asyncio.to_thread(stream.write_here, [b"to a closed peer"])
         assert type(await ended) in (ConnectionFailed, type(None))  # None: the end was read before the write's error
         assert not stream.free
 
     run(scenario())
 
 
-def test_while_the_broker_asks_for_silence_threads_do_not_write(run):
+def test_thread_does_not_send_while_broker_throttles(run):
     async def scenario():
         slow = MetadataResponse(brokers=[], topics=[], throttle_time_ms=60_000)
         broker = ScriptedBroker({MetadataRequest: slow, HeartbeatRequest: HeartbeatResponse(error_code=0)})
@@ -125,7 +125,7 @@ def test_while_the_broker_asks_for_silence_threads_do_not_write(run):
     run(scenario())
 
 
-def test_behind_what_waits_to_leave_together_threads_do_not_write(run):
+def test_thread_does_not_send_while_corked(run):
     async def scenario():
         broker = ScriptedBroker({HeartbeatRequest: HeartbeatResponse(error_code=0)})
         connection = await connect(broker)
@@ -142,7 +142,7 @@ def test_behind_what_waits_to_leave_together_threads_do_not_write(run):
     run(scenario())
 
 
-def test_a_late_answer_to_a_thread_ends_the_connection(run):
+def test_timeout_of_request_from_thread_ends_connection(run):
     async def scenario():
         broker = ScriptedBroker({HeartbeatRequest: SILENCE})
         connection = await connect(broker, request_timeout_ms=100, socket_connection_setup_timeout_ms=100)
@@ -157,7 +157,7 @@ def test_a_late_answer_to_a_thread_ends_the_connection(run):
 
 
 @pytest.mark.parametrize("answer", [SILENCE, CLOSE])
-def test_an_interrupted_write_is_told_once_and_ends_the_connection_it_may_have_reached(run, answer):
+def test_interrupted_send_fails_once_and_ends_connection_if_written(run, answer):
     async def scenario():
         broker = ScriptedBroker({HeartbeatRequest: answer})
         connection = await connect(broker)
