@@ -12,9 +12,9 @@ from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node
 from pyclient.cluster.node_connection import NodeConnection
 from pyclient.config import ClientConfig, parse_address
 from pyclient.errors import ConnectionFailed, KafkaError
+from pyclient.net.api_versions import requires_sasl
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.connection import Connection
-from pyclient.net.version_agreement import demands_sasl
 
 log = logging.getLogger(__name__)
 
@@ -95,12 +95,12 @@ class ConnectionPool:
         except KafkaError:
             return error
         try:
-            demanded = await demands_sasl(connection, self._config.socket_connection_setup_timeout_ms / 1000)
+            required = await requires_sasl(connection, self._config.socket_connection_setup_timeout_ms / 1000)
         except KafkaError:
             return error
         finally:
             connection.end("it was only opened to detect SASL")
-        if not demanded:
+        if not required:
             return error
         return ConnectionFailed(
             f"{node.address}: its listener demands SASL, which pyclient does not support yet: use another listener",

@@ -17,8 +17,8 @@ log = logging.getLogger("pyclient.config")
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL"]
 
-_TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or a whole ssl_context"
-_NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() tells a client's state"
+_TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
+_NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() returns a client's state"
 _CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
 
@@ -77,14 +77,14 @@ class ClientConfig:
 
     bootstrap_servers: tuple[str, ...] = option(
         (),
-        doc="Where to begin: some brokers' addresses, 'host:port,host:port' or a list. The others are found from them.",
+        doc="Addresses of some brokers, 'host:port,host:port' or a list; the client discovers the others.",
         convert=addresses,
         allowed="'host:port', several with commas or as a list",
         aliases=("metadata_broker_list",),
     )
     client_id: str = option(
         "pyclient",
-        doc="The name this client has in the broker's logs and quotas.",
+        doc="The name of this client in the broker's logs and quotas.",
         convert=_client_id,
         allowed="a string of at most 32767 bytes in UTF-8",
     )
@@ -112,11 +112,11 @@ class ClientConfig:
         10_000, doc="How long one attempt to connect may take: name lookup, TCP, TLS and version handshake.", minimum=1
     )
     connections_max_idle_ms: int = option(
-        540_000, doc="Connections unused for so long are closed; -1 keeps them.", minimum=-1
+        540_000, doc="Connections that are idle for this long are closed; -1 keeps them.", minimum=-1
     )
     metadata_max_age_ms: int = option(
         300_000,
-        doc="How old the picture of the cluster may get before it is asked for again.",
+        doc="The age of the cluster's metadata after which it is refreshed.",
         minimum=1,
         aliases=("topic_metadata_refresh_interval_ms",),
     )

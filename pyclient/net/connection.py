@@ -18,11 +18,11 @@ from pyclient.errors import (
     ProtocolError,
     UnsupportedVersion,
 )
+from pyclient.net.api_versions import MAXIMUM, negotiate_versions
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.in_flight import InFlightRequest, OnResponse, ResponseCallback
 from pyclient.net.stream import FrameStream
 from pyclient.net.stream_protocol import Stream
-from pyclient.net.version_agreement import MAXIMUM, agree_on_versions
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
 from pyclient.protocol.versions import negotiate
@@ -82,7 +82,7 @@ class Connection:
         if type(stream) is FrameStream:
             connection._gate = stream.gate
         try:
-            await agree_on_versions(connection, config.socket_connection_setup_timeout_ms / 1000)
+            await negotiate_versions(connection, config.socket_connection_setup_timeout_ms / 1000)
         except BaseException:
             connection.end("given up while connecting")
             raise

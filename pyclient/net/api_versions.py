@@ -39,7 +39,7 @@ MAXIMUM: Final = {
 _SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
 
 
-async def agree_on_versions(connection: Connection, timeout: float) -> None:
+async def negotiate_versions(connection: Connection, timeout: float) -> None:
     """Send ApiVersions in its newest version, and again in the version that the broker lists if it rejects that."""
     highest = ApiVersionsRequest.versions[1]
     try:
@@ -67,7 +67,7 @@ async def agree_on_versions(connection: Connection, timeout: float) -> None:
     )
 
 
-async def demands_sasl(connection: Connection, timeout: float) -> bool:
+async def requires_sasl(connection: Connection, timeout: float) -> bool:
     """Return True if the listener requires SASL; raise `KafkaError` if that cannot be found out.
 
     A listener without SASL answers SaslHandshake with ILLEGAL_SASL_STATE; an unknown API ends the connection.
