@@ -20,7 +20,11 @@ class Flusher:
 
         def sync() -> None:
             for file in pending.files:
+                if pending.owner.deleted:
+                    raise Dropped("the log was deleted")
                 file.sync()
+            if pending.owner.deleted:
+                raise Dropped("the log was deleted")
             pending.names()
 
         def done(_answer: None, failure: Exception | None) -> None:

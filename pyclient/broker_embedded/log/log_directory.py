@@ -450,6 +450,7 @@ class LogDirectory:
         for at in [at for at in (*self._logs, *self._unopened, *self._offline) if at.topic == topic]:
             opened = self._logs.pop(at, None)
             if opened is not None:
+                opened.deleted = True
                 opened.close(clean=False)
             self.openings.forget(at)
             directory = self._unopened.pop(at, None)

@@ -45,6 +45,8 @@ class StoredLog(LogState):
     flush_later: Callable[[PendingFlush], None] | None = None
     remove_later: Callable[[list[str]], None] | None = None
     held: set[StoredLog] | None = None
+    deleted = False
+    """Its topic was deleted: no file of it needs to reach the disk any more."""
     producer_expiration_ms = 86_400_000  # of silence, after which a producer is forgotten (producer.id.expiration.ms)
     _cuts = 0
     _must_reach = 0  # what is before this offset is committed when it is on the disk

@@ -10,6 +10,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import ProduceRequest
@@ -144,3 +145,25 @@ def test_requests_that_differ_in_their_batch_alone_wait_too(broker: Broker, conn
     assert not has_answer(client)
     broker.fs.gate.set()
     assert answer_of(client).base_offset == 5
+
+
+def test_flush_of_a_deleted_log_is_dropped(
+    broker: Broker, connect: Any, request_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = connect(broker), connect(broker)
+    broker.create(client, 1)
+    flush = [CreatableTopicConfig(name="flush.messages", value="1")]
+    late = CreatableTopic(name="late", num_partitions=1, replication_factor=1, assignments=[], configs=flush)
+    assert client.call(CreateTopicsRequest(topics=[late]), 7).topics[0].error_code == 0
+    client.send(request_of("held", b"a"), 9)
+    assert broker.fs.reached.acquire(timeout=SECONDS)
+    other.send(request_of("late", b"b"), 9)  # its flush waits for that of the other topic
+    broker.until(lambda: broker.node.logs.get("late", 0).end_offset == 1)
+    deleter = connect(broker)
+    deleter.send(DeleteTopicsRequest(topic_names=["late"], timeout_ms=1000), 5)
+    broker.until(lambda: "late" not in broker.node.image.topics)
+    broker.fs.gate.set()
+    assert answer_of(client).error_code == 0
+    assert deleter.receive(DeleteTopicsRequest, 5)[0].responses[0].error_code == 0
+    broker.on_loop(broker.node.logs.side.settle)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
