@@ -28,6 +28,8 @@ _JUMP_EVERY: Final = 4.0
 """Seconds of traffic between two of those, on average."""
 _SETTLE: Final = 120.0
 """Seconds at most for the broker to end what it is at: requests of closed connections, work on the disk."""
+_FALL: Final = 30.0
+"""Seconds after which what is still more than at the base is a leak."""
 _OTHERS: Final = 12
 """Connections that the good client may have."""
 _OBJECTS: Final = 3_000
@@ -241,7 +243,7 @@ class Campaign:
 
     def _compare_memory(self) -> None:
         """Compare with the base, until nothing is more than it may be: the broker's disk thread may lag."""
-        until = time.monotonic() + _SETTLE
+        until = time.monotonic() + _FALL
         while (grown := self._grown(self._broker.memory())) and time.monotonic() < until:
             time.sleep(0.5)  # between two looks
         for name, text in grown.items():
