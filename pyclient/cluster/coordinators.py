@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.cluster.metadata import Node
 from pyclient.cluster.retry import RetryPolicy
-from pyclient.errors import CoordinatorNotAvailable, MalformedMessage, from_code
+from pyclient.errors import CoordinatorNotAvailable, MalformedMessage, for_code, from_code
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Coordinators:
         answer = _answer_for(key, await connection.request(request, version=version), version)
         if answer.error_code:
             detail = f" ({answer.error_message})" if answer.error_message else ""
-            raise from_code(answer.error_code, f"{what}: {connection.address} says{detail or ' no'}")
+            name = for_code(answer.error_code).__name__
+            raise from_code(answer.error_code, f"{what}: {connection.address} answered {name}{detail}")
         if answer.node_id < 0 or not answer.host or not 0 < answer.port <= 65535:
             raise CoordinatorNotAvailable(
                 f"{what}: {connection.address} names node {answer.node_id} at {answer.host!r}:{answer.port}"
