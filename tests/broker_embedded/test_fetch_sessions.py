@@ -1,4 +1,4 @@
-"""Fetch sessions: what they keep, who gives way, and incremental answers over the wire."""
+"""Fetch sessions: their state, eviction, and incremental responses over the wire."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resumed(sessions: FetchSessions, request: FetchRequest, version: int, now: f
 # The cache
 
 
-def test_a_session_is_resumed_with_its_next_epoch_only() -> None:
+def test_session_is_resumed_only_with_next_epoch() -> None:
     sessions = FetchSessions(10, random.Random(1))
     session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
@@ -66,7 +66,7 @@ def test_a_session_is_resumed_with_its_next_epoch_only() -> None:
         resumed(sessions, request({}, session=(session.id, 2)), 12, 0)
 
 
-def test_the_epoch_wraps_to_1() -> None:
+def test_epoch_wraps_to_1() -> None:
     sessions = FetchSessions(10, random.Random(1))
     session = sessions.open(wanted(1), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
@@ -75,7 +75,7 @@ def test_the_epoch_wraps_to_1() -> None:
     assert session.epoch == 1
 
 
-def test_a_session_with_nothing_left_is_over() -> None:
+def test_session_without_partitions_is_closed() -> None:
     sessions = FetchSessions(10, random.Random(1))
     session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
@@ -84,7 +84,7 @@ def test_a_session_with_nothing_left_is_over() -> None:
     assert len(sessions) == 0
 
 
-def test_partitions_are_added_changed_and_forgotten() -> None:
+def test_partitions_are_added_changed_and_removed() -> None:
     sessions = FetchSessions(10, random.Random(1))
     session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
@@ -93,7 +93,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert [(each.partition, each.request.fetch_offset) for each in session.partitions.values()] == [(1, 7), (5, 9)]
 
 
-def test_a_full_cache_declines_until_a_session_is_stale() -> None:
+def test_full_cache_refuses_until_session_is_stale() -> None:
     sessions = FetchSessions(2, random.Random(1))
     first = sessions.open(wanted(1), uses_topic_ids=False, now=0, owner=ME)
     second = sessions.open(wanted(1), uses_topic_ids=False, now=1, owner=ME)
@@ -103,11 +103,11 @@ def test_a_full_cache_declines_until_a_session_is_stale() -> None:
     resumed(sessions, request({}, session=(first.id, 1)), 12, STALE_SECONDS)
     assert sessions.open(wanted(1), uses_topic_ids=False, now=STALE_SECONDS + 2, owner=ME) is not None
     assert len(sessions) == 2
-    with pytest.raises(errors.FetchSessionIdNotFound):  # the one that was silent for longest went
+    with pytest.raises(errors.FetchSessionIdNotFound):  # the least recently used session was evicted
         resumed(sessions, request({}, session=(second.id, 1)), 12, 0)
 
 
-def test_an_old_session_in_use_gives_way_to_a_larger_one_only() -> None:
+def test_old_session_in_use_is_evicted_only_by_larger_one() -> None:
     sessions = FetchSessions(2, random.Random(1))
     small, large = (sessions.open(wanted(count), uses_topic_ids=False, now=0, owner=ME) for count in (2, 5))
     assert small is not None
@@ -122,7 +122,7 @@ def test_an_old_session_in_use_gives_way_to_a_larger_one_only() -> None:
         resumed(sessions, request({}, session=(small.id, small.epoch)), 12, now)
 
 
-def test_sessions_of_closed_connections_give_way_first_and_can_be_resumed_until_then() -> None:
+def test_sessions_of_closed_connections_are_evicted_first() -> None:
     sessions = FetchSessions(3, random.Random(1))
     gone, kept, resumed_elsewhere = (sessions.open(wanted(5), uses_topic_ids=False, now=0, owner=n) for n in (1, 2, 1))
     assert gone is not None
@@ -137,7 +137,7 @@ def test_sessions_of_closed_connections_give_way_first_and_can_be_resumed_until_
     assert sessions.open(wanted(9), uses_topic_ids=False, now=1, owner=3) is None
 
 
-def test_the_partitions_of_all_sessions_are_bounded() -> None:
+def test_partitions_of_all_sessions_are_bounded() -> None:
     sessions = FetchSessions(1000, random.Random(1), most_partitions=10)
     first = sessions.open(wanted(6), uses_topic_ids=False, now=0, owner=1)
     assert first is not None
@@ -152,7 +152,7 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert len(sessions) == 1
 
 
-def test_a_session_that_changes_is_nobody_else_s_meanwhile() -> None:
+def test_changing_session_is_exclusive() -> None:
     sessions = FetchSessions(10, random.Random(1))
     session = sessions.open(wanted(2), uses_topic_ids=False, now=0, owner=ME)
     assert session is not None
@@ -166,11 +166,11 @@ def test_a_session_that_changes_is_nobody_else_s_meanwhile() -> None:
     assert repr(sessions) == "<FetchSessions 0 of 10, 0 partitions>"
 
 
-def test_a_cache_without_slots_keeps_nothing() -> None:
+def test_cache_without_slots_keeps_no_session() -> None:
     assert FetchSessions(0, random.Random(1)).open(wanted(1), uses_topic_ids=False, now=0, owner=ME) is None
 
 
-def test_a_session_cannot_be_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyclient.broker_embedded.fetch_sessions.MOST_PARTITIONS", 3)
     sessions = FetchSessions(10, random.Random(1))
     assert sessions.open(wanted(4), uses_topic_ids=False, now=0, owner=ME) is None
@@ -181,7 +181,7 @@ def test_a_session_cannot_be_larger_than_memory_allows(monkeypatch: pytest.Monke
     assert len(sessions) == 0
 
 
-def test_a_partition_named_twice_is_read_once() -> None:
+def test_duplicate_partition_is_read_once() -> None:
     twice = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -196,7 +196,7 @@ def test_a_partition_named_twice_is_read_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.floats(0, 90)), max_size=40))
-def test_there_are_never_more_sessions_than_slots_and_ids_are_unique(steps: list[tuple[int, int, float]]) -> None:
+def test_sessions_never_exceed_slots_and_have_unique_ids(steps: list[tuple[int, int, float]]) -> None:
     sessions, now, opened = FetchSessions(3, random.Random(7)), 0.0, []
     for kind, size, passed in steps:
         now += passed
@@ -220,7 +220,7 @@ def test_there_are_never_more_sessions_than_slots_and_ids_are_unique(steps: list
 
 
 @pytest.mark.parametrize("version", [7, 11, 12])
-def test_an_incremental_answer_has_news_only(client: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
+def test_incremental_response_has_changes_only(client: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
     produce(client, topic, batch(b"a"))
     first = client.call(request({0: 0, 1: 0}, topic=topic), version)
     assert first.session_id > 0
@@ -234,7 +234,7 @@ def test_an_incremental_answer_has_news_only(client: Any, topic: str, produce: A
     assert told(client.call(request({}, session=(session, 4)), version)) == []
 
 
-def test_session_continued_in_an_older_version_reports_no_divergence(
+def test_session_continued_in_older_version_reports_no_divergence(
     client: Any, topic: str, produce: Any, batch: Any
 ) -> None:
     produce(client, topic, batch(b"a"))
@@ -246,7 +246,7 @@ def test_session_continued_in_an_older_version_reports_no_divergence(
     assert second.responses[0].partitions[0].error_code == errors.OffsetOutOfRange.code
 
 
-def test_a_session_is_closed_and_closed_by_a_new_one(client: Any, topic: str) -> None:
+def test_session_is_closed_by_request_or_new_session(client: Any, topic: str) -> None:
     first = client.call(request({0: 0}, topic=topic), 12).session_id
     second = client.call(request({0: 0}, topic=topic, session=(first, 0)), 12).session_id
     assert first != second
@@ -257,18 +257,18 @@ def test_a_session_is_closed_and_closed_by_a_new_one(client: Any, topic: str) ->
     assert response.error_code == errors.FetchSessionIdNotFound.code
 
 
-def test_a_wrong_epoch_is_an_error(client: Any, topic: str) -> None:
+def test_wrong_epoch_is_refused(client: Any, topic: str) -> None:
     session = client.call(request({0: 0}, topic=topic), 12).session_id
     response = client.call(request({}, session=(session, 5)), 12)
     assert response.error_code == errors.InvalidFetchSessionEpoch.code
     assert client.call(request({}, session=(session, 1)), 12).error_code == 0
 
 
-def test_who_asks_for_no_session_gets_none(client: Any, topic: str) -> None:
+def test_fetch_without_session_gets_no_session(client: Any, topic: str) -> None:
     assert client.call(request({0: 0}, topic=topic, session=(0, -1)), 12).session_id == 0
 
 
-def test_an_error_is_told_every_time(client: Any, topic: str) -> None:
+def test_error_is_in_every_incremental_response(client: Any, topic: str) -> None:
     first = client.call(request({0: 0, 9: 0}, topic=topic), 12)
     assert told(first) == [0, 9]
     for epoch in (1, 2):
@@ -277,7 +277,7 @@ def test_an_error_is_told_every_time(client: Any, topic: str) -> None:
         assert again.responses[0].partitions[0].error_code == errors.UnknownTopicOrPartition.code
 
 
-def test_partitions_of_a_session_take_turns(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_partitions_of_session_are_read_in_rotation(client: Any, topic: str, produce: Any, batch: Any) -> None:
     for partition in (0, 1):
         for _ in range(3):
             produce(client, topic, batch(bytes(500)), partition=partition)
@@ -291,7 +291,7 @@ def test_partitions_of_a_session_take_turns(client: Any, topic: str, produce: An
     assert counts == [0, 1, 0, 1]
 
 
-def test_a_waiting_incremental_fetch_is_woken_and_tells_the_news_only(
+def test_parked_incremental_fetch_returns_changes_only(
     client: Any, connect: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
     session = client.call(request({0: 0, 1: 0}, topic=topic), 12).session_id
@@ -300,7 +300,7 @@ def test_a_waiting_incremental_fetch_is_woken_and_tells_the_news_only(
     assert told(client.receive(FetchRequest, 12)[0]) == [1]
 
 
-def test_a_session_that_another_connection_went_on_with_is_out_of_step(
+def test_session_continued_on_other_connection_has_wrong_epoch(
     client: Any, connect: Any, broker: Any, topic: str
 ) -> None:
     session = client.call(request({0: 0}, topic=topic), 12).session_id
@@ -316,13 +316,13 @@ def test_a_session_that_another_connection_went_on_with_is_out_of_step(
 
 @pytest.mark.parametrize("session_id", [-(2**31), -1, 0, 1, 2**31 - 1])
 @pytest.mark.parametrize("epoch", [-(2**31), -2, 1, 2**31 - 1])
-def test_a_session_that_nobody_opened_is_not_found(client: Any, topic: str, session_id: int, epoch: int) -> None:
+def test_unknown_session_is_not_found(client: Any, topic: str, session_id: int, epoch: int) -> None:
     response = client.call(request({0: 0}, topic=topic, session=(session_id, epoch)), 12)
     assert (response.error_code, response.session_id) == (errors.FetchSessionIdNotFound.code, 0)
 
 
 @pytest.mark.parametrize("version", [12, 14, 15, 18])
-def test_a_client_that_claims_to_be_a_replica_gets_nothing_in_any_version(
+def test_replica_id_is_refused_in_every_version(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int
 ) -> None:
     produce(client, topic, batch(b"a"))
@@ -337,7 +337,7 @@ def test_a_client_that_claims_to_be_a_replica_gets_nothing_in_any_version(
 
 
 @pytest.mark.parametrize(("min_bytes", "max_bytes"), [(2**31 - 1, 0), (-1, 2**31 - 1), (0, 0)])
-def test_impossible_limits_still_give_the_first_batch(
+def test_first_batch_is_returned_with_invalid_limits(
     client: Any, topic: str, produce: Any, batch: Any, min_bytes: int, max_bytes: int
 ) -> None:
     produce(client, topic, batch(b"a"))
@@ -349,12 +349,12 @@ def test_impossible_limits_still_give_the_first_batch(
 
 
 @pytest.mark.parametrize("limit", [{"max_bytes": -1}, {"max_bytes": -(2**31)}])
-def test_a_fetch_of_less_than_no_bytes_is_refused(client: Any, topic: str, limit: dict[str, int]) -> None:
+def test_fetch_with_negative_size_is_refused(client: Any, topic: str, limit: dict[str, int]) -> None:
     [answer] = client.call(request({0: 0}, topic=topic, max_wait_ms=2**31 - 1, **limit), 12).responses
     assert answer.partitions[0].error_code == errors.InvalidRequest.code
 
 
-def test_the_number_of_sessions_is_limited(connect: Any) -> None:
+def test_number_of_sessions_is_limited(connect: Any) -> None:
     with EmbeddedCluster(config={"max.incremental.fetch.session.cache.slots": 2}) as cluster:
         client = connect(cluster)
         sessions = [client.call(request({0: 0}, topic="none"), 12).session_id for _ in range(4)]
@@ -377,9 +377,7 @@ def by_id(topic_id: uuid.UUID, offsets: dict[int, int], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(13, 19))
-def test_a_topic_is_read_by_its_id(
-    client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int
-) -> None:
+def test_topic_is_fetched_by_id(client: Any, broker: Any, topic: str, produce: Any, batch: Any, version: int) -> None:
     produce(client, topic, batch(b"a"))
     topic_id = topic_id_of(broker, topic)
     response = client.call(by_id(topic_id, {0: 0}), version)
@@ -389,7 +387,7 @@ def test_a_topic_is_read_by_its_id(
     assert told(client.call(by_id(topic_id, {0: 1}, session=(response.session_id, 1)), version)) == []
 
 
-def test_an_unknown_id_is_an_error_of_its_partitions(client: Any, broker: Any, topic: str) -> None:
+def test_unknown_topic_id_is_error_of_its_partitions(client: Any, broker: Any, topic: str) -> None:
     missing = uuid.uuid4()
     response = client.call(by_id(missing, {0: 0, 1: 0}), 17)
     [answer] = response.responses
@@ -397,13 +395,13 @@ def test_an_unknown_id_is_an_error_of_its_partitions(client: Any, broker: Any, t
     assert {each.error_code for each in answer.partitions} == {errors.UnknownTopicId.code}
 
 
-def test_a_session_goes_by_ids_or_by_names_and_never_changes(client: Any, broker: Any, topic: str) -> None:
+def test_session_never_changes_between_ids_and_names(client: Any, broker: Any, topic: str) -> None:
     session = client.call(by_id(topic_id_of(broker, topic), {0: 0}), 13).session_id
     response = client.call(request({0: 0}, topic=topic, session=(session, 1)), 12)
     assert response.error_code == errors.FetchSessionTopicIdError.code
 
 
-def test_a_session_does_not_follow_a_name_to_another_topic(
+def test_session_does_not_follow_name_to_recreated_topic(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
     from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -1,4 +1,4 @@
-"""`as_version`: a node looks like a release of Kafka, to clients that ask and to those that guess."""
+"""`as_version`: a broker emulates a release of Kafka, for ApiVersions and for clients that guess the release."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_the_table_has_what_was_measured(name: str) -> None:
+def test_table_equals_measured_versions(name: str) -> None:
     versions = release_of(name).versions
     assert {api: versions[API_KEYS[api]] for api in MEASURED[name]} == MEASURED[name]
 
 
-def test_every_api_is_in_the_table_and_never_goes_back() -> None:
+def test_version_of_api_never_decreases_between_releases() -> None:
     newest = release_of(RELEASES[-1]).versions
     assert set(newest) == {API_KEYS[name] for name in SERVED}
     assert all(newest[API_KEYS[name]] >= served.last for name, served in SERVED.items())
@@ -86,18 +86,18 @@ def test_every_api_is_in_the_table_and_never_goes_back() -> None:
         assert all(after[key] >= last for key, last in before.items())
 
 
-def test_a_release_with_a_patch_number_is_that_release() -> None:
+def test_patch_number_of_release_is_ignored() -> None:
     assert release_of("3.9.2") == release_of("3.9")
 
 
 @pytest.mark.parametrize("name", ["", "2.7", "3", "5.0", "four"])
-def test_an_unknown_release_is_a_config_error(name: str) -> None:
+def test_unknown_release_is_config_error(name: str) -> None:
     with pytest.raises(ConfigError, match="as_version"):
         BrokerConfig.build(data_dir="", as_version=name)
 
 
 @pytest.mark.parametrize("name", ["2.8", "3.4", "3.9", "4.0", "4.3"])
-def test_a_node_offers_what_the_release_has_and_no_more(connect: Any, name: str) -> None:
+def test_broker_advertises_only_versions_of_release(connect: Any, name: str) -> None:
     release = release_of(name)
     with EmbeddedCluster(as_version=name) as cluster:
         client = connect(cluster)
@@ -116,7 +116,7 @@ def test_a_node_offers_what_the_release_has_and_no_more(connect: Any, name: str)
             assert client.is_closed()
 
 
-def test_an_older_release_does_not_know_the_newest_api_versions(connect: Any) -> None:
+def test_older_release_refuses_newest_api_versions(connect: Any) -> None:
     import struct
 
     from pyclient.protocol import codec
@@ -133,14 +133,14 @@ def test_an_older_release_does_not_know_the_newest_api_versions(connect: Any) ->
         assert client.call(ASK, 3).error_code == 0
 
 
-def test_a_broker_in_a_process_of_its_own_looks_like_the_release_too(connect: Any) -> None:
+def test_broker_in_process_emulates_release(connect: Any) -> None:
     with EmbeddedCluster(as_version="3.0", processes=True) as cluster:
         told = connect(cluster).call(ASK, 3)
         assert {entry.api_key: entry.max_version for entry in told.api_keys}[API_KEYS["Fetch"]] == 12
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_kafka_python_takes_the_node_for_that_release(name: str) -> None:
+def test_kafka_python_detects_release(name: str) -> None:
     data = pytest.importorskip("kafka.protocol.broker_version_data")
     versions = release_of(name).versions
     ranges = {
@@ -151,11 +151,11 @@ def test_kafka_python_takes_the_node_for_that_release(name: str) -> None:
     guessed = data.infer_broker_version_from_api_versions({key.value: span for key, span in ranges.items()} | ranges)
     expected = tuple(map(int, name.split(".")))
     assert guessed == (expected if expected not in ((3, 4), (3, 6)) else (3, expected[1] - 1))
-    # 3.4 and 3.6 differ from the release before in APIs of brokers and of transactions only
+    # 3.4 and 3.6 differ from the previous release only in APIs of brokers and of transactions
 
 
 @pytest.mark.parametrize(("name", "oldest"), [("3.9", 1), ("4.0", 7), ("4.3", 7)])
-def test_the_levels_of_features_are_those_that_the_release_can_have(connect: Any, name: str, oldest: int) -> None:
+def test_feature_levels_are_limited_by_release(connect: Any, name: str, oldest: int) -> None:
     release = release_of(name)
     with EmbeddedCluster(as_version=name) as cluster:
         told = connect(cluster).call(ASK, 4)
@@ -164,7 +164,7 @@ def test_the_levels_of_features_are_those_that_the_release_can_have(connect: Any
         assert ranges == expected | {"metadata.version": (oldest, release.features["metadata.version"])}
 
 
-def test_a_log_of_an_older_release_keeps_its_level_under_a_newer_one(connect: Any, tmp_path: Any) -> None:
+def test_log_of_older_release_keeps_metadata_version(connect: Any, tmp_path: Any) -> None:
     for name, level in (("3.9", 21), (None, 21), ("4.3", 21), ("3.5", 11)):
         with EmbeddedCluster(data_dir=str(tmp_path), as_version=name) as cluster:
             told = connect(cluster).call(ASK, 3).finalized_features
@@ -172,7 +172,7 @@ def test_a_log_of_an_older_release_keeps_its_level_under_a_newer_one(connect: An
             assert "group.version" not in {each.name for each in told}
 
 
-def test_consumer_groups_are_off_before_4_0_unless_they_are_asked_for(connect: Any) -> None:
+def test_consumer_groups_are_disabled_before_4_0_by_default(connect: Any) -> None:
     ask = ConsumerGroupHeartbeatRequest(
         group_id="g", member_id="", member_epoch=0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"],
         topic_partitions=[],

@@ -1,4 +1,4 @@
-"""Hostile batches: what is appended, to which topic, by which version of Produce."""
+"""Hostile batches with their topics and Produce versions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TOPICS: Final = {
     "small": {"max.message.bytes": "1000"},
     "small-unpacked": {"max.message.bytes": "1000", "compression.type": "uncompressed"},
 }
-"""The topics that batches are appended to, and their options."""
+"""The topics and their options."""
 
 FAR: Final = 4_000_000_000_000
-"""A time that no clock shows soon."""
+"""A time far in the future."""
 
 NOISE: Final = random.Random(7).randbytes(100)
 
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 def _records() -> Iterator[tuple[str, bytes, int]]:
-    """What is wrong with the records, the records, and the count that the header has."""
+    """Yield what is wrong with the records, the records, and the count in the header."""
     one = record()
     yield "nothing wrong", THREE, 3
     yield "too few announced", THREE, 2

@@ -23,7 +23,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 
 class Answer(NamedTuple):
-    """What a broker did with a batch: the error's code, whether it said why, the records it named, what it stored."""
+    """A broker's reaction to a batch: error code, True if it has a message, named records, stored batches."""
 
     code: int
     says_why: bool = False
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 def replay(bootstrap_servers: str, cases: Sequence[Case]) -> Iterator[tuple[str, Answer]]:
-    """The name of each case, and the answer to it."""
+    """Yield the name of each case and its answer."""
     connection = Connection(bootstrap_servers)
     try:
         _make_topics(connection)
@@ -69,7 +69,7 @@ def _make_topics(connection: Connection) -> None:
 
 
 def produce(connection: Connection, case: Case) -> Any:
-    """The answer of the partition."""
+    """Return the answer of the partition."""
     data = [{"name": case.topic, "partition_data": [{"index": 0, "records": case.data}]}]
     fields = {"transactional_id": None, "acks": -1, "timeout_ms": 10_000, "topic_data": data}
     return connection.ask_in_plain("Produce", case.version, fields).responses[0].partition_responses[0]
@@ -94,7 +94,7 @@ def _stored(connection: Connection, topic: str, offset: int) -> tuple[int, ...]:
 
 
 def read_answers() -> dict[str, Answer]:
-    """What a Kafka answered, by the name of the case."""
+    """Return the recorded answers of Kafka by case name."""
     found = {}
     for (code, says_why, records, stored), names in json.loads(ANSWERS.read_text()):
         answer = Answer(code, says_why, tuple(records), None if stored is None else tuple(stored))
@@ -103,7 +103,7 @@ def read_answers() -> dict[str, Answer]:
 
 
 def write_answers(answers: Mapping[str, Answer]) -> None:
-    """Every answer once, with the names of all cases that had it."""
+    """Write every distinct answer once, with the names of its cases."""
     found: dict[str, list[str]] = {}
     for name, answer in answers.items():
         found.setdefault(json.dumps(answer), []).append(name)

@@ -1,4 +1,4 @@
-"""To hostile batches our broker answers as a real Kafka 4.3.1 did, or refuses what would stop consumers."""
+"""Answers to hostile batches equal those of Kafka 4.3.1, or refuse batches that would stop consumers."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ STRICTER: Final = {
     "a wrong checksum of the content": "confluent-kafka refuses it, Java's clients do not look",
     "a batch and a": "bytes behind the batch are dropped by Kafka",
 }
-"""What a real Kafka stores and ours refuses with INVALID_RECORD, by a part of the case's name, and why."""
+"""Batches that Kafka stores and this broker refuses with INVALID_RECORD: part of the case's name, and reason."""
 
 
 def is_stricter(name: str) -> bool:
-    """Whether ours refuses what Kafka stores; of compressed records Kafka does not look at lengths."""
+    """Return True if only this broker refuses the batch; Kafka does not check lengths of compressed records."""
     codec, _, what = name.partition(": ")
     of_compressed = codec in ("gzip", "snappy", "lz4", "zstd") and what in _LENGTHS
     return of_compressed or any(part in name for part in STRICTER)
@@ -54,17 +54,17 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="module")
 def answers(cluster: EmbeddedCluster) -> dict[str, Answer]:
-    """What ours answered."""
+    """The broker's answers."""
     return dict(replay(cluster.bootstrap_servers, CASES))
 
 
-def test_every_case_was_recorded_and_has_a_name_of_its_own() -> None:
+def test_every_case_is_recorded_under_unique_name() -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     assert set(names) == RECORDED.keys()
 
 
-def test_answers_are_kafkas_or_stricter(answers: dict[str, Answer]) -> None:
+def test_answers_equal_those_of_kafka_or_are_stricter(answers: dict[str, Answer]) -> None:
     wrong = {}
     for name, kafkas in RECORDED.items():
         ours = answers[name]
@@ -79,20 +79,20 @@ def test_answers_are_kafkas_or_stricter(answers: dict[str, Answer]) -> None:
     assert wrong == {}
 
 
-def test_stricter_answers_are_all_needed() -> None:
+def test_every_stricter_answer_occurs() -> None:
     stored = [name for name, kafkas in RECORDED.items() if kafkas.code == 0]
     for part in STRICTER:
         assert any(part in name for name in stored), part
 
 
-def test_refusals_say_why(answers: dict[str, Answer]) -> None:
+def test_refusal_has_reason(answers: dict[str, Answer]) -> None:
     versions = {case.name: case.version for case in CASES}
     silent = [name for name, each in answers.items() if each.code and not each.says_why and versions[name] >= 8]
     assert silent == []
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_all_that_was_taken_is_readable(cluster: EmbeddedCluster, answers: dict[str, Answer], topic: str) -> None:
+def test_accepted_batches_are_readable(cluster: EmbeddedCluster, answers: dict[str, Answer], topic: str) -> None:
     taken = {answers[case.name].stored for case in CASES if case.topic == topic}
     at = TopicPartition(topic, 0)
     read: list[Any] = []

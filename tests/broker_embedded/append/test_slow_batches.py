@@ -1,4 +1,4 @@
-"""Batches whose codec takes long are checked on the side thread: others are served, and answers keep their order."""
+"""Batches that take long to decompress are checked on the I/O thread: other clients are served, in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answers_of(response: Any) -> list[tuple[int, int, int]]:
 
 @pytest.fixture
 def gate(broker: Any) -> Iterator[threading.Event]:
-    """Keeps the side thread of the broker busy until it is set."""
+    """Keep the broker's I/O thread busy until the event is set."""
     opened = threading.Event()
     node = broker._runner.node
     node.loop.call_soon_threadsafe(node.logs.side.submit, lambda: opened.wait(30), lambda *_: None)
@@ -55,7 +55,7 @@ def is_answered(client: Any) -> bool:
         client.socket.settimeout(30)
 
 
-def test_others_are_served_while_a_large_batch_is_checked(
+def test_other_clients_are_served_while_large_batch_is_checked(
     broker: Any, client: Any, connect: Callable[..., Any], topic: str, batch: Any, gate: threading.Event
 ) -> None:
     client.send(request_of(topic, LARGE), 9)
@@ -69,7 +69,7 @@ def test_others_are_served_while_a_large_batch_is_checked(
     assert answers_of(client.receive(ProduceRequest, 9)[0]) == [(0, 0, 2)]
 
 
-def test_partitions_of_one_request_keep_their_places(client: Any, topic: str, batch: Any) -> None:
+def test_partitions_of_request_keep_their_order(client: Any, topic: str, batch: Any) -> None:
     assert answers_of(client.call(request_of(topic, LARGE, batch(b"small")), 9)) == [(0, 0, 0), (1, 0, 0)]
     assert answers_of(client.call(request_of(topic, batch(b"small"), LARGE), 9)) == [(0, 0, 1), (1, 0, 1)]
 
@@ -80,7 +80,7 @@ def test_repeated_large_requests_are_all_appended(client: Any, topic: str) -> No
 
 
 @pytest.mark.parametrize("codec", list(Compression)[1:])
-def test_large_data_that_cannot_be_decompressed_are_refused(client: Any, topic: str, codec: Compression) -> None:
+def test_large_batch_that_cannot_be_decompressed_is_refused(client: Any, topic: str, codec: Compression) -> None:
     noise = raw_batch(codec=codec, packed=os.urandom(900_000))
     [answer] = client.call(request_of(topic, noise), 9).responses[0].partition_responses
     assert answer.error_code == errors.InvalidRecord.code
@@ -91,7 +91,7 @@ def test_large_data_that_cannot_be_decompressed_are_refused(client: Any, topic: 
     assert "1 bytes are left after its last record" in answer.error_message
 
 
-def test_large_batches_without_acks_are_appended_or_end_the_connection(
+def test_large_batch_without_acks_is_appended_or_closes_connection(
     broker: Any, client: Any, connect: Callable[..., Any], topic: str, batch: Any
 ) -> None:
     client.send(request_of(topic, LARGE, acks=0), 9)
@@ -100,7 +100,7 @@ def test_large_batches_without_acks_are_appended_or_end_the_connection(
     assert client.is_closed()
 
 
-def test_topic_deleted_during_the_check_is_unknown(
+def test_topic_deleted_during_check_is_unknown(
     broker: Any, client: Any, connect: Callable[..., Any], topic: str, gate: threading.Event
 ) -> None:
     client.send(request_of(topic, LARGE), 9)
@@ -113,7 +113,7 @@ def test_topic_deleted_during_the_check_is_unknown(
     assert code == errors.UnknownTopicOrPartition.code
 
 
-def test_large_batch_is_answered_when_it_is_on_the_disk(client: Any, topic: str) -> None:
+def test_large_batch_is_answered_once_it_is_on_disk(client: Any, topic: str) -> None:
     config = CreatableTopicConfig(name="flush.messages", value="1")
     wanted = CreatableTopic(name=f"{topic}-f", num_partitions=1, replication_factor=1, assignments=[], configs=[config])
     assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
@@ -130,7 +130,7 @@ def test_large_batch_is_recompressed_for_its_topic(client: Any, topic: str, fetc
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the option is of glibc's malloc")
-def test_broker_process_reuses_the_memory_of_decompressed_batches(connect: Callable[..., Any]) -> None:
+def test_broker_process_reuses_memory_of_decompressed_batches(connect: Callable[..., Any]) -> None:
     rng = random.Random(1)
     values = [
         (None, b'{"id": %d, "score": 0.%d}' % (rng.randrange(10**9), rng.randrange(10**9))) for _ in range(16_000)

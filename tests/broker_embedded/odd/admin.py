@@ -1,4 +1,4 @@
-"""Odd requests of administrators, beside those of `admin_scenarios`: the same twice, nothing, and what no type has."""
+"""Unusual admin requests in addition to `admin_scenarios`: duplicates, empty requests, and unknown types."""
 
 from __future__ import annotations
 

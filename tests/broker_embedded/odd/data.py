@@ -1,4 +1,4 @@
-"""Odd requests for topics and their data: Metadata, Produce, Fetch, and what looks at offsets."""
+"""Unusual requests for topics and their data: Metadata, Produce, Fetch, and requests for offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_ID: Final = uuid.UUID(int=0)
 ANOTHER_ID: Final = uuid.UUID(int=99)
 LONG: Final = "x" * 250
 T, TWO = "odd-one", "odd-two"
-"""Topics that are there: with one partition, and with two."""
+"""Existing topics with one and with two partitions."""
 
 
 def _metadata() -> Iterator[Scenario]:
@@ -177,8 +177,8 @@ def _read(partition: int = 0, offset: int = 0, **more: Any) -> dict[str, Any]:
     return {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **more}
 
 
-def _behind() -> Iterator[Scenario]:
-    """What shifts the offsets of all that comes behind it where it is taken."""
+def _last() -> Iterator[Scenario]:
+    """Requests that, if accepted, change the offsets of all later scenarios; they come last."""
     topics = [_produced(T, (0, _batch() + b"\0"))]
     yield from ask("Produce", "a byte more", (3, 8, 12), acks=-1, timeout_ms=1000, topic_data=topics)
 
@@ -224,7 +224,7 @@ def _fetch() -> Iterator[Scenario]:
 
 
 def _fetch_as_others() -> Iterator[Scenario]:
-    """With epochs, as a replica, in sessions."""
+    """Fetches with leader epochs, with a replica id, and in sessions."""
     for epoch in (-2, -1, 0, 1, 99):
         yield from _fetching(f"leader epoch {epoch}", _read(current_leader_epoch=epoch), versions=(9, 12, 18))
     for epoch in (-2, 0, 99):
@@ -298,7 +298,7 @@ def _epochs() -> Iterator[Scenario]:
 
 
 def _marks() -> Iterator[Scenario]:
-    """Of what looks at offsets or moves them: epochs, producers, and the beginning."""
+    """Requests for leader epochs, producers and log start offsets."""
     for label, topic, numbers in (
         ("unknown topic", ABSENT, [0]),
         ("nameless", "", [0]),
@@ -362,6 +362,6 @@ SCENARIOS: Final = tuple(
         _produce_bytes(),
         _produce(),
         _produce_in_sequence(),
-        _behind(),
+        _last(),
     )
 )

@@ -1,4 +1,4 @@
-"""Frames that are no request: cut off, too long, of APIs and versions that there are not. Their answers are bytes."""
+"""Frames that are no valid request: truncated, too long, or of unknown APIs and versions. Answers are bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker_embedded.odd.wire import encode
 
 
 class Frame(NamedTuple):
-    """Bytes to send, their length in front included."""
+    """Bytes to send, with their length prefix."""
 
     label: str
     data: bytes
@@ -64,4 +64,4 @@ def _frames() -> Iterator[Frame]:
 
 
 SCENARIOS: Final = tuple(_frames())
-"""What a broker does with each: `closed`, or the length of an answer."""
+"""The expected reaction to each: `closed`, or the length of the answer."""

@@ -1,4 +1,4 @@
-"""Odd requests for groups of both protocols, and for what they committed."""
+"""Unusual requests for groups of both protocols and their committed offsets."""
 
 from __future__ import annotations
 

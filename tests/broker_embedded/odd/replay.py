@@ -84,9 +84,9 @@ def _prepare(connection: Connection, names: Names) -> None:
 
 
 def differences(kafkas: Any, ours: Any, at: str = "") -> Iterator[str]:
-    """Where our answer is not as good as Kafka's, and how.
+    """Return the differences of the broker's answers that are worse than Kafka's.
 
-    A text where Kafka gives none, and an error that says more than UNKNOWN_SERVER_ERROR, are as good.
+    An additional error message, and a more specific error than UNKNOWN_SERVER_ERROR, are no differences.
     """
     if isinstance(kafkas, dict) and isinstance(ours, dict):
         if kafkas.get("error_code") == _UNKNOWN and ours.get("error_code"):
@@ -104,7 +104,7 @@ def differences(kafkas: Any, ours: Any, at: str = "") -> Iterator[str]:
 
 
 def read_answers() -> dict[str, Any]:
-    """Return the answers of an Apache Kafka, by label."""
+    """Return the recorded answers of Kafka by label."""
     return {label: answer for answer, labels in json.loads(ANSWERS.read_text()) for label in labels}
 
 

@@ -1,4 +1,4 @@
-"""Scenarios, and those generated from the declarations: empty requests, and null in every nullable field."""
+"""Scenarios, among them generated ones: empty requests, and null in every nullable field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.protocol.versions import API_KEYS, request_class
 from tests.broker_embedded.odd.wire import UNKNOWN_TAG
 
 ABSENT: Final = "nobody"
-"""A name that no topic, group, user or option has."""
+"""A name of no topic, group, user or option."""
 
 PATIENCE: Final = 5000  # milliseconds: Kafka does nothing in none
 
@@ -27,14 +27,14 @@ class Scenario(NamedTuple):
 
 
 def ask(api: str, label: str, versions: tuple[int, ...] = (), **fields: Any) -> Iterator[Scenario]:
-    """A scenario in the oldest and the newest version that are served, or in those that are named."""
+    """Return a scenario in the oldest and newest served version, or in the given versions."""
     served = SERVED[api]
     for version in versions or sorted({served.first, served.last}):
         yield Scenario(f"{api} v{version}: {label}", api, version, fields)
 
 
 def derived(*apis: str) -> Iterator[Scenario]:
-    """Of every API: nothing in all fields, one of everything with null in each place, and tags that nobody knows."""
+    """Yield for every API: empty fields, one item of everything with null in each place, and unknown tags."""
     for api in apis:
         cls = request_class(API_KEYS[api])
         served = SERVED[api]

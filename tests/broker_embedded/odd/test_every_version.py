@@ -1,4 +1,4 @@
-"""Every version of every API that is served does what it is asked for, on a connection that is nothing but a socket."""
+"""Every served version of every API succeeds, over a plain socket."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def servers() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def asked(servers: str) -> Iterator[Callable[..., Any]]:
-    """Asks the broker: (API, version, fields) -> response.
+def send(servers: str) -> Iterator[Callable[..., Any]]:
+    """Return a function that sends a request: (API, version, fields) -> response.
 
-    It has a topic with one record, two groups that have committed, and one of the new protocol with a member.
+    The broker has a topic with one record, two groups with committed offsets, and a consumer group with a member.
     """
     names = Names()
     with closing(Connection(servers)) as connection:
@@ -39,8 +39,8 @@ def asked(servers: str) -> Iterator[Callable[..., Any]]:
         def ask(api: str, version: int, fields: Fields) -> Any:
             return connection.ask_in_plain(api, version, names.filled(fields))
 
-        made = {"topics": [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 30_000}
-        [topic] = ask("CreateTopics", 7, made).topics
+        creation = {"topics": [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 30_000}
+        [topic] = ask("CreateTopics", 7, creation).topics
         names.note(TOPIC, topic.topic_id)
         for api, version, fields in (
             ("Produce", 9, WORK["Produce"]),
@@ -54,7 +54,7 @@ def asked(servers: str) -> Iterator[Callable[..., Any]]:
 
 
 def errors_in(response: Any) -> set[int]:
-    """All the error codes in a response but 0."""
+    """Return all nonzero error codes in a response."""
     return _codes(Names().plain(response)) - {0}
 
 
@@ -149,34 +149,34 @@ WORK: Final[dict[str, Fields]] = {
     "DescribeProducers": _NUMBERS,
     "DescribeTopicPartitions": {"topics": [{"name": TOPIC}], "response_partition_limit": 10},
 }
-"""What to ask for, that no version refuses. What a version does not have is not sent."""
+"""Fields of requests that no version refuses. Fields that a version does not have are not sent."""
 
 IN_STEPS: Final = {"SyncGroup", "Heartbeat", "LeaveGroup", "DeleteGroups", "DeleteTopics"}
-"""What each version needs a member, a group or a topic of its own for; `JoinGroup` is asked with them."""
+"""Requests that need an own member, group or topic for each version; sent together with `JoinGroup`."""
 
 OTHERWISE: Final = {
     **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), errors.SecurityDisabled.code),
     "ElectLeaders": errors.ElectionNotNeeded.code,
 }
-"""What a cluster of one without access lists answers."""
+"""The expected errors of a single-broker cluster without ACLs."""
 
 
 @pytest.mark.parametrize("api", sorted(SERVED.keys() - IN_STEPS - {"JoinGroup"}))
-def test_every_version_does_its_work(asked: Callable[..., Any], api: str) -> None:
+def test_every_version_succeeds(send: Callable[..., Any], api: str) -> None:
     for version in range(SERVED[api].first, SERVED[api].last + 1):
-        found = errors_in(asked(api, version, WORK[api]))
+        found = errors_in(send(api, version, WORK[api]))
         assert found == ({OTHERWISE[api]} if api in OTHERWISE else set()), f"{api} v{version}"
 
 
 @pytest.mark.parametrize("version", range(SERVED["JoinGroup"].last + 1))
-def test_a_member_comes_stays_and_goes_in_every_version(asked: Callable[..., Any], version: int) -> None:
+def test_member_joins_and_leaves_in_every_version(send: Callable[..., Any], version: int) -> None:
     group = f"joined-{version}"
 
     def ask(api: str, **fields: Any) -> Any:
-        return asked(api, min(version, SERVED[api].last), {"group_id": group, **fields})
+        return send(api, min(version, SERVED[api].last), {"group_id": group, **fields})
 
     joined = ask("JoinGroup", **WORK["JoinGroup"])
-    if version >= 4:  # a new member is told its id first
+    if version >= 4:  # a new member first receives its id
         assert joined.error_code == errors.MemberIdRequired.code
         joined = ask("JoinGroup", **WORK["JoinGroup"], member_id=joined.member_id)
     assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
@@ -192,23 +192,23 @@ def test_a_member_comes_stays_and_goes_in_every_version(asked: Callable[..., Any
 
 
 @pytest.mark.parametrize("version", range(SERVED["DeleteTopics"].first, SERVED["DeleteTopics"].last + 1))
-def test_a_topic_goes_in_every_version(asked: Callable[..., Any], version: int) -> None:
-    name = f"gone-{version}"
-    made = {"topics": [{"name": name, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 30_000}
-    assert errors_in(asked("CreateTopics", 7, made)) == set()
-    gone = {"topic_names": [name], "topics": [{"name": name}], "timeout_ms": 30_000}
-    assert errors_in(asked("DeleteTopics", version, gone)) == set()
-    assert errors_in(asked("DeleteTopics", version, gone)) == {errors.UnknownTopicOrPartition.code}
+def test_topic_is_deleted_in_every_version(send: Callable[..., Any], version: int) -> None:
+    name = f"deletion-{version}"
+    creation = {"topics": [{"name": name, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 30_000}
+    assert errors_in(send("CreateTopics", 7, creation)) == set()
+    deletion = {"topic_names": [name], "topics": [{"name": name}], "timeout_ms": 30_000}
+    assert errors_in(send("DeleteTopics", version, deletion)) == set()
+    assert errors_in(send("DeleteTopics", version, deletion)) == {errors.UnknownTopicOrPartition.code}
 
 
-def test_no_api_was_left_out() -> None:
+def test_every_served_api_is_tested() -> None:
     assert WORK.keys() | IN_STEPS == SERVED.keys()
     assert not WORK.keys() & IN_STEPS
 
 
-def test_what_is_not_served_is_neither_told_nor_answered(asked: Callable[..., Any], servers: str) -> None:
-    told = {each.api_key: (each.min_version, each.max_version) for each in asked("ApiVersions", 0, {}).api_keys}
-    assert told == {API_KEYS[name]: (served.advertised_first, served.last) for name, served in SERVED.items()}
-    for key in set(range(100)) - told.keys():
+def test_unserved_version_is_neither_advertised_nor_answered(send: Callable[..., Any], servers: str) -> None:
+    advertised = {each.api_key: (each.min_version, each.max_version) for each in send("ApiVersions", 0, {}).api_keys}
+    assert advertised == {API_KEYS[name]: (served.advertised_first, served.last) for name, served in SERVED.items()}
+    for key in set(range(100)) - advertised.keys():
         with closing(Connection(servers)) as connection, pytest.raises(Lost, match="closed"):
             connection.ask(struct.pack(">ihhih", 12, key, 0, 1, 2) + b"me")

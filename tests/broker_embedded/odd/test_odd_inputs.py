@@ -1,4 +1,4 @@
-"""To odd requests our broker answers as a real Kafka 4.3.1 did: null, nothing, twice, out of range, cut off."""
+"""Answers to unusual requests equal the recorded answers of Kafka 4.3.1: null, empty, duplicate, truncated."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ OURS: Final = {
     "AlterClientQuotas v0: no number": "a quota that is no number is refused; Kafka takes it",
     "AlterClientQuotas v1: no number": "as in v0",
 }
-"""Where ours answers otherwise, and why."""
+"""Intended differences from Kafka, with the reason."""
 
 
-def test_every_scenario_was_recorded_and_has_a_label_of_its_own() -> None:
+def test_every_scenario_is_recorded_under_unique_label() -> None:
     labels = [scenario.label for room in ROOMS for scenario in room.SCENARIOS]
     assert len(set(labels)) == len(labels)
     assert set(labels) == RECORDED.keys()
     assert set(labels) >= OURS.keys()
 
 
-def test_no_api_that_is_served_was_left_out() -> None:
+def test_every_served_api_has_scenarios() -> None:
     assert {
         scenario.api for room in ROOMS for scenario in room.SCENARIOS if isinstance(scenario, Scenario)
     } == SERVED.keys()
@@ -55,7 +55,7 @@ def test_no_api_that_is_served_was_left_out() -> None:
 
 @contextmanager
 def levels_kept() -> Iterator[None]:
-    """The scenarios change levels of loggers, which are the whole process's."""
+    """Restore the process-wide levels of loggers, which the scenarios change."""
     logger = logging.getLogger(PACKAGE)
     before = logger.level
     try:
@@ -65,7 +65,7 @@ def levels_kept() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.__name__.rpartition(".")[2])
-def test_our_answers_are_kafkas(room: ModuleType) -> None:
+def test_answers_equal_those_of_kafka(room: ModuleType) -> None:
     config = {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
     with levels_kept(), EmbeddedCluster(profile="kafka", config=config) as cluster:
         told = dict(replay(cluster.bootstrap_servers, room.SCENARIOS))

@@ -1,7 +1,7 @@
-"""Requests as no client library would write them, and a connection that tells whatever a broker does with them.
+"""Requests that no client library would encode, and a connection that reports the broker's reaction to them.
 
-A request is a dict of fields. What is not given has Kafka's zero; `None` is null wherever it stands, also where the
-protocol knows no null; `UNKNOWN_TAG` among the fields of a part stands for a tagged field that nobody knows.
+A request is a dict of fields. Missing fields are zero or empty; `None` is null, also where the protocol has no null;
+`UNKNOWN_TAG` among the fields of a part adds an unknown tagged field.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LOCAL: Final = {
     *("throttle_time_ms", "last_caught_up_timestamp", "last_fetch_timestamp", "log_append_time_ms", "last_timestamp"),
     *("session_id", "producer_id", "finalized_features_epoch", "partition_size"),
 }
-"""Fields that are no two brokers' alike."""
+"""Fields whose values differ between brokers."""
 
 
 class Lost(Exception):
-    """The broker closed the connection, or said nothing in time; the text says which."""
+    """The broker closed the connection or did not answer in time; the text has the reason."""
 
 
 def encode(api: str, version: int, fields: Mapping[str, Any], client_id: str | None = CLIENT_ID) -> bytes:
-    """A whole frame, its length included."""
+    """Return a whole frame, with its length prefix."""
     cls: Any = request_class(API_KEYS[api])
     flexible = cls.flexible is not None and version >= cls.flexible
     name = b"" if client_id is None else client_id.encode()
@@ -87,7 +87,7 @@ def _value(kind: Kind, version: int, flexible: bool, value: Any, field: Field | 
 
 
 class Connection:
-    """One client, that comes again after the broker has turned it away."""
+    """One client, which reconnects after the broker has closed its connection."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
@@ -95,13 +95,13 @@ class Connection:
         self._socket: socket.socket | None = None
 
     def close(self) -> None:
-        """Go."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def ask(self, frame: bytes) -> bytes:
-        """What is answered to a frame, without its length. Raises `Lost`."""
+        """Return the answer to a frame, without its length prefix. Raise `Lost`."""
         if self._socket is None:
             self._socket = socket.create_connection(self._address, timeout=TIMEOUT)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,7 +117,7 @@ class Connection:
                 self._socket = None
 
     def ask_in_bytes(self, frame: bytes) -> str:
-        """The answer as hexadecimal digits; of a long one, which tells what a broker has, the error code. `Lost`."""
+        """Return the answer in hexadecimal, of a long one only the error code. Raise `Lost`."""
         try:
             answer = self.ask(frame)
         except Lost:
@@ -126,7 +126,7 @@ class Connection:
         return answer.hex() if len(answer) < _SHORT else f"error {struct.unpack_from('>h', answer, 4)[0]}"
 
     def ask_in_plain(self, api: str, version: int, fields: Mapping[str, Any]) -> Any:
-        """The response to a request. Raises `Lost`."""
+        """Return the response to a request. Raise `Lost`."""
         try:
             frame = self.ask(encode(api, version, fields))
         except Lost:
@@ -151,21 +151,21 @@ class Connection:
 
 
 class Names:
-    """What answers call the same thing on every broker: ids of topics become names, texts a word."""
+    """Replaces values that differ between brokers: topic ids by names, texts by a word."""
 
     def __init__(self) -> None:
         self._ids: dict[uuid.UUID, str] = {uuid.UUID(int=0): "no id"}
 
     def note(self, topic: str, topic_id: uuid.UUID) -> None:
-        """A topic was made."""
+        """Register a created topic."""
         self._ids[topic_id] = f"id of {topic}"
 
     def id_of(self, topic: str) -> uuid.UUID:
-        """The id of a topic; one of no topic for an unknown name."""
+        """Return the id of a topic, an unknown id for an unknown name."""
         return next((key for key, name in self._ids.items() if name == f"id of {topic}"), uuid.UUID(int=99))
 
     def filled(self, value: Any) -> Any:
-        """Fields with the ids of topics in the place of `IdOf`."""
+        """Return the fields with topic ids in place of `IdOf`."""
         if isinstance(value, IdOf):
             return self.id_of(value.topic)
         if isinstance(value, Mapping):
@@ -173,7 +173,7 @@ class Names:
         return [self.filled(item) for item in value] if isinstance(value, list) else value
 
     def plain(self, value: Any, name: str = "") -> Any:
-        """Dicts of a message; lists of parts are sorted, for their order is nobody's promise."""
+        """Return a message as dicts, with sorted lists as their order is not specified."""
         if name == "error_message" or name.endswith("reason"):
             return None if value is None else "said"
         if value is None or isinstance(value, int | float | str):
@@ -191,7 +191,7 @@ class Names:
 
 
 class IdOf:
-    """Stands for the id of a topic that a scenario before it made."""
+    """A placeholder for the id of a topic that an earlier scenario created."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

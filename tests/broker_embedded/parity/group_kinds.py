@@ -1,4 +1,4 @@
-"""Groups that change their kind between the classic and the consumer protocol (KIP-848), and what they refuse."""
+"""Groups that migrate between the classic and the consumer protocol (KIP-848), and refused migrations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _prepare(dialogue: Dialogue, *groups: str) -> None:
 
 
 def _join(dialogue: Dialogue, label: str, *, group: str = GROUP, version: int = 9, **more: Any) -> Any:
-    """JoinGroup of a classic consumer; a member without an id joins with the one that it is given."""
+    """Join a classic consumer; a member without an id joins with the id that it receives."""
     fields = {
         "group_id": group,
         "session_timeout_ms": 30_000,
@@ -54,7 +54,7 @@ def _join(dialogue: Dialogue, label: str, *, group: str = GROUP, version: int = 
 
 
 def _stable(dialogue: Dialogue, assignment: bytes, *, group: str = GROUP, **more: Any) -> str:
-    """One classic member in a stable group; its id."""
+    """Create a stable group of one classic member; return its id."""
     joined = _join(dialogue, "classic member", group=group, **more)
     member = {"member_id": joined.member_id, "assignment": assignment}
     dialogue.ask(
@@ -65,7 +65,7 @@ def _stable(dialogue: Dialogue, assignment: bytes, *, group: str = GROUP, **more
 
 
 def _beat(dialogue: Dialogue, label: str, member: str, epoch: int, *, group: str = GROUP, **more: Any) -> Any:
-    """ConsumerGroupHeartbeat; a member that joins says everything."""
+    """Send ConsumerGroupHeartbeat; with all fields if the member joins."""
     joining = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [TOPIC], "topic_partitions": []}
     fields = {
         "group_id": group,
@@ -95,7 +95,7 @@ def _describe(dialogue: Dialogue, label: str, group: str = GROUP) -> None:
 
 
 def _log(dialogue: Dialogue, label: str, group: str = GROUP) -> None:
-    """Note the records of the group, as a classic one, in `__consumer_offsets`."""
+    """Record the classic group's records in `__consumer_offsets`."""
     partition = partition_for_id(group, int(SETTINGS["offsets.topic.num.partitions"]))
     wanted = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     [topic] = dialogue.request(

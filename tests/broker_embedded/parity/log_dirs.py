@@ -1,4 +1,4 @@
-"""Several log directories (`log.dirs`): where partitions are placed, moving them, and cordoned directories."""
+"""Several log directories (`log.dirs`): placement and moves of partitions, and cordoned directories."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _BROKER = 4
 
 
 def _described(dialogue: Dialogue) -> list[Any]:
-    """DescribeLogDirs, the directories in the order of their paths."""
+    """Return the DescribeLogDirs response with directories sorted by path."""
     results = dialogue.request("DescribeLogDirs", 5, topics=None).results
     return sorted(results, key=lambda result: str(result.log_dir))
 
 
 def _partitions(dialogue: Dialogue, topic: str) -> list[list[Any]]:
-    """For each directory the partitions of a topic, with `future` for copies."""
+    """Return the partitions of a topic in each directory, with `future` for future logs."""
     return [
         [
             f"{each.partition_index}{' future' if each.is_future_key else ''}"

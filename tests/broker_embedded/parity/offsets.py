@@ -1,4 +1,4 @@
-"""Offsets that a broker answers with: of fetches at their limits, leader epochs, timestamps and commits."""
+"""Offsets in responses: fetches at their limits, leader epochs, timestamps and commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`__consumer_offsets`: who creates it, and what coordinators answer before it exists."""
+"""`__consumer_offsets`: its creation, and the coordinator's answers before it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our broker answers the scenarios as a real Kafka 4.3.1 did, error texts included."""
+"""The broker's answers, error texts included, equal the recorded answers of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.broker_embedded.parity.scenarios import SCENARIOS
 RECORDED: Final[Mapping[str, Answers]] = recorded_answers()
 
 
-def test_every_scenario_was_recorded() -> None:
+def test_every_scenario_is_recorded() -> None:
     assert list(RECORDED) == [scenario.name for scenario in SCENARIOS]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_our_answers_are_kafkas(scenario: Scenario, tmp_path: Path) -> None:
+def test_answers_equal_those_of_kafka(scenario: Scenario, tmp_path: Path) -> None:
     config = {**SETTINGS, **scenario.settings}
     if scenario.log_dirs > 1:
         config["log.dirs"] = ",".join(str(tmp_path / str(number)) for number in range(scenario.log_dirs))
