@@ -20,7 +20,7 @@ from pyclient.protocol.versions import API_KEYS, request_class
 from pyclient.varint import encode_uvarint
 
 UNKNOWN_TAG: Final = "?"
-TIMEOUT: Final = 30.0  # seconds for an answer
+TIMEOUT: Final = 60.0  # seconds for an answer; a rebalance may wait for a session of 30 s
 CLIENT_ID: Final = "odd"
 
 _FEW: Final = 5
