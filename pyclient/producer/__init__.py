@@ -1,4 +1,4 @@
-"""Sending records: `Producer`, `AsyncProducer`, and the futures they return."""
+"""Sending records: `Producer`, `AsyncProducer`, and the futures that they return."""
 
 from pyclient.producer.async_producer import AsyncProducer
 from pyclient.producer.batch_future import BatchFuture, BatchMetadata

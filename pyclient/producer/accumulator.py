@@ -1,4 +1,4 @@
-"""Records that wait to be sent: batches per partition, and which of them are ready when."""
+"""RecordAccumulator: the batches of each partition that wait to be sent, and when they become ready."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER: Final = float("inf")
 class RecordAccumulator:
     """All batches of one producer.
 
-    It neither locks nor reads a clock: the caller holds the lock and says what time it is, in monotonic seconds.
+    It neither locks nor reads a clock: the caller holds the producer's lock and passes the time in monotonic seconds.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class RecordAccumulator:
         adaptive: bool = True,
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
-        self.lanes: dict[str, TopicLanes] = {}  # by topic, for appends that take no lock
+        self.lanes: dict[str, TopicLanes] = {}  # by topic: the open batches, for appends without the lock
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), buffer_memory)
-        self.alone = batch_size == 0  # every record in a batch of its own
+        self.alone = batch_size == 0  # each record gets its own batch
         self.pool = BufferPool(buffer_memory, self.batch_size)
         self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
         self.stalled_nodes: Callable[[], set[int]] = set
@@ -47,12 +47,12 @@ class RecordAccumulator:
         self._rng = rng
         self._linger = linger
         self._delivery_timeout = delivery_timeout
-        self._patience = linger + delivery_timeout / 20  # a batch's age at which it takes no records any more
+        self._patience = linger + delivery_timeout / 20  # seconds; an open batch of this age is closed
         self._adaptive = adaptive
-        self._lingering: deque[ProducerBatch] = deque()  # by age; some are closed already
-        self._aging: deque[ProducerBatch] = deque()  # ready, and still open because their broker takes nothing
-        self._led: Counter[int] = Counter()  # by leader, how many partitions it was given
-        self._ready: dict[int, dict[PartitionQueue, None]] = {}  # by leader; a dict keeps the order of arrival
+        self._lingering: deque[ProducerBatch] = deque()  # oldest first; some are closed already
+        self._aging: deque[ProducerBatch] = deque()  # ready but still open because their broker accepts no requests
+        self._led: Counter[int] = Counter()  # by leader, number of partitions assigned to it so far
+        self._ready: dict[int, dict[PartitionQueue, None]] = {}  # by leader; dicts as ordered sets
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator {len(self.topics)} topics, {len(self.incomplete)} batches, {self.pool!r}>"
@@ -60,7 +60,7 @@ class RecordAccumulator:
     # -- topics
 
     def update_topic(self, name: str, topic_id: uuid.UUID, leaders: Sequence[int], now: float) -> TopicQueues:
-        """Takes over what metadata says of a topic: the leader of each partition, -1 where there is none."""
+        """Apply metadata of a topic and return its queues; `leaders` has each partition's leader, -1 for none."""
         topic = self.topics.get(name)
         if topic is None:
             partitioner = StickyPartitioner(self._rng, self.batch_size, adaptive=self._adaptive)
@@ -69,7 +69,7 @@ class RecordAccumulator:
             topic.last_used = now
         if topic.topic_id != topic_id:
             if topic.queues:
-                for queue in topic.queues:  # created anew: the log knows nothing of this producer
+                for queue in topic.queues:  # the topic was recreated: its log has no state of this producer
                     queue.begin_anew()
                     if queue.head_is_ready:
                         self.mark_ready(queue)
@@ -83,7 +83,7 @@ class RecordAccumulator:
         return topic
 
     def forget_idle(self, before: float) -> list[TopicQueues]:
-        """Drops topics that nothing was sent to since `before`; says which. None while somebody waits for memory."""
+        """Remove and return the topics that nothing was sent to since `before`; none while a send waits for memory."""
         if self.pool.waiting:
             return []
         idle = [topic for topic in self.topics.values() if topic.last_used < before and topic.idle]
@@ -113,11 +113,11 @@ class RecordAccumulator:
     # -- appending
 
     def buffer_size(self, record_bound: int) -> int:
-        """How large the buffer for a new batch must be whose first record takes up to `record_bound` bytes."""
+        """Return the buffer size in bytes for a new batch whose first record takes up to `record_bound` bytes."""
         return max(self.batch_size, HEADER_SIZE + record_bound)
 
     def new_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
-        """A batch that nobody knows of until it is listed; the partition has none open."""
+        """Create a batch for a partition without an open one. It is not queued before `list_open` or `list_full`."""
         assert queue.open is None
         delivery = Delivery(self.desk, queue.topic.name, queue.partition)
         return ProducerBatch(
@@ -125,17 +125,17 @@ class RecordAccumulator:
         )
 
     def open_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
-        """Begins a batch; the partition has none open."""
+        """Create and queue an open batch for a partition that has none."""
         batch = self.new_batch(queue, buffer, now)
         self.list_open(batch)
         return batch
 
     def list_open(self, batch: ProducerBatch) -> None:
-        """Takes over a new batch, which may hold records already and takes more."""
+        """Queue a new batch as the partition's open one; it may hold records already."""
         self._count_new(batch)
         pool, queue = self.pool, batch.queue
         try:
-            # Nothing is called from here until it is in the queue: Ctrl-C comes before or after all of this.
+            # No calls until the batch is queued: an interrupt comes before or after all of these lines.
             queue.open, queue.append = batch, batch.builder.append
             pool.unowned = self.incomplete[batch] = None
             queue.waiting.append(batch)
@@ -149,11 +149,11 @@ class RecordAccumulator:
             raise
 
     def list_full(self, batch: ProducerBatch) -> None:
-        """Takes over a new batch that was filled before anybody could append to it: it may be sent."""
+        """Queue a new batch that is full already; it may be sent."""
         self._count_new(batch)
         batch.builder.close()
         queue, count = batch.queue, batch.builder.count
-        # Nothing is called from here until it is in the queue: Ctrl-C comes before or after all of this.
+        # No calls until the batch is queued: an interrupt comes before or after all of these lines.
         batch.closed = True
         queue.records += count
         self.pool.unowned = self.incomplete[batch] = None
@@ -168,7 +168,7 @@ class RecordAccumulator:
         topic.last_used = batch.created
 
     def close_open(self, queue: PartitionQueue) -> None:
-        """The partition's open batch takes no more records, and may be sent."""
+        """Close the partition's open batch, if any; it may be sent."""
         if queue.open is not None:
             self._close(queue)
             self.mark_ready(queue)
@@ -179,7 +179,7 @@ class RecordAccumulator:
             self.count_closed(batch)
 
     def count_closed(self, batch: ProducerBatch) -> None:
-        """A batch takes no more records: keyless ones go elsewhere if this partition has had its share of them."""
+        """Count a closed batch for the sticky partitioner, which may switch to another partition."""
         topic = batch.queue.topic
         if batch.queue is topic.sticky and topic.partitioner.closed(batch.builder.size):
             self._switch(topic)
@@ -187,23 +187,23 @@ class RecordAccumulator:
     # -- readiness
 
     def make_ready(self, batch: ProducerBatch) -> None:
-        """An open batch may be sent as it is; until then it still takes records."""
+        """Allow an open batch to be sent; it takes records until then."""
         if not batch.ready and not batch.closed:
             batch.ready = True
             self._aging.append(batch)
             self.mark_ready(batch.queue)
 
     def make_all_ready(self) -> None:
-        """Nothing lingers any more: for a flush, a close, or when memory is short."""
+        """End the linger of all batches: for a flush, a close, or when memory is short."""
         for batch in self._lingering:
             self.make_ready(batch)
         self._lingering.clear()
 
     def end_linger(self, now: float) -> None:
-        """Batches whose linger is over become ready.
+        """Make the batches ready whose linger is over.
 
-        Those that have been ready for long, as their broker takes nothing, are closed: a batch's deadline is that of
-        its first record, so it may not take records for ever.
+        Close those that have been ready for long because their broker accepts no requests: a batch's deadline is that
+        of its first record, so it may not take records forever.
         """
         while self._lingering and (self._lingering[0].closed or self._lingering[0].created + self._linger <= now):
             self.make_ready(self._lingering.popleft())
@@ -213,8 +213,8 @@ class RecordAccumulator:
                 self.close_open(batch.queue)
 
     def next_change(self) -> float:
-        """When `end_linger` or a deadline is due next."""
-        while self._aging and self._aging[0].closed:  # else the next look would be for nothing
+        """Return the time at which `end_linger` or a delivery deadline is due next."""
+        while self._aging and self._aging[0].closed:  # a closed batch would cause a useless wake-up
             self._aging.popleft()
         linger = self._lingering[0].created + self._linger if self._lingering else NEVER
         closing = self._aging[0].created + self._patience if self._aging else NEVER
@@ -222,34 +222,34 @@ class RecordAccumulator:
         return min(linger, closing, deadline)
 
     def mark_ready(self, queue: PartitionQueue) -> None:
-        """The partition's first batch may be sent; behind others that became ready before it."""
+        """Append the partition to its leader's ready partitions: its first batch may be sent."""
         self._ready.setdefault(queue.leader, {})[queue] = None
 
     def unmark(self, queue: PartitionQueue) -> None:
-        """The partition has nothing to send."""
+        """Remove the partition from its leader's ready partitions."""
         self._ready.get(queue.leader, {}).pop(queue, None)
 
     @property
     def has_ready(self) -> bool:
-        """Whether any partition has something to send."""
+        """True if any partition has a batch to send."""
         return any(self._ready.values())
 
     def ready_at(self, node: int) -> int:
-        """How many partitions led by `node` have something to send."""
+        """Return the number of partitions led by `node` that have a batch to send."""
         return len(self._ready.get(node, ()))
 
     def ready_nodes(self) -> list[int]:
-        """Leaders of partitions that have something to send; -1 among them if some have no leader."""
+        """Return the leaders of partitions that have a batch to send; -1 is one of them if some have no leader."""
         return [node for node, queues in self._ready.items() if queues]
 
     def ready_queues(self, node: int) -> list[PartitionQueue]:
-        """Partitions led by `node` that have something to send, first come first."""
+        """Return the partitions led by `node` that have a batch to send, in the order in which they became ready."""
         return list(self._ready.get(node, ()))
 
-    # -- ends
+    # -- removing
 
     def taken(self, batch: ProducerBatch) -> None:
-        """The partition's first batch was put into a request."""
+        """Dequeue the partition's first batch, which was put into a request."""
         queue = batch.queue
         if queue.open is batch:
             self._close(queue)
@@ -259,23 +259,23 @@ class RecordAccumulator:
         ready = self._ready.setdefault(queue.leader, {})
         ready.pop(queue, None)
         if waiting and (waiting[0].closed or waiting[0].ready):
-            ready[queue] = None  # behind the others
+            ready[queue] = None  # after the others
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
-        """Batches of one partition are to be sent (again), in their old place."""
+        """Queue batches of one partition to be sent (again), in their old place in the order."""
         queue = batches[0].queue
         queue.put_back(batches)
         self.mark_ready(queue)
 
     def replace(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
-        """A batch goes on as its parts, which are as old as it was."""
+        """Replace a split batch in `incomplete` by its parts, which have its age."""
         for part in reversed(list(parts)):
             self.incomplete[part] = None
             self.incomplete.move_to_end(part, last=False)
         self.incomplete.pop(batch, None)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """A batch that waits will not be sent."""
+        """Dequeue a waiting batch that will not be sent."""
         queue = batch.queue
         if queue.open is batch:
             self.close_open(queue)
@@ -284,9 +284,9 @@ class RecordAccumulator:
             self.unmark(queue)
 
     def drop_if_empty(self, batch: ProducerBatch) -> None:
-        """A new batch whose first record turned out to be none is given up, unless others have appended to it."""
+        """Discard a new batch whose first append failed, unless other threads have appended to it."""
         if batch.queue.open is batch:
-            self.close_open(batch.queue)  # first, as they need no lock for it
+            self.close_open(batch.queue)  # first: appends take no lock
         if not batch.count:
             batch.closed = True
             if batch in batch.queue.waiting:
@@ -294,7 +294,7 @@ class RecordAccumulator:
             self.release(batch)
 
     def release(self, batch: ProducerBatch, *, patient: bool = False) -> None:
-        """The batch is over and no request holds its bytes: its buffer goes back, see `BufferPool.release`."""
+        """Return the buffer of a completed batch, which no request holds, to the pool; see `BufferPool.release`."""
         assert not batch.on_wire
         self.incomplete.pop(batch, None)
         buffer = batch.take_buffer()

@@ -1,4 +1,4 @@
-"""How an asynchronous producer ends: by its close, with its loop, or after nobody holds it any more."""
+"""The end of an asynchronous producer: by `close`, with its event loop, or by the garbage collector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
 
 
 async def all_done(deliveries: list[Delivery], timeout: float | None) -> bool:
-    """Waits until all have an outcome, and their callbacks have been called; False after `timeout` seconds."""
+    """Wait until all are complete and their callbacks have run; return False after `timeout` seconds."""
     try:
         async with asyncio.timeout(timeout) as limit:
             for delivery in deliveries:
@@ -23,16 +23,16 @@ async def all_done(deliveries: list[Delivery], timeout: float | None) -> bool:
     except TimeoutError:
         if not limit.expired():
             raise
-        if any(delivery.pending() is not None for delivery in deliveries):  # the last one may have come in that turn
+        if any(delivery.pending() is not None for delivery in deliveries):  # the last may just have completed
             return False
-    await asyncio.sleep(0)  # the last ones' callbacks, which may look at failures, are due in this turn of the loop
+    await asyncio.sleep(0)  # the last callbacks, which may observe failures, run in this iteration of the loop
     return True
 
 
 async def finish(core: ProducerCore, timeout: float | None) -> None:
-    """Delivers what was accepted within `timeout` seconds, fails the rest, and closes the connections.
+    """Deliver accepted records within `timeout` seconds, fail the rest, and close the connections.
 
-    It may run more than once at a time: whichever has no time left fails the rest for all of them.
+    Calls may overlap: the first whose time is over fails the rest for all of them.
     """
     core.stop_accepting()
     await all_done(core.begin_flush(), timeout)
@@ -41,10 +41,10 @@ async def finish(core: ProducerCore, timeout: float | None) -> None:
 
 
 async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
-    """Waits for the loop's end, when `asyncio.run` closes all generators, and waits for them.
+    """Finish a producer that was not closed when its loop ends: `asyncio.run` closes all generators and awaits them.
 
-    What a producer that nobody closed has accepted is then delivered within `EXIT_SECONDS`, or fails and is logged. Of
-    a loop that ends in a child made by `fork` nothing is touched: its producer is the parent's.
+    Its accepted records are delivered within `EXIT_SECONDS`, or fail and are logged. Do nothing in a forked child,
+    where the producer is the parent's.
     """
     try:
         yield
@@ -54,8 +54,8 @@ async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
 
 
 def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
-    """A producer was dropped without close: what it accepted is still delivered, or fails when the loop ends."""
-    if core.desk.foreign:  # a fork came between the drop and this turn of the loop
+    """Deliver the accepted records of a producer that was dropped without `close`; they fail when the loop ends."""
+    if core.desk.foreign:  # forked between the drop and this iteration of the loop
         return
     task = asyncio.get_running_loop().create_task(finish(core, None))
     _abandoned[task] = last_chance
@@ -63,5 +63,5 @@ def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, N
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():  # by the loop's end, which is the generator's turn
+    if not task.cancelled():  # the end of the loop cancels it, and then closes the generator
         _abandoned.pop(task, None)

@@ -1,4 +1,4 @@
-"""`AsyncProducer`: the asynchronous face, on the caller's event loop."""
+"""`AsyncProducer`: the asynchronous API, on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 
 class AsyncProducer(RecordAppender):
-    """Sends records to Kafka from asyncio: the same options, errors and guarantees as `Producer`.
+    """Send records to Kafka from asyncio, with the options, errors and guarantees of `Producer`.
 
         async with AsyncProducer("localhost:9092") as producer:
             future = await producer.send("orders", b"...", key=b"42")   # accepted
             metadata = await future                                     # delivered
 
-    It belongs to the event loop that first uses it, and has no thread: but a host name, unlike a numeric address, is
-    looked up in a short-lived one, `pyclient-dns-<host>`, as the system's resolver only blocks.
+    It belongs to the event loop that first uses it, and has no thread of its own; only host names are resolved in a
+    short-lived one, `pyclient-dns-<host>`, because the system's resolver blocks.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AsyncProducer(RecordAppender):
         self._forked = False
         self._closed = False
         self._core: ProducerCore | None = None
-        self._last: tuple[dict[str, Any], dict[str, Any]] = ({"state": "new"}, {})  # health and metrics without a core
+        self._last: tuple[dict[str, Any], dict[str, Any]] = ({"state": "new"}, {})  # health, metrics without a core
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
         self._last_chance: AsyncGenerator[None, None] | None = None
@@ -84,7 +84,7 @@ class AsyncProducer(RecordAppender):
         tell_after_fork(self)
 
     async def start(self) -> None:
-        """Begins to look for the cluster; `async with` and the first call do it, too."""
+        """Start to connect to the cluster; `async with` and the first call do it, too."""
         await self._started()
 
     async def _started(self) -> ProducerCore:
@@ -127,13 +127,13 @@ class AsyncProducer(RecordAppender):
         timestamp_ms: int | None = None,
         on_delivery: Callable[[DeliveryFuture], object] | None = None,
     ) -> DeliveryFuture:
-        """Hands one record over for delivery and returns its future; await that for the outcome.
+        """Enqueue one record and return its future; await that for the metadata.
 
-        See `Producer.send`; `on_delivery(future)` is called on the loop: a `SystemExit` or `KeyboardInterrupt` that it
-        raises ends `asyncio.run`, as out of any callback of a loop, and all else is logged.
+        See `Producer.send`. `on_delivery(future)` runs on the loop: a `SystemExit` or `KeyboardInterrupt` that it
+        raises ends `asyncio.run`, as in any callback of a loop; other exceptions are logged.
         """
         check_callback(on_delivery, "on_delivery")
-        deadline: float | None = None  # one for all that is waited for
+        deadline: float | None = None  # shared by all waits of this call
         if not self._plain:
             if self._interceptors is not None:
                 record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
@@ -168,7 +168,7 @@ class AsyncProducer(RecordAppender):
     async def _send_intercepted(
         self, interceptors: Interceptors, record: ProducerRecord, deadline: float
     ) -> DeliveryFuture:
-        """What the interceptors make of a record."""
+        """Pass the record through the interceptors and send the result."""
         record = interceptors.on_send(record)
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
@@ -194,7 +194,7 @@ class AsyncProducer(RecordAppender):
         check_topic(topic)
         partition = check_partition(partition)
         if core.loop.scheduled:
-            await asyncio.sleep(0)  # full batches wait for a turn of the loop; records that never wait would keep it
+            await asyncio.sleep(0)  # let the sender run: a caller that never waits would starve it
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
             return core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
@@ -214,7 +214,7 @@ class AsyncProducer(RecordAppender):
         timestamps_ms: Sequence[int] | int | None = None,
         partition: int | None = None,
     ) -> BatchFuture:
-        """Hands a column of records over for delivery and returns one future for all; see `Producer.send_many`."""
+        """Enqueue a column of records and return one future for all of them; see `Producer.send_many`."""
         core = await self._started()
         check_topic(topic)
         given = opened(topic, values, keys, headers, timestamps_ms, partition)
@@ -240,7 +240,7 @@ class AsyncProducer(RecordAppender):
         return bulk.future()
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of the topic's partitions; waits for metadata up to `max_block_ms`, then `KafkaTimeout`."""
+        """Return the topic's partition numbers; wait for metadata up to `max_block_ms`, then raise `KafkaTimeout`."""
         await self._started()
         check_topic(topic)
         return list(range((await self._learn(topic, None, self._deadline())).count))
@@ -258,7 +258,7 @@ class AsyncProducer(RecordAppender):
         return await core.learn_topic(topic, partition, max(0.0, deadline - self._clock.monotonic()))
 
     async def _until(self, attempt: Callable[[Waiter], T], deadline: float) -> T:
-        """Calls `attempt(waiter)`, and again whenever the waiter it returns was granted memory; see `Engine.until`."""
+        """Call `attempt(waiter)` until it does not return the waiter; see `Engine.until`."""
         core = await self._started()
         granted = asyncio.Event()
         waiter = Waiter(granted.set)
@@ -280,7 +280,7 @@ class AsyncProducer(RecordAppender):
     # -- flush, purge, close
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends everything that was accepted before this call and waits for the outcome; see `Producer.flush`."""
+        """Send all records accepted before this call and wait until they are complete; see `Producer.flush`."""
         check_seconds(timeout)
         core = await self._started()
         deliveries = core.begin_flush()
@@ -289,15 +289,15 @@ class AsyncProducer(RecordAppender):
         core.raise_unobserved()
 
     async def purge(self) -> None:
-        """Fails every record that waits to be sent; those in a request that is on its way are not touched.
+        """Fail every record that waits to be sent with `ClosedError`; those in flight are not affected.
 
-        Their error is a `ClosedError`; see `Producer.purge`.
+        See `Producer.purge`.
         """
         core = await self._started()
         core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Delivers what was accepted and ends the producer; see `Producer.close`."""
+        """Deliver accepted records and end the producer; see `Producer.close`."""
         if self._forked:
             return
         check_seconds(timeout)
@@ -307,7 +307,7 @@ class AsyncProducer(RecordAppender):
         if core is None:
             self._last = ({**self._last[0], "state": "closed"}, self._last[1])
             return
-        await finish(core, timeout)  # a cancelled close may be called again
+        await finish(core, timeout)  # if it is cancelled, close may be called again
         if self._last_chance is not None:
             await self._last_chance.aclose()
         self._core, self._last = None, (core.health(), core.metrics())
@@ -320,13 +320,13 @@ class AsyncProducer(RecordAppender):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes; after an exception within 10 s, and records that are not delivered then fail and are logged."""
+        """Close the producer; after an exception within 10 s: records not delivered by then fail and are logged."""
         try:
             await self.close(None if error is None else EXIT_SECONDS)
         except DeliveryFailed as failed:
             if error is None:
                 raise
-            logger.error("while %r was raised: %s", error, failed)
+            logger.error("closing the producer after %r: %s", error, failed)
 
     def __del__(self) -> None:
         core: ProducerCore | None = getattr(self, "_core", None)
@@ -343,16 +343,16 @@ class AsyncProducer(RecordAppender):
 
     @property
     def closed(self) -> bool:
-        """Whether `close()` was called: it takes no records any more. `health()` and `metrics()` go on."""
+        """True once `close()` was called: no records are accepted; `health()` and `metrics()` still work."""
         return self._closed
 
     def health(self) -> dict[str, Any]:
-        """The producer's state; see `Producer.health`."""
+        """Return the producer's state; see `Producer.health`."""
         self._check_process()
         return self._last[0] if self._core is None else self._core.health()
 
     def metrics(self) -> dict[str, Any]:
-        """Counts since the producer began; see `Producer.metrics`. Empty before the first use."""
+        """Return counts since the producer was created; see `Producer.metrics`. Empty before the first use."""
         self._check_process()
         return self._last[1] if self._core is None else self._core.metrics()
 
@@ -368,7 +368,7 @@ class AsyncProducer(RecordAppender):
         raise TypeError("an AsyncProducer holds connections and cannot be copied or pickled: make one in each process")
 
     def after_fork(self) -> None:
-        """Called in a child made by `fork`; not for users."""
+        """Refuse all further use in a forked child; not for users."""
         self._forked = True
         self._topics, self._lanes = {}, {}
         self._lock = producer_lock()

@@ -1,4 +1,4 @@
-"""One batch of a partition: its bytes, its place in the order, and what happened to it so far."""
+"""ProducerBatch: the bytes of one batch of a partition, its place in the order, and its state."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NO_SEQUENCE = -1
 
 
 class ProducerBatch:
-    """Records of one partition that travel, succeed and fail together.
+    """Records of one partition that are sent, succeed and fail together.
 
-    Times are monotonic seconds. `position` is the number of its first record among all of its partition's, so that
+    Times are monotonic seconds. `position` is the index of its first record among all of the partition's, by which
     batches keep their order when they are retried or split.
     """
 
@@ -46,10 +46,10 @@ class ProducerBatch:
         self.deadline = deadline
         self.closed = False  # takes no more records
         self.ready = False  # may be sent though it still takes records
-        self.on_wire = False  # a request with its bytes has not ended: the buffer must not be reused
-        self.expired = False  # its future has failed while it was on the wire
-        self.doubtful = False  # an attempt ended without anybody knowing whether it was written
-        self.part_of_doubtful = False  # as part of a larger batch, whose numbers the broker may know and not these
+        self.on_wire = False  # a request with its bytes is in flight: the buffer must not be reused
+        self.expired = False  # its futures failed while it was in flight
+        self.doubtful = False  # an attempt ended with unknown outcome: the batch may be written
+        self.part_of_doubtful = False  # split from a doubtful batch: the broker may know that one's numbers, not these
         self.attempts = 0
         self.retry_at = 0.0
         self.last_error: BaseException | None = None
@@ -64,18 +64,18 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """How many records it holds."""
+        """The number of records."""
         return self.builder.count
 
     @property
     def size(self) -> int:
-        """Its bytes before compression."""
+        """The size in bytes before compression."""
         return self.builder.size
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Gives it the producer id, epoch and sequence that the broker tells duplicates by (KIP-98).
+        """Set the producer id, epoch and sequence by which the broker detects duplicates (KIP-98).
 
-        Attempts under other numbers count no more: it gets new ones when the broker will certainly not take the old.
+        Clears the doubt of earlier attempts: new numbers are given only if the broker certainly refuses the old ones.
         """
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.doubtful = self.part_of_doubtful = False
@@ -83,7 +83,7 @@ class ProducerBatch:
             stamp_producer(self._sealed, producer_id, epoch, base_sequence)
 
     def seal(self, compression: Compression, level: int | None) -> memoryview:
-        """The batch as it goes to the broker; made once, retries send the same bytes."""
+        """Return the bytes that are sent; built once, so that retries send the same bytes."""
         if self._sealed is None:
             self._sealed = self.builder.seal(
                 compression=compression,
@@ -95,11 +95,11 @@ class ProducerBatch:
         return self._sealed
 
     def unsealed(self) -> memoryview:
-        """The batch without compression, to read its records from; `seal` starts anew after it."""
+        """Return the uncompressed batch, to read its records from; a later `seal` builds the bytes again."""
         self._sealed = None
         return self.builder.seal()
 
     def take_buffer(self) -> bytearray | None:
-        """The buffer, to be given back to the pool; the batch is over."""
+        """Detach and return the buffer of a completed batch, to be released to the pool."""
         buffer, self.buffer, self._sealed = self.buffer, None, None
         return buffer

@@ -1,4 +1,4 @@
-"""What `send_many` returns: one future over a column of records, by their index in the call."""
+"""BatchFuture, the result of `send_many`: one future for a column of records, indexed as in the call."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pyclient.types import RecordMetadata
 
 
 class Span(NamedTuple):
-    """Records of one call that went into one batch, side by side from index `first` there.
+    """Records of one call that are contiguous in one batch, from index `first`.
 
-    `positions` are their indexes in the call, `times` their timestamps, or the one they share.
+    `positions` are their indexes in the call, `times` their timestamps (ms), or the one they share.
     """
 
     delivery: Delivery
@@ -28,11 +28,11 @@ class Span(NamedTuple):
     times: Sequence[int] | int
 
     def time(self, place: int) -> int:
-        """The timestamp of the span's record number `place`, in milliseconds since the epoch."""
+        """Return the timestamp of the span's record `place`, in milliseconds since the epoch."""
         return self.times if isinstance(self.times, int) else self.times[place]
 
     def settled(self) -> Iterator[tuple[Delivery, int, range]]:
-        """Where the records are now, as batches may split: (delivery, first index there, which of the span's)."""
+        """Yield the records' current batches, as batches may split: (delivery, first index, range in the span)."""
         start, stop = 0, len(self.positions)
         if self.delivery.state is not State.SPLIT:
             yield self.delivery, self.first, range(stop)
@@ -44,7 +44,7 @@ class Span(NamedTuple):
             start += count
 
     def pending(self) -> tuple[Delivery, int] | None:
-        """The first batch, and index in it, whose outcome is not known yet."""
+        """Return the first batch that is not complete, and the index in it; None if all are."""
         for delivery, index, _ in self.settled():
             if delivery.state is State.PENDING:
                 return delivery, index
@@ -55,7 +55,7 @@ class BatchFuture:
     """The outcome of a `send_many`.
 
     `len(future)` records were given; `delivered` and `failed` count those whose outcome is known. `offsets`,
-    `partitions` and `failures` speak by index in the call. `future[3]` is the fourth record's own future.
+    `partitions` and `failures` are indexed as in the call. `future[3]` is the fourth record's own future.
     A record that was refused while others were accepted (too large, not bytes) is a failure like any other.
     """
 
@@ -85,12 +85,12 @@ class BatchFuture:
 
     @property
     def delivered(self) -> int:
-        """How many records are confirmed so far."""
+        """The number of records confirmed so far."""
         return self._in_state(State.DELIVERED)
 
     @property
     def failed(self) -> int:
-        """How many records have failed so far."""
+        """The number of records that have failed so far."""
         return self._in_state(State.FAILED)
 
     @property
@@ -118,7 +118,7 @@ class BatchFuture:
         """The errors of the records that failed so far, by index; the caller has then observed them."""
         failures: dict[int, BaseException] = {}
         for span in self._spans:
-            if span.delivery.state is State.DELIVERED:  # not record by record: docs/measurements.md, "send_many"
+            if span.delivery.state is State.DELIVERED:  # skips a loop over records: docs/measurements.md, "send_many"
                 continue
             for delivery, index, places in span.settled():
                 if delivery.state is not State.FAILED:
@@ -130,14 +130,14 @@ class BatchFuture:
         return dict(sorted(failures.items()))
 
     def done(self) -> bool:
-        """Whether the outcome of every record is known."""
+        """Return True if every record is complete."""
         return next(self._pending(), None) is None
 
     def result(self, timeout: float | None = None) -> BatchMetadata:
-        """Where the records are; waits up to `timeout` seconds (None: no limit).
+        """Return the records' metadata; wait up to `timeout` seconds (None: no limit).
 
-        Raises `DeliveryFailed` if any of them failed (`failures` says which), `KafkaTimeout` if the outcome is not
-        known in time.
+        Raise `DeliveryFailed` if any record failed (`failures` has their errors), `KafkaTimeout` if not all are
+        complete in time.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -145,7 +145,7 @@ class BatchFuture:
         return BatchMetadata(self)
 
     def exception(self, timeout: float | None = None) -> DeliveryFailed | None:
-        """`DeliveryFailed` if any record failed, None if all were delivered; waits like `result`."""
+        """Return `DeliveryFailed` if any record failed, None if all were delivered; wait like `result`."""
         check_seconds(timeout)
         now = self._desk.clock.monotonic
         deadline = None if timeout is None else now() + timeout
@@ -155,12 +155,12 @@ class BatchFuture:
                 wait_until_done(self._desk, delivery, index, left)
             except KafkaTimeout:
                 late = f"{delivery.topic}-{delivery.partition}"
-                text = f"{self!r}: not all were confirmed within {timeout:g} s, one to {late} for example"
-                raise KafkaTimeout(f"{text}; they are still on their way: wait longer, or check the brokers") from None
-        return self._verdict()
+                text = f"{self!r}: not all records were confirmed within {timeout:g} s, one to {late} for example"
+                raise KafkaTimeout(f"{text}; they are still being sent: wait longer, or check the brokers") from None
+        return self._delivery_failed()
 
     def add_done_callback(self, callback: Callable[[BatchFuture], object]) -> None:
-        """Calls `callback(future)` when every outcome is known, where the client runs callbacks."""
+        """Call `callback(future)` once every record is complete, on the client's callback thread or event loop."""
         check_callback(callback, "callback")
         self._desk.check_process()
         pending = self._pending()
@@ -175,7 +175,7 @@ class BatchFuture:
         self._desk.callbacks.submit([(go_on, None)])
 
     def to_concurrent(self) -> concurrent.futures.Future[BatchMetadata]:
-        """A `concurrent.futures.Future` with the same outcome; see `DeliveryFuture.to_concurrent`."""
+        """Return a `concurrent.futures.Future` with the same outcome; see `DeliveryFuture.to_concurrent`."""
         return to_concurrent(self, self.add_done_callback)
 
     def __await__(self) -> Generator[Any, None, BatchMetadata]:
@@ -194,7 +194,7 @@ class BatchFuture:
         return count
 
     def _pending(self) -> Iterator[tuple[Delivery, int]]:
-        """Records to wait for, one by one; a span is looked at again after each, as its batch may have split."""
+        """Yield incomplete batches one by one; check a span again after each, as its batch may have split."""
         for span in self._spans:
             while span.delivery.state is not State.DELIVERED and (found := span.pending()) is not None:
                 yield found
@@ -206,13 +206,13 @@ class BatchFuture:
                 owners[position] = number
         return owners
 
-    def _verdict(self) -> DeliveryFailed | None:
+    def _delivery_failed(self) -> DeliveryFailed | None:
         failures = self.failures
         return DeliveryFailed(len(failures), next(iter(failures.values()))) if failures else None
 
 
 class BatchMetadata(Sequence[RecordMetadata]):
-    """Where the records of one `send_many` are, by index; each `RecordMetadata` is made when it is looked at."""
+    """The metadata of the records of one `send_many`, by index; each `RecordMetadata` is created on access."""
 
     def __init__(self, future: BatchFuture) -> None:
         self._future = future

@@ -1,4 +1,4 @@
-"""The connections that a producer sends through: one to each broker, made when something is ready for it, or more."""
+"""The producer's connections to brokers: opened on demand, one for each broker, more under load."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pyclient.producer.sender_tasks import SenderTasks
 logger: Final = logging.getLogger("pyclient.producer")
 
 PAUSE = 30.0
-"""Seconds between two attempts to make the same further connection: it is of use, and no need."""
+"""Seconds between two attempts to open the same additional connection, which is optional."""
 
 
 class BrokerLinks:
-    """Used on the event loop; `nudge` is called when an attempt to connect has ended."""
+    """Connections to brokers, used on the event loop; `nudge` is called when an attempt to connect has ended."""
 
     def __init__(
         self, cluster: ClusterClient, tasks: SenderTasks, backoff: Backoff, rng: Rng, *, nudge: Callable[[], object]
@@ -33,17 +33,17 @@ class BrokerLinks:
         self._rng = rng
         self._nudge = nudge
         self._connecting: set[int] = set()
-        self._further: dict[tuple[int, int], Connection] = {}
+        self._additional: dict[tuple[int, int], Connection] = {}
         self._opening: set[tuple[int, int]] = set()
 
     def ready(self, node: int, count: int) -> list[Connection]:
-        """Connections that are ready, up to `count`, and none without the first. Those that are missing are made."""
+        """Return up to `count` open connections, none if the first is missing; open missing ones in the background."""
         first = self._first(node)
         if first is None:
             return []
         connections = [first]
         for link in range(1, count):
-            connection = self._further.get((node, link))
+            connection = self._additional.get((node, link))
             if connection is None or connection.closed:
                 if (node, link) not in self._opening:
                     self._opening.add((node, link))
@@ -70,19 +70,19 @@ class BrokerLinks:
             await self._cluster.connection(node)
         except KafkaError as error:
             logger.debug("no connection to broker %d: %s", node, error)
-            self._cluster.request_refresh()  # it may have moved, or its partitions may have
+            self._cluster.request_refresh()  # the broker's address or the partitions' leaders may have changed
             await asyncio.sleep(self._backoff.delay(0, self._rng))
         finally:
             self._connecting.discard(node)
         self._nudge()
 
     async def _open(self, node: int, link: int) -> None:
-        """Makes a further connection, which brokers may refuse or end: the next one is made no sooner than `PAUSE`."""
+        """Open an additional connection, which brokers may refuse or close; retry after `PAUSE` at the earliest."""
         try:
-            self._further[node, link] = await self._cluster.optional_connection(node, f"produce-{link}")
+            self._additional[node, link] = await self._cluster.optional_connection(node, f"produce-{link}")
             self._nudge()
         except KafkaError as error:
-            logger.debug("broker %d has no further connection for this producer: %s", node, error)
+            logger.debug("no additional connection to broker %d: %s", node, error)
         try:
             await asyncio.sleep(PAUSE)
         finally:

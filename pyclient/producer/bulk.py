@@ -1,4 +1,4 @@
-"""`send_many` on its way into the accumulator: many rows a turn, without touching each record in Python."""
+"""Appends the columns of a `send_many` to the accumulator: many rows at a time, with no Python code per record."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pyclient.producer.lanes import Lane
 from pyclient.producer.partition_queue import PartitionQueue, TopicQueues
 
 TOPIC_UNKNOWN: Final = object()
-"""What `advance` returns when the topic, or the partition, has to be learnt (again) first."""
+"""Result of `advance` if metadata of the topic or partition must be fetched (again) first."""
 
-_TURN: Final = 8  # batches that are filled before others get the lock
+_TURN: Final = 8  # batches that are filled before the lock is released
 
 
 class BulkAppend:
-    """One `send_many`. `advance` goes as far as memory allows.
+    """The state of one `send_many`; `advance` appends as many rows as memory allows.
 
     `keep_pace`, if given, is called after every few batches, without the lock, and may wait for the sender.
     """
@@ -44,17 +44,17 @@ class BulkAppend:
         self._count = count
         self._spans: list[Span] = []
         self._refused: dict[int, BaseException] = {}
-        self._sender_waits = False  # a batch was finished, and the sender does not know
+        self._sender_waits = False  # a batch is full, and the sender is not woken yet
 
     @property
     def partition(self) -> int | None:
-        """The partition that the next rows are for; None for those that go to whichever has room."""
+        """The partition of the next rows; None for the sticky one."""
         return None if self._lane is None else self._lane.partition
 
     def advance(self, waiter: Waiter) -> object:
-        """Appends rows; returns the `waiter` if it now waits for memory and is woken to call again, None at the end.
+        """Append rows; return None when all are done, or the `waiter` if it waits for memory: call again when woken.
 
-        Returns `TOPIC_UNKNOWN` if an idle topic was forgotten meanwhile: learn it and call again.
+        Return `TOPIC_UNKNOWN` if the topic was forgotten as idle meanwhile: fetch its metadata and call again.
         """
         core = self._core
         while (lane := self._lane) is not None:
@@ -64,8 +64,8 @@ class BulkAppend:
                     queues = core.topics.get(self._topic)
                     if queues is None or (lane.partition is not None and lane.partition >= len(queues.queues)):
                         return TOPIC_UNKNOWN
-                    waiting = self._take_turn(queues, lane, waiter)
-                if self._sender_waits:  # not under the lock, which is the first thing that the sender wants
+                    waiting = self._fill_batches(queues, lane, waiter)
+                if self._sender_waits:  # outside the lock, which the sender acquires first
                     self._sender_waits = False
                     core.loop.wake()
                 if waiting:
@@ -76,7 +76,7 @@ class BulkAppend:
         return None
 
     def give_up(self, error: KafkaError) -> None:
-        """What is not appended yet will not be: those records fail, or the call does if there are no others."""
+        """Fail the rows that are not appended yet; raise `error` if none was appended."""
         if not self._spans:
             raise error
         while (lane := self._lane) is not None:
@@ -85,7 +85,7 @@ class BulkAppend:
             self._lane = next(self._lanes, None)
 
     def future(self) -> BatchFuture:
-        """The future of what was appended, and of what was refused; raises if nothing was appended at all."""
+        """Return the future of all rows, appended or refused; raise the first error if none was appended."""
         if self._refused:
             positions = sorted(self._refused)
             first = self._refused[positions[0]]
@@ -96,17 +96,18 @@ class BulkAppend:
             self._spans.append(Span(refused, 0, positions, -1))
         return BatchFuture(self._core.desk, self._count, self._spans)
 
-    def _take_turn(self, queues: TopicQueues, lane: Lane, waiter: Waiter) -> bool:
-        """Fills a few batches; True if it has to wait for memory. The caller holds the lock.
+    def _fill_batches(self, queues: TopicQueues, lane: Lane, waiter: Waiter) -> bool:
+        """Fill a few batches under the producer's lock; return True if it must wait for memory.
 
-        With one batch a turn the two threads wait for each other at every batch (docs/measurements.md, "send_many").
+        With one batch at a time both threads would wait for each other at every batch (docs/measurements.md,
+        "send_many").
         """
         for _ in range(_TURN):
             if lane.next == lane.count:
                 break
             queue = queues.sticky if lane.partition is None else queues.queues[lane.partition]
             try:
-                if not self._go_on(lane, queue, waiter):
+                if not self._fill_batch(lane, queue, waiter):
                     return True
             except BaseException as error:
                 self._core.cut_short(queue, error)
@@ -115,8 +116,8 @@ class BulkAppend:
                 self._refuse(lane, error)
         return False
 
-    def _go_on(self, lane: Lane, queue: PartitionQueue, waiter: Waiter) -> bool:
-        """Fills the partition's open batch, or a new one; False if it has to wait for memory. The lock is held."""
+    def _fill_batch(self, lane: Lane, queue: PartitionQueue, waiter: Waiter) -> bool:
+        """Fill the partition's open batch or a new one, under the lock; return False if it must wait for memory."""
         core = self._core
         if queue.open is not None:
             self._fill_open(lane, queue, queue.open)
@@ -124,7 +125,7 @@ class BulkAppend:
         size = core.accumulator.batch_size
         buffer = core.take_buffer(size, waiter)
         if buffer is not None and not self._fill_new(lane, queue, buffer):
-            core.accumulator.pool.take_back()  # not even one row fits: it gets a larger batch of its own
+            core.accumulator.pool.take_back()  # not even one row fits: it needs a larger buffer
             size = core.room_for(queue, lane.rows.bound(lane.next))
             buffer = core.take_buffer(size, waiter)
             if buffer is not None:
@@ -135,22 +136,22 @@ class BulkAppend:
         return True
 
     def _fill_open(self, lane: Lane, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Appends rows to a batch that others append to, too, and ends it if it is full then."""
+        """Append rows to the open batch, and close it if it is full then."""
         builder, lanes = batch.builder, queue.topic.lanes
-        lanes.close(queue.partition)  # nobody else appends meanwhile: the rows are to stand side by side
+        lanes.close(queue.partition)  # blocks other appends, so that the rows are contiguous
         try:
             first = builder.count
             went = lane.rows.append_to(builder, lane.next, lane.count)
         finally:
             lanes.open(queue.partition, builder)
         if went:
-            self._went(lane, batch, first, went)
+            self._appended(lane, batch, first, went)
         if builder.full:
             self._core.accumulator.close_open(queue)
             self._sender_waits = True
 
     def _fill_new(self, lane: Lane, queue: PartitionQueue, buffer: bytearray) -> bool:
-        """Puts rows into a new batch before anybody knows of it; False, and there is none, if no row fits."""
+        """Append rows to a new batch and queue it; return False, with no batch queued, if no row fits."""
         core, start = self._core, lane.next
         accumulator = core.accumulator
         batch = accumulator.new_batch(queue, buffer, core.clock.monotonic())
@@ -164,11 +165,11 @@ class BulkAppend:
         else:
             accumulator.list_open(batch)
             core.wake_for(queue)
-        self._went(lane, batch, 0, went)
+        self._appended(lane, batch, 0, went)
         return True
 
-    def _went(self, lane: Lane, batch: ProducerBatch, first: int, count: int) -> None:
-        """So many of the lane's next rows are in the batch, from index `first` there."""
+    def _appended(self, lane: Lane, batch: ProducerBatch, first: int, count: int) -> None:
+        """Note that the next `count` rows are in the batch, from index `first`."""
         start, stop = lane.next, lane.next + count
         lane.next = stop
         self._spans.append(Span(batch.delivery, first, lane.positions[start:stop], lane.rows.times(start, stop)))

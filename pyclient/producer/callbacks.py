@@ -1,4 +1,4 @@
-"""Where users' delivery callbacks run: one thread of the client, or the caller's event loop."""
+"""Runs users' delivery callbacks: on one thread of the client, or on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.net.latch import Latch
 
 logger: Final = logging.getLogger("pyclient.producer")
 
-_END_SECONDS: Final = 2.0  # for a thread that has nothing left to do
+_END_SECONDS: Final = 2.0  # to join a thread that has nothing left to do
 
 Callback = Callable[[Any], object]
 Call = tuple[Callback, Any]
@@ -22,15 +22,15 @@ _Caught = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class CallbackRunner(Protocol):
-    """Takes callbacks in completion order and runs them, later and somewhere else."""
+    """Runs callbacks asynchronously, in the order of completion."""
 
     def submit(self, calls: list[Call]) -> None:
-        """Runs these soon; returns at once. The list is the runner's from now on."""
+        """Schedule the calls and return at once. The list belongs to the runner from now on."""
         ...
 
 
 def run_callback(callback: Callback, argument: Any, caught: _Caught = (Exception, asyncio.CancelledError)) -> None:
-    """Calls a user's function; what it raises is logged and hurts nothing, as far as it is `caught`."""
+    """Call a user's function; log exceptions of the types `caught`."""
     try:
         returned = callback(argument)
         if returned is not None and asyncio.iscoroutine(returned):
@@ -41,71 +41,71 @@ def run_callback(callback: Callback, argument: Any, caught: _Caught = (Exception
 
 
 def run_in_order(calls: list[Call], caught: _Caught = (Exception, asyncio.CancelledError)) -> None:
-    """Runs the callbacks and empties the list: a future must be able to die once its own has run."""
+    """Run the callbacks and empty the list, so that each future can be freed once its callback has run."""
     calls.reverse()
     while calls:
         run_callback(*calls.pop(), caught)
 
 
 class CallbackThread:
-    """One daemon thread, started by the first callback. A slow callback delays only those behind it."""
+    """Runs callbacks on one daemon thread, started by the first; a slow callback delays only later ones."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._calls: queue.SimpleQueue[list[Call]] = queue.SimpleQueue()
-        self._begun = False
+        self._started = False
         self._ended = Latch()
         self._thread: threading.Thread | None = None
         self._ident = 0
         self._stopped = False
         self.post: Callable[[list[Call]], None] | None = None
-        """`submit` without a check, while there is nothing to check: the thread was begun, and not stopped."""
+        """`submit` without checks, set while the thread is started and not stopped."""
         self.lane: Any = None
-        """The producer's `SendLane`, at which the thread waits for answers itself; who posts wakes it there."""
+        """The producer's `SendLane`, from which the thread reads responses itself; a new call wakes it there."""
 
     @property
     def runs_here(self) -> bool:
-        """Whether a callback is what asks."""
+        """True if called from a callback."""
         return threading.get_ident() == self._ident
 
     def submit(self, calls: list[Call]) -> None:
-        """Runs these after everything submitted before; once stopped, at once in the calling thread.
+        """Schedule the calls after all submitted before; once stopped, run them at once in the calling thread.
 
-        `RuntimeError` if the machine has no thread to give: they run when it has one for those of a later call.
+        Raise `RuntimeError` if no thread can be started: they run once a later call can start one.
         """
         with self._lock:
             stopped = self._stopped
-            if calls and not stopped:  # an empty list is the end
+            if calls and not stopped:  # an empty list ends the thread
                 self._put(calls)
                 try:
-                    self._begin()
+                    self._ensure_started()
                 except RuntimeError as error:
-                    if "interpreter shutdown" not in str(error):  # Python 3.12: then `stop` follows and runs them
+                    if "interpreter shutdown" not in str(error):  # Python 3.12: `stop` follows and runs them
                         raise
         if stopped:
             run_in_order(calls)
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits until what was submitted before has run; `timeout` in seconds. False if it has not.
+        """Wait until all calls submitted before have run; return False after `timeout` seconds.
 
-        Returns at once when a callback itself calls, which would otherwise wait for its own end.
+        Return at once if called from a callback, which would otherwise wait for itself.
         """
         with self._lock:
-            if self._stopped or self.runs_here or not (self._begun or self._calls.qsize()):
+            if self._stopped or self.runs_here or not (self._started or self._calls.qsize()):
                 return True
-            self._begin()
+            self._ensure_started()
             reached = Latch()
             self._put([(lambda _: reached.open(), None)])
         return reached.wait(timeout)
 
     def stop(self, timeout: float | None) -> bool:
-        """Runs what is left and ends the thread; False if that took longer than `timeout` seconds."""
+        """Run the remaining calls and end the thread; return False if that takes longer than `timeout` seconds."""
         with self._lock:
             self._stopped, self.post = True, None
-            if self._begun:
+            if self._started:
                 self._put([])
-        if not self._begun:
+        if not self._started:
             while self._calls.qsize():
                 run_in_order(self._calls.get())
         elif not self.runs_here:
@@ -115,23 +115,23 @@ class CallbackThread:
                 self._thread.join(_END_SECONDS)
         return True
 
-    def _begin(self) -> None:
-        """Starts the thread, if that was not done. Ctrl-C comes behind a call of compiled code at the earliest."""
-        if self._begun:
+    def _ensure_started(self) -> None:
+        """Start the thread unless it was started. An interrupt comes at the earliest after a call of compiled code."""
+        if self._started:
             return
-        self._begun, self.post = True, self._calls.put
+        self._started, self.post = True, self._calls.put
         try:
             _thread.start_new_thread(self._start, ())
         except RuntimeError:
-            self._begun, self.post = False, None
+            self._started, self.post = False, None
             raise
 
     def _start(self) -> None:
-        """Ends once the thread proper, which has a name, runs: Ctrl-C in the midst of its start could hide it."""
+        """Start the named thread from a helper thread: an interrupt during `Thread.start` could lose it."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # there is no other: this one, then
+        except RuntimeError:  # no second thread: use this one
             self._thread = None
             self._run()
 
@@ -141,7 +141,7 @@ class CallbackThread:
             self.lane.watch.wake()
 
     def _next(self) -> list[Call]:
-        """What to run next. This thread takes answers itself: to be woken for one takes as long as all else here."""
+        """Return the next calls. Reads responses meanwhile: a wake-up for each would double the time for one."""
         if self.lane is not None:
             self.lane.watch.for_calls(self._calls)
         return self._calls.get()
@@ -150,20 +150,20 @@ class CallbackThread:
         self._ident = threading.get_ident()
         try:
             while calls := self._next():
-                run_in_order(calls, BaseException)  # an exit, say, would end this thread, and nobody else
+                run_in_order(calls, BaseException)  # a SystemExit would end only this thread
         finally:
             self._ident = 0
             self._ended.open()
 
 
 class LoopCallbacks:
-    """Runs callbacks on an event loop, each in a turn of its own."""
+    """Runs callbacks on an event loop, each as its own loop callback."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def submit(self, calls: list[Call]) -> None:
-        """Runs these in the loop's next turns; may be called from any thread."""
+        """Schedule the calls on the loop; thread-safe."""
         on_loop = asyncio._get_running_loop() is self._loop
         schedule = self._loop.call_soon if on_loop else self._loop.call_soon_threadsafe
         for callback, argument in calls:

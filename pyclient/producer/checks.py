@@ -1,4 +1,4 @@
-"""What may be sent at all: the checks of a record's parts, and the errors for what fails them."""
+"""Checks of the arguments of `send` and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
 WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)
-"""What the codec raises for a record that cannot be written."""
+"""Raised by the codec for a record that cannot be written."""
 
 _LATEST_MS: Final = 2**63 - 1
 _LAST_PARTITION: Final = 2**31 - 1
@@ -25,7 +25,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 def check_topic(topic: Any) -> None:
-    """`InvalidTopic` for a name that no Kafka takes."""
+    """Raise `InvalidTopic` if this is no valid topic name."""
     if not isinstance(topic, str):
         raise InvalidTopic(f"a topic is named by a str, not by {type(topic).__name__} {topic!r}")
     if topic in (".", "..") or not _TOPIC_NAME.fullmatch(topic):
@@ -36,7 +36,7 @@ def check_topic(topic: Any) -> None:
 
 
 def check_partition(partition: Any) -> int | None:
-    """The partition as an int, None for none; `ValueError` for what cannot be a partition's number."""
+    """Return the partition as an int, None for None; raise `ValueError` if it cannot be a partition's number."""
     number = whole_number(partition)
     if partition is not None and (number is None or not 0 <= number <= _LAST_PARTITION):
         raise ValueError(f"a partition is a number from 0 to {_LAST_PARTITION}, not {partition!r}")
@@ -44,7 +44,7 @@ def check_partition(partition: Any) -> int | None:
 
 
 def check_seconds(timeout: Any) -> None:
-    """`TypeError` for a timeout that is no number of seconds, `ValueError` for one that is no time; None is none."""
+    """Raise `TypeError` for a timeout that is not a number, `ValueError` for NaN or a negative one; None is valid."""
     if timeout is None or (type(timeout) is float and timeout >= 0):
         return
     if isinstance(timeout, bool) or not isinstance(timeout, Real):
@@ -54,13 +54,13 @@ def check_seconds(timeout: Any) -> None:
 
 
 def check_callback(callback: Any, name: str) -> None:
-    """`TypeError` for what cannot be called; better now than when the outcome is known."""
+    """Raise `TypeError` if `callback` is neither None nor callable."""
     if callback is not None and not callable(callback):
         raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
 
 
 def whole_number(number: Any) -> int | None:
-    """A whole number of any kind (numpy's too) as an int; None for anything else."""
+    """Return an integer of any type (numpy's too) as an int; None for anything else."""
     try:
         return None if isinstance(number, bool) else index(number)
     except TypeError:
@@ -68,7 +68,7 @@ def whole_number(number: Any) -> int | None:
 
 
 def check_timestamp(timestamp_ms: Any) -> int:
-    """The timestamp as an int; `SerializationError` for what cannot be milliseconds since the epoch."""
+    """Return the timestamp as an int; raise `SerializationError` if it cannot be milliseconds since the epoch."""
     try:
         time = index(timestamp_ms)
     except TypeError:
@@ -84,7 +84,7 @@ def check_timestamp(timestamp_ms: Any) -> int:
 def explain(
     topic: str, key: Any, value: Any, error: Exception, partition: Any = None, timestamp_ms: Any = None
 ) -> SerializationError:
-    """The error for a record that is not bytes. Raises that of a topic, partition or timestamp that is none."""
+    """Return the error for a record that cannot be encoded. Raise if its topic, partition or timestamp is invalid."""
     check_topic(topic)
     check_partition(partition)
     if timestamp_ms is not None:
@@ -99,7 +99,7 @@ def explain(
 
 
 def serialized(serializer: Serializer | None, data: Any, option: str, topic: str) -> Any:
-    """What the serializer given as `option` makes of it; None stays None, as a tombstone is. `SerializationError`."""
+    """Serialize a key or value; None stays None (a tombstone). Raise `SerializationError` if `serializer` fails."""
     if serializer is None or data is None:
         return data
     try:

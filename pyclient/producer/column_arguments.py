@@ -1,4 +1,4 @@
-"""The arguments of `send_many` as columns: what they may be, and the errors for what they may not."""
+"""Conversion of the arguments of `send_many` to columns, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 
 def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | BinaryColumns:
-    """The arguments of `send_many` as columns; `ValueError` if their lengths differ, `SerializationError` if one is of
-    a type that no record has."""
+    """Return the arguments of `send_many` as columns.
+
+    Raise `ValueError` if their lengths differ, `SerializationError` if one has a type that no record can have.
+    """
     values, keys, headers = given.values, given.keys, given.headers
     times = core.clock.time_ms() if given.timestamps_ms is None else times_of(core.clock, topic, given.timestamps_ms)
     column_of_times = None if isinstance(times, int) else times
@@ -45,7 +47,7 @@ def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | Bi
 
 
 def check_lengths(topic: str, columns: Mapping[str, Any]) -> None:
-    """`ValueError` for columns that are not of one length; None is no column."""
+    """Raise `ValueError` if the columns, except those that are None, differ in length."""
     lengths = {name: len(column) for name, column in columns.items() if column is not None}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
@@ -55,7 +57,7 @@ def check_lengths(topic: str, columns: Mapping[str, Any]) -> None:
 
 
 def _read(reader: Callable[[Any], T], topic: str, what: str, column: Any) -> T:
-    """What `reader` makes of an Arrow column; `SerializationError` if it cannot read it."""
+    """Apply `reader` to an Arrow column; raise `SerializationError` if it fails."""
     try:
         return reader(column)
     except (TypeError, ValueError) as error:
@@ -64,7 +66,7 @@ def _read(reader: Callable[[Any], T], topic: str, what: str, column: Any) -> T:
 
 
 def times_of(clock: Clock, topic: str, given: Any) -> Times:
-    """One timestamp, or a list of them; `SerializationError` for what cannot be milliseconds."""
+    """Return one timestamp (ms) or a list; raise `SerializationError` if one cannot be milliseconds."""
     if is_arrow(given):
         from pyclient.records.arrow import from_times
 
@@ -79,7 +81,7 @@ def times_of(clock: Clock, topic: str, given: Any) -> Times:
 
 
 def plain_headers(topic: str, headers: Any) -> Iterable[Any]:
-    """The headers of each row as `send` takes them, from an Arrow column too."""
+    """Return the headers of each row as `send` takes them; `headers` may be an Arrow column."""
     if not is_arrow(headers):
         return cast(Iterable[Any], headers)
     from pyclient.records.arrow import from_headers
@@ -95,7 +97,7 @@ def _plain(column: Any) -> Any:
 
 
 def pairs(headers: Any) -> Any:
-    """Headers as (name, value) pairs, from a mapping or an iterator too, which can be gone through once only."""
-    if type(headers) in (tuple, list):  # asking whether it is a mapping takes longer than to send the record
+    """Return headers as (name, value) pairs that can be iterated more than once, from a mapping or iterator too."""
+    if type(headers) in (tuple, list):  # a Mapping check would take longer than sending the record
         return headers
     return None if headers is None else as_pairs(headers)

@@ -1,4 +1,4 @@
-"""The rows of a `send_many` as columns that a batch takes many of at once."""
+"""The rows of a `send_many` as columns, many of which are appended to a batch at once."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from pyclient.producer.checks import WRONG_RECORD
 from pyclient.records import BatchBuilder, BinaryColumn, HeaderColumns, record_size_bound
 
 WRONG_ROW: Final = (*WRONG_RECORD, ValueError, KafkaError)
-"""What a column raises for a row that cannot be written."""
+"""Raised by a column for a row that cannot be written."""
 
 Row = tuple[Any, Any, Any]  # key, value, headers
 Times = int | Sequence[int]
 
-_ROW_OVERHEAD: Final = 32  # the most bytes of a record beside its key and value, without headers
-_HEADER_OVERHEAD: Final = 10  # the most bytes of a header beside its name and value
+_ROW_OVERHEAD: Final = 32  # maximum bytes of a record without its key, value and headers
+_HEADER_OVERHEAD: Final = 10  # maximum bytes of a header without its name and value
 
 
 class Column(Protocol):
-    """Rows that a batch can take many of at once."""
+    """Rows that can be appended to a batch many at once."""
 
     count: int
 
     def append_to(self, builder: BatchBuilder, start: int, stop: int) -> int:
-        """Writes rows from `start`; says how many went in. A first row that is wrong raises as in `WRONG_ROW`."""
+        """Append rows from `start` and return how many; raise one of `WRONG_ROW` if the first is invalid."""
         ...
 
     def bound(self, number: int) -> int:
-        """The most bytes that a row takes in a batch; may raise for one that is wrong."""
+        """Return the maximum bytes of a row in a batch; may raise one of `WRONG_ROW` if it is invalid."""
         ...
 
     def row(self, number: int) -> Row:
-        """One row."""
+        """Return one row."""
         ...
 
     def times(self, start: int, stop: int) -> Times:
-        """The timestamps of these rows, or the one they share."""
+        """Return the timestamps (ms) of these rows, or the one they share."""
         ...
 
 
 class ListColumns:
-    """Rows from Python sequences, or those of them that `rows` (int32) names."""
+    """Rows from Python sequences; with `rows` (int32 indexes) only those."""
 
     def __init__(
         self,
@@ -95,14 +95,14 @@ class ListColumns:
 
 
 class _Cells:
-    """The rows of one binary column, one by one."""
+    """Access to single rows of a binary column."""
 
     def __init__(self, column: BinaryColumn) -> None:
         self._column = column
         self._offsets = memoryview(column.offsets).cast("B").cast("i")
 
     def size(self, number: int) -> int:
-        """How many bytes a row has."""
+        """Return the size of a row in bytes."""
         at = self._column.start + number
         return self._offsets[at + 1] - self._offsets[at]
 
@@ -114,7 +114,7 @@ class _Cells:
 
 
 class HeaderCells:
-    """The rows of a headers column, one by one."""
+    """Access to single rows of a headers column."""
 
     def __init__(self, headers: HeaderColumns) -> None:
         self._offsets = memoryview(headers.offsets).cast("B").cast("i")
@@ -122,7 +122,7 @@ class HeaderCells:
         self._values = _Cells(headers.values)
 
     def bound(self, number: int) -> int:
-        """The most bytes that a row's headers take in a batch."""
+        """Return the maximum bytes of a row's headers in a batch."""
         cells = range(self._offsets[number], self._offsets[number + 1])
         return sum(_HEADER_OVERHEAD + self._names.size(at) + self._values.size(at) for at in cells)
 
@@ -132,7 +132,7 @@ class HeaderCells:
 
 
 class BinaryColumns:
-    """Rows from buffers in Arrow's layout, or those of them that `rows` (int32) names."""
+    """Rows from buffers in Arrow's layout; with `rows` (int32 indexes) only those."""
 
     def __init__(
         self,

@@ -17,14 +17,14 @@ Acks = Literal["all", 1, 0, -1, "-1", "1", "0"]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 ACKS_ALL: Final = -1
-MAX_IN_FLIGHT_IDEMPOTENT: Final = 5  # a broker remembers the last five batches of a producer (KIP-98)
+MAX_IN_FLIGHT_IDEMPOTENT: Final = 5  # brokers remember the last five batches of a producer (KIP-98)
 _NOT_YET: Final = "transactions are not supported yet"
 
 
 def _acks(value: Any) -> int:
     text = str(value).strip().casefold()
     if isinstance(value, bool) or text not in ("all", "-1", "0", "1"):
-        raise ValueError(f"{value!r} is none of them")
+        raise ValueError(f"{value!r} is not one of them")
     return ACKS_ALL if text in ("all", "-1") else int(text)
 
 
@@ -36,7 +36,7 @@ def _gzip_level(value: Any) -> int | None:
 
 
 def _partitioner(value: Any) -> Any:
-    return None if value == "murmur2_random" else _callable(value)  # librdkafka's name of what is done without one
+    return None if value == "murmur2_random" else _callable(value)  # librdkafka's name of the default
 
 
 def _callable(value: Any) -> Any:
@@ -69,8 +69,8 @@ class ProducerConfig(ClientConfig):
 
     acks: int = option(
         ACKS_ALL,
-        doc="Who must have a record before it counts as delivered: 'all' replicas in sync, the leader (1), nobody (0). "
-        "'all' is the default since KIP-679.",
+        doc="Replicas that must have a record before it counts as delivered: 'all' in sync, the leader (1), or none "
+        "(0). 'all' is the default since KIP-679.",
         convert=_acks,
         allowed="'all' (or -1), 1 or 0",
         aliases=("request_required_acks",),
@@ -180,8 +180,8 @@ class ProducerConfig(ClientConfig):
     )
     interceptors: tuple[Interceptor, ...] = option(
         (),
-        doc="See and may change every record before it is sent, and are told what became of it (KIP-42); "
-        "`ProducerInterceptor` says how.",
+        doc="See and may change every record before it is sent, and are called with its outcome (KIP-42); see "
+        "`ProducerInterceptor`.",
         convert=interceptors_of,
         allowed="objects with on_send(record) or on_acknowledgement(metadata, error, headers), or an on_send alone",
     )
@@ -193,12 +193,12 @@ class ProducerConfig(ClientConfig):
         object.__setattr__(self, "enable_idempotence", idempotent)
 
     def conflicts(self) -> Iterable[str]:
-        """What is wrong with the options together."""
+        """Yield the conflicts between options."""
         yield from ClientConfig.conflicts(self)
         conflict = self._idempotence_conflict()
         in_flight = self.max_in_flight_requests_per_connection
         if in_flight > MAX_IN_FLIGHT_IDEMPOTENT and self.enable_idempotence is not False and conflict is None:
-            yield (  # nobody means to give up idempotence by asking for speed
+            yield (  # an error rather than a silent end of idempotence
                 f"max_in_flight_requests_per_connection={in_flight} is not possible: with idempotence brokers remember "
                 f"{MAX_IN_FLIGHT_IDEMPOTENT} batches; use at most as many, or enable_idempotence=False"
             )
@@ -220,22 +220,22 @@ class ProducerConfig(ClientConfig):
 
     @property
     def idempotent(self) -> bool:
-        """Whether batches carry a producer id and sequence numbers."""
+        """True if batches carry a producer id and sequence numbers."""
         return bool(self.enable_idempotence)
 
     @property
     def serializes(self) -> bool:
-        """Whether keys or values go through a serializer."""
+        """True if there is a serializer for keys or values."""
         return self.key_serializer is not None or self.value_serializer is not None
 
     @property
     def partitions_by_key(self) -> bool:
-        """Whether a record's partition follows from its key's hash, or is the sticky one without a key."""
+        """True if the partition is chosen by the key's hash, and for records without a key is the sticky one."""
         return self.partitioner is None and not self.partitioner_ignore_keys
 
     @property
     def plain(self) -> bool:
-        """Whether a record is sent as it is given: no serializer, partitioner or interceptor has a say."""
+        """True if records are sent as given: without serializer, custom partitioner and interceptors."""
         return self.partitions_by_key and not self.serializes and not self.interceptors
 
     @property

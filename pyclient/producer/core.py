@@ -1,4 +1,4 @@
-"""One producer without its face: what `Producer` and `AsyncProducer` share."""
+"""ProducerCore: the implementation shared by `Producer` and `AsyncProducer`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _delivery_of: Final = attrgetter("delivery")
 
 
 class ProducerCore:
-    """Accumulator, sender and cluster client around one lock. Made and closed on its event loop."""
+    """Accumulator, sender and cluster client of one producer, guarded by one lock; runs on an event loop."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class ProducerCore:
         self.config = config
         self.clock = clock
         self.lock = producer_lock()
-        self.closed = False  # takes nothing any more
-        self.ended = False  # and everything has an outcome, and no connection is left
+        self.closed = False  # no records are accepted
+        self.ended = False  # all records are complete and all connections closed
         self._linger = config.linger_ms / 1000
         self.desk = DeliveryDesk(callbacks, loop, clock)
         self.desk.failures.speak_now = lambda: not self.lock.locked()
@@ -99,15 +99,15 @@ class ProducerCore:
         self.direct = DirectSend(self.loop, self.desk, config, clock)
         self.keeper: LaneKeeper | None = None
         self.topics = self.accumulator.topics
-        """What `send` looks topics up in; an empty dictionary once the producer is closed."""
+        """The topics known to `send`; empty once the producer is closed."""
 
     def open_lane(self) -> Any:
-        """For a producer whose callbacks have a thread, on the system's clock: what `RecordSender` needs for a lane."""
+        """Create the fast path (`SendLane`) for a producer with a callback thread; None if there is none."""
         self.keeper = LaneKeeper(self.loop, self.lock, self.desk, self.config)
         return self.keeper.lane
 
     async def start(self) -> None:
-        """Begins to look for the cluster, in the background."""
+        """Start to connect to the cluster, in the background."""
         log_pure_codec()
         await self.cluster.start()
         self.loop.start()
@@ -117,10 +117,10 @@ class ProducerCore:
     def begin_with(
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
     ) -> DeliveryFuture | None:
-        """Appends a record as the first of a new batch; raises `WRONG_RECORD`.
+        """Append a record as the first of a new batch; raise one of `WRONG_RECORD` if it is invalid.
 
-        None unless that is all there is to do: then `append` finds out what is to be waited for, or wrong. With
-        linger 0 and few records every one comes this way, and has little time.
+        Fast path for linger 0 and few records. Return None if it cannot complete without waiting, or for a topic or
+        partition to check; the caller then uses `append`.
         """
         if partition is not None and (type(partition) is not int or partition < 0):
             return None
@@ -154,20 +154,20 @@ class ProducerCore:
         partition: int | None,
         waiter: Waiter,
     ) -> DeliveryFuture | Waiter | None:
-        """Appends a record whichever way it takes.
+        """Append a record to an open or a new batch.
 
-        Returns its future; or the `waiter`, which now waits for memory and is woken to call again; or None when the
-        topic has to be learnt first. Raises `MessageTooLarge` for a record that never fits, `WRONG_RECORD` for one
-        that is none. The caller gives up the waiter at the end.
+        Return its future; or the `waiter`, which now waits for memory: call again when it is woken; or None if
+        metadata of the topic must be fetched first. Raise `MessageTooLarge` if the record never fits, one of
+        `WRONG_RECORD` if it is invalid. The caller passes the waiter to `give_up` at the end.
         """
         while (result := self._append_or_close(topic, timestamp_ms, key, value, headers, partition, waiter)) is _AGAIN:
-            continue  # no loop stands in `with` or `try`: where it jumps back Ctrl-C passes by them (Python 3.12 on)
+            continue  # no loop in `with` or `try`: an interrupt at its jump back would skip their exit (Python 3.12 on)
         return result  # type: ignore[no-any-return]
 
     def _append_or_close(
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, waiter: Waiter
     ) -> Any:
-        """What `append` says, or _AGAIN when it was a step towards that: the record's partition may have changed."""
+        """Make one attempt of `append`; return _AGAIN to repeat it, as the sticky partition may have changed."""
         with self.lock:
             self.check_open()
             queues = self.topics.get(topic)
@@ -181,7 +181,7 @@ class ProducerCore:
                 size = self.room_for(queue, record_size_bound(key, value, headers))
                 if queue.open is not None:
                     self.accumulator.close_open(queue)
-                    self.loop.wake()  # it is full, and the next one may be another partition's
+                    self.loop.wake()  # the batch is full, and the next may be another partition's
                     return _AGAIN
                 buffer = self.take_buffer(size, waiter)
                 if buffer is None:
@@ -193,7 +193,7 @@ class ProducerCore:
         return _AGAIN if future is None else future
 
     def room_for(self, queue: PartitionQueue, bound: int) -> int:
-        """The size of the buffer for a record of up to `bound` bytes; `MessageTooLarge` if there is none."""
+        """Return the buffer size for a record of up to `bound` bytes; raise `MessageTooLarge` if it never fits."""
         config = self.config
         option = "buffer_memory" if config.buffer_memory < config.max_request_size else "max_request_size"
         limit = getattr(config, option)
@@ -205,24 +205,24 @@ class ProducerCore:
         return self.accumulator.buffer_size(bound)
 
     def take_buffer(self, size: int, waiter: Waiter) -> bytearray | None:
-        """The buffer the waiter was granted, or one that is free; the caller holds the lock."""
+        """Return the buffer granted to the waiter, or a free one, or None; the caller holds the lock."""
         pool = self.accumulator.pool
-        if waiter.size:  # it has waited before
+        if waiter.size:  # it was enqueued before
             if waiter.buffer is not None and len(waiter.buffer) >= size:
                 return pool.take(waiter)
             pool.abandon(waiter)
         return pool.try_acquire(size)
 
     def give_up(self, waiter: Waiter) -> None:
-        """The end of a waiter, whether it got what it waited for or not."""
+        """Remove a waiter from the pool's queue, if it was ever enqueued."""
         if waiter.size:
             with self.lock:
                 self.accumulator.pool.abandon(waiter)
 
     def cut_short(self, queue: PartitionQueue, error: BaseException) -> None:
-        """An error, perhaps Ctrl-C, came while the caller, who holds the lock, began or ended a batch.
+        """Clean up after an error or interrupt while a batch was opened or closed; the caller holds the lock.
 
-        Memory that reached no batch goes back, a batch that no record reached is given up, one half closed is closed.
+        Release memory that reached no batch, discard a batch without records, and finish a half-done close.
         """
         accumulator, batch = self.accumulator, queue.open
         accumulator.pool.take_back()
@@ -233,20 +233,20 @@ class ProducerCore:
             accumulator.mark_ready(queue)
 
     def wait_for_buffer(self, size: int, waiter: Waiter) -> Waiter:
-        """Queues for memory, and sends what lingers; the caller holds the lock."""
+        """Enqueue the waiter for memory and end all lingers; the caller holds the lock."""
         self.accumulator.pool.wait(waiter, size)
         self.accumulator.make_all_ready()
         self.loop.wake()
         return waiter
 
     def exhausted(self, size: int, topic: str, partition: int | None) -> BufferExhausted:
-        """The error for a send that waited for memory in vain."""
+        """Return the error for a send that got no memory in time."""
         return buffer_exhausted(self, size, topic, partition)
 
     def _begin_batch(
         self, queue: PartitionQueue, buffer: bytearray, timestamp_ms: int, key: Any, value: Any, headers: Any
     ) -> DeliveryFuture | None:
-        """None if others, who need no lock to append, have filled the new batch before this record came in."""
+        """Open a batch and append the record; return None if other threads, without the lock, filled it first."""
         self.accumulator.open_batch(queue, buffer, self.clock.monotonic())
         future: DeliveryFuture | None = queue.append(timestamp_ms, key, value, headers)
         if self.accumulator.alone:
@@ -255,26 +255,26 @@ class ProducerCore:
         return future
 
     def wake_for(self, queue: PartitionQueue) -> None:
-        """The partition has a full batch, or a new one: wakes the sender if it would sleep too long for it."""
+        """Wake the sender if the partition's new or full batch is due before its next timer."""
         batch = queue.open
         if batch is None or batch.ready or len(queue.waiting) > 1 or self.loop.next_look > batch.created + self._linger:
             self.loop.wake()
 
     def choose(self, queues: TopicQueues, key: Any) -> int:
-        """The partition of a record under another rule than the key's hash."""
+        """Return a record's partition by the custom partitioner, or the sticky one if keys are ignored."""
         if self.config.partitioner is None:
             return queues.sticky.partition
         return self.ask_partitioner(queues.name, key, queues.count)
 
     def serialize(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
-        """Key and value through the serializers; None stays None, as a tombstone is. `SerializationError`."""
+        """Serialize key and value; None stays None (a tombstone). Raise `SerializationError` if a serializer fails."""
         return (
             serialized(self.config.key_serializer, key, "key_serializer", topic),
             serialized(self.config.value_serializer, value, "value_serializer", topic),
         )
 
     def ask_partitioner(self, topic: str, key: Any, count: int) -> int:
-        """What the user's partitioner says; `PartitionerError` if it fails, or names no partition of the topic."""
+        """Call the user's partitioner; raise `PartitionerError` if it fails or returns no partition of the topic."""
         partitioner = self.config.partitioner
         assert partitioner is not None
         try:
@@ -290,14 +290,14 @@ class ProducerCore:
         return partition
 
     def check_open(self) -> None:
-        """`ClosedError` once the producer is closed."""
+        """Raise `ClosedError` if the producer is closed."""
         if self.closed:
             raise ClosedError("the producer is closed: make a new one to send more")
 
     # -- topics
 
     def learn_listed(self, topic: str) -> TopicQueues | None:
-        """Return a new topic that the metadata contain already; None if it must be asked for. From any thread."""
+        """Add a topic that the metadata contain already; return None if it must be fetched. Thread-safe."""
         info = self.cluster.listed_topic(topic)
         if info is None:
             return None
@@ -308,7 +308,10 @@ class ProducerCore:
             return self.accumulator.update_topic(topic, info.topic_id, leaders, self.clock.monotonic())
 
     async def learn_topic(self, topic: str, partition: int | None, timeout: float) -> TopicQueues:
-        """Waits up to `timeout` seconds for the topic's partitions, `partition` among them if that is given."""
+        """Wait up to `timeout` seconds for the topic's metadata, with `partition` if given; return its queues.
+
+        Raise `KafkaTimeout`, or `UnknownTopicOrPartition` if the topic has no such partition in time.
+        """
         self.check_open()
         learning, heard = self.loop.learning, self.cluster.metadata
         learning[topic] += 1
@@ -335,7 +338,7 @@ class ProducerCore:
     # -- flush and close
 
     def begin_flush(self) -> list[Delivery]:
-        """Sends everything that lingers; the batches to wait for."""
+        """End all lingers and return the deliveries that are not complete."""
         with self.lock:
             self.accumulator.make_all_ready()
             deliveries = [*map(_delivery_of, self.accumulator.incomplete), *self.desk.untold]
@@ -344,21 +347,21 @@ class ProducerCore:
         return deliveries
 
     def raise_unobserved(self) -> None:
-        """`DeliveryFailed` if records failed since the last call and nobody looked at them."""
+        """Raise `DeliveryFailed` if records failed since the last call and their results were not observed."""
         taken = self.desk.failures.take()
         if taken is not None:
             raise DeliveryFailed(*taken)
 
     def not_flushed(self, deliveries: list[Delivery], timeout: float) -> KafkaTimeout:
-        """The error for a flush that took too long."""
+        """Return the error for a flush that timed out."""
         return not_flushed(self, deliveries, timeout)
 
     def closed_before(self) -> ClosedError:
-        """The error of records that a `close` did not wait for any longer."""
+        """Return the error of records that are not confirmed when the producer closes."""
         return closed_before(self)
 
     def stop_accepting(self) -> None:
-        """From now on `send` raises `ClosedError`; who waits for memory does so too."""
+        """Make `send` raise `ClosedError`, also in callers that wait for memory."""
         with self.lock:
             self.closed = True
             self.topics = {}
@@ -366,14 +369,14 @@ class ProducerCore:
             self.accumulator.pool.wake_all()
 
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:
-        """Fails what is not confirmed, or with `on_wire=False` what was not sent."""
+        """Fail all incomplete records, or with `on_wire=False` those that are not in flight."""
         with self.lock:
             settlements = self.sender.abort(error, on_wire=on_wire)
         self.loop.tell_given_up(settlements)
         self.loop.wake()
 
     async def shut_down(self) -> None:
-        """Fails what is left and closes every connection."""
+        """Fail all incomplete records and close every connection."""
         with self.desk.failures.in_one_line():
             self.abort(self.closed_before())
             self.loop.stop()
@@ -396,5 +399,5 @@ class ProducerCore:
 def _call_soon(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(report)
-    except RuntimeError:  # the loop is closed: then nobody holds the producer's lock for long
+    except RuntimeError:  # the loop is closed, so the producer's lock is held only briefly
         report()

@@ -1,4 +1,4 @@
-"""The outcome of a batch: a `Delivery`, which its records' futures share and which completes once for all of them."""
+"""Delivery: the outcome of a batch, shared by its records' futures and completed once for all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Waiter = tuple[int, Wake]
 
 
 class State(Enum):
-    """A batch's records are PENDING until they are DELIVERED or FAILED; a SPLIT batch's go on in its parts."""
+    """The state of a batch: PENDING until it is DELIVERED, FAILED or SPLIT into parts that have their own state."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 def fresh_copy(error: E) -> E:
-    """The same error as another object, without a traceback."""
+    """Return a copy of the error, without its traceback."""
     copy = type(error).__new__(type(error), *error.args)
     copy.args = error.args
     copy.__dict__.update(error.__dict__)
@@ -36,9 +36,9 @@ def fresh_copy(error: E) -> E:
 
 
 class Delivery(BatchOutcome):
-    """The outcome of one batch's records, and who waits for it.
+    """The outcome of one batch's records, with its waiters and callbacks.
 
-    Only the producer's sender completes it, exactly once; any thread may look and wait.
+    Only the producer's sender completes it, exactly once; any thread may read it and wait.
     """
 
     __slots__ = ()
@@ -67,17 +67,17 @@ class Delivery(BatchOutcome):
         self.parts = self.starts = ()
 
     def __del__(self) -> None:
-        failure = getattr(self, "failure", None)  # an interrupt may have come before it was made
+        failure = getattr(self, "failure", None)  # an interrupt may have cut __init__ short
         if failure is not None:
             failure.bury()
 
     def __repr__(self) -> str:
         return f"<Delivery {self.topic}-{self.partition} {self.state.name}>"
 
-    # -- completing: the sender only
+    # -- completing: only by the sender
 
     def deliver(self, count: int, base_offset: int, log_append_time_ms: int = -1) -> bool:
-        """The broker confirmed the batch; False if it was completed before."""
+        """Complete the batch as delivered; return False if it was completed before."""
         with self.desk.lock:
             if self.state is not State.PENDING:
                 return False
@@ -86,25 +86,28 @@ class Delivery(BatchOutcome):
             self.delivered = True
             waiters, callbacks = self._waiters, self.callbacks
             self._waiters = self.callbacks = None
-        self._tell(waiters or (), callbacks)
+        self._notify(waiters or (), callbacks)
         return True
 
     def fail(self, count: int, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> bool:
-        """The batch will not be delivered; `record_errors` holds those that differ from `error`, by index."""
+        """Complete the batch as failed; `record_errors` has errors that differ from `error`, by index.
+
+        Return False if it was completed before.
+        """
         with self.desk.lock:
             if self.state is not State.PENDING:
                 return False
-            self.record_errors = record_errors or {}  # before `error`, by which `peek` sees that it is there
+            self.record_errors = record_errors or {}  # before `error`, which `peek` checks first
             self.count, self.error = count, error
             self.failure = Failure(self.desk.failures, self.topic, self.partition, count, error)
             self.desk.failures.add(self.failure)
             self.state = State.FAILED
             waiting = self._take()
-        self._tell(*waiting)
+        self._notify(*waiting)
         return True
 
     def split(self, starts: Sequence[int], parts: Sequence[Delivery]) -> None:
-        """The batch goes on as smaller ones: the records from `starts[n]` are those of `parts[n]`."""
+        """Replace the batch by parts: the records from `starts[n]` are those of `parts[n]`. Waiters move there."""
         with self.desk.lock:
             self.parts, self.starts = parts, starts
             self.state = State.SPLIT
@@ -121,7 +124,7 @@ class Delivery(BatchOutcome):
         self._waiters = self.callbacks = None
         return waiters, callbacks
 
-    def _tell(self, waiters: Sequence[_Waiter], callbacks: list[Any] | None) -> None:
+    def _notify(self, waiters: Sequence[_Waiter], callbacks: list[Any] | None) -> None:
         try:
             if callbacks:
                 self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
@@ -129,10 +132,10 @@ class Delivery(BatchOutcome):
             for _, wake in waiters:
                 wake()
 
-    # -- looking and waiting: any thread
+    # -- reading and waiting: any thread
 
     def locate(self, index: int) -> tuple[Delivery, int]:
-        """The delivery that now decides about record `index`, and the record's index there."""
+        """Return the delivery, after splits, that has record `index`, and the record's index there."""
         delivery = self
         while delivery.state is State.SPLIT:
             part = bisect_right(delivery.starts, index) - 1
@@ -141,7 +144,7 @@ class Delivery(BatchOutcome):
         return delivery, index
 
     def pending(self) -> Delivery | None:
-        """This delivery, or the first of its parts, whose outcome is not known yet."""
+        """Return this delivery, or the first of its parts, that is not complete; None if there is none."""
         if self.state is State.SPLIT:
             for part in self.parts:
                 if (found := part.pending()) is not None:
@@ -150,13 +153,13 @@ class Delivery(BatchOutcome):
         return self if self.state is State.PENDING else None
 
     def last_parts(self) -> Sequence[Delivery]:
-        """This delivery, or after splits the parts of its parts: those that have an outcome, or will have."""
+        """Return this delivery, or after splits its innermost parts."""
         if self.state is State.SPLIT:
             return [last for part in self.parts for last in part.last_parts()]
         return (self,)
 
     def when_done(self, index: int, wake: Wake) -> None:
-        """Calls `wake` once the record's outcome is known, at once if it is; it must be quick and must not raise."""
+        """Call `wake` once the record is complete, at once if it is; `wake` must be quick and must not raise."""
         with self.desk.lock:
             if self.state is State.PENDING:
                 self._waiters = self._waiters or []
@@ -169,7 +172,7 @@ class Delivery(BatchOutcome):
             wake()
 
     def forget(self, wake: Wake) -> None:
-        """Takes back a `when_done`."""
+        """Remove a `wake` that was given to `when_done`."""
         with self.desk.lock:
             if self._waiters is not None:
                 self._waiters = list(filter(lambda waiter: waiter[1] is not wake, self._waiters))
@@ -177,7 +180,7 @@ class Delivery(BatchOutcome):
             part.forget(wake)
 
     def add_callback(self, index: int, callback: Callable[[Any], object], future: Any) -> None:
-        """Calls `callback(future)` where the producer's callbacks run, once the record's outcome is known."""
+        """Call `callback(future)` once the record is complete, on the producer's callback thread or event loop."""
         with self.desk.lock:
             if self.state is State.PENDING:
                 self.callbacks = self.callbacks or []
@@ -190,9 +193,9 @@ class Delivery(BatchOutcome):
             self.desk.callbacks.submit([(callback, future)])
 
     def error_of(self, index: int) -> BaseException | None:
-        """Why the record failed, None if it did not; the caller has then observed it.
+        """Return the record's error, None if it did not fail; marks it as observed.
 
-        Each caller gets a copy: an error that is raised holds on to the frames it passed, and they to the future.
+        Each caller gets a copy: a raised error references the frames that it passed, and they the future.
         """
         if self.failure is None or self.error is None:
             return None
@@ -200,11 +203,11 @@ class Delivery(BatchOutcome):
         return self.peek(index)
 
     def peek(self, index: int) -> BaseException | None:
-        """Like `error_of`, without observing: for who only watches."""
+        """Return the record's error like `error_of`, without marking it as observed."""
         return None if self.error is None else fresh_copy(self.record_errors.get(index, self.error))
 
     def metadata_of(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        """Where the delivered record is."""
+        """Return the metadata of a delivered record."""
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         time = timestamp_ms if self.log_append_time_ms < 0 else self.log_append_time_ms
         return RecordMetadata(self.topic, self.partition, offset, time)

@@ -1,4 +1,4 @@
-"""What all deliveries of one producer share, and who waits until they are told."""
+"""DeliveryDesk: the context shared by all deliveries of one producer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Wake = Callable[[], object]
 
 
 class DeliveryDesk:
-    """What all deliveries of one producer share."""
+    """The context shared by all deliveries of one producer."""
 
-    __slots__ = ("_when_told", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
+    __slots__ = ("_waiters", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -32,37 +32,40 @@ class DeliveryDesk:
         self.failures = UnobservedFailures()
         self.lock = threading.Lock()
         self.loop = loop
-        """The loop that completes deliveries: a thread that runs it may not block for one."""
+        """The loop that completes deliveries; its thread must not block for one."""
         self.pid = os.getpid()
         self.lane: Any = None
-        """The producer's `SendLane`, at which a thread may wait for its record's answer itself."""
+        """The producer's `SendLane`, from which a waiting thread may read its record's response itself."""
         self.untold: dict[Delivery, None] = {}
-        """Those whose outcome is decided, until their futures and who runs their callbacks were told of it."""
-        self._when_told: list[Wake] = []
+        """Deliveries whose outcome is decided, but whose futures and callbacks are not notified yet."""
+        self._waiters: list[Wake] = []
 
     def told(self, delivery: Delivery) -> None:
-        """An `untold` one was told."""
+        """Note that the futures of an `untold` delivery are notified, and wake waiters."""
         self.untold.pop(delivery, None)
-        while self._when_told:
-            with suppress(IndexError):  # another thread was quicker
-                self._when_told.pop()()
+        while self._waiters:
+            with suppress(IndexError):  # another thread popped it
+                self._waiters.pop()()
 
     def wait_until_told(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
-        """Waits until none of these, nor of their parts, is `untold`; False after `timeout` seconds (None: never)."""
+        """Wait until the futures of all these, and of their parts, are notified.
+
+        Return False after `timeout` seconds (None: no limit).
+        """
         end = None if timeout is None else self.clock.monotonic() + timeout
         while self._any_untold(deliveries):
             if self.must_not_block():
                 raise RuntimeError("futures were waited for on the event loop that completes them")
             latch = Latch()
-            self._when_told.append(latch.open)
-            if not self._any_untold(deliveries):  # by who did not see the latch
+            self._waiters.append(latch.open)
+            if not self._any_untold(deliveries):  # `told` may have run before it could see the latch
                 break
             if not latch.wait(None if end is None else end - self.clock.monotonic()):
                 return False
         return True
 
     def _any_untold(self, deliveries: Sequence[Delivery]) -> bool:
-        # in loops: an interrupt that falls into the end of a generator is printed and lost
+        # loops instead of any(): an interrupt while a generator is closed is printed and lost
         for each in deliveries:
             for last in each.last_parts():
                 if last in self.untold:
@@ -70,27 +73,27 @@ class DeliveryDesk:
         return False
 
     def must_not_block(self) -> bool:
-        """Whether the calling thread is the one that has to go on for a delivery to complete."""
+        """Return True if the calling thread runs the loop that completes deliveries."""
         return self.loop is not None and asyncio._get_running_loop() is self.loop
 
     @property
     def foreign(self) -> bool:
-        """Whether this is a child made by `fork`, where nothing is ever completed."""
+        """True in a forked child, where no delivery is ever completed."""
         return self.pid != os.getpid()
 
     def after_fork(self, pending: Sequence[Delivery]) -> None:
-        """Called in a child made by `fork` with what is not completed."""
+        """Detach the callbacks of incomplete deliveries in a forked child."""
         self.failures.after_fork()
         for delivery in pending:
-            delivery.callbacks = None  # a future would add to a list that is there, and ask nobody
+            delivery.callbacks = None  # compiled futures append to an existing list without a check
 
     def check_process(self) -> None:
-        """`ForkError` in a child made by `fork`."""
+        """Raise `ForkError` in a forked child."""
         if self.foreign:
-            raise ForkError(f"this record was sent by process {self.pid}: only there its outcome becomes known")
+            raise ForkError(f"delivery results are only available in process {self.pid}, which sent the record")
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
-            "a record's outcome becomes known in the process that sent it, so its future cannot be pickled: "
+            "a record's outcome is only available in the process that sent it, so its future cannot be pickled: "
             "pass on what result() returns"
         )

@@ -1,4 +1,4 @@
-"""The future of one sent record, and how a thread or a task waits for its outcome."""
+"""DeliveryFuture, the future of one sent record, and the waits of threads and tasks for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyclient.types import RecordMetadata
 
 
 def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout: float | None) -> None:
-    """Blocks the thread until the record's outcome is known; `KafkaTimeout` after `timeout` seconds (None: never)."""
+    """Block until the record is complete; raise `KafkaTimeout` after `timeout` seconds (None: no limit)."""
     desk.check_process()
     if timeout is not None and timeout <= 0:
         raise _not_yet(delivery, "is not confirmed yet")
@@ -46,12 +46,12 @@ def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout:
 
 def _not_yet(delivery: Delivery, text: str) -> KafkaTimeout:
     place = f"{delivery.topic}-{delivery.partition}"
-    advice = "ask again, or see in the producer's health() what is in the way"
-    return KafkaTimeout(f"{place}: the record {text}; it is still on its way: {advice}")
+    advice = "wait longer, or check the producer's health()"
+    return KafkaTimeout(f"{place}: the record {text}; it is still being sent: {advice}")
 
 
 async def await_done(delivery: Delivery, index: int) -> None:
-    """Suspends the running task until the record's outcome is known."""
+    """Suspend the running task until the record is complete."""
     delivery.desk.check_process()
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
@@ -78,16 +78,16 @@ async def await_done(delivery: Delivery, index: int) -> None:
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(function)
-    except RuntimeError:  # the loop was closed meanwhile, so nobody awaits any more
+    except RuntimeError:  # the loop was closed meanwhile: no task awaits any more
         if not loop.is_closed():
             raise
 
 
 class DeliveryFuture(OutcomeHandle):
-    """One sent record's outcome: a reference to its batch and its place there, nothing else.
+    """The outcome of one sent record: a reference to its batch and its index there, nothing else.
 
-    `await future` gives its `RecordMetadata` too, on any event loop. A failure's `maybe_persisted` tells
-    "certainly not written" (False) from "unknown outcome" (True).
+    `await future` returns its `RecordMetadata` too, on any event loop. An error's `maybe_persisted` is False if the
+    record was certainly not written, True if the outcome is unknown.
     """
 
     __slots__ = ()
@@ -125,9 +125,9 @@ class DeliveryFuture(OutcomeHandle):
         self._delivery.add_callback(self.index, callback, self)
 
     def to_concurrent(self) -> concurrent.futures.Future[RecordMetadata]:
-        """A `concurrent.futures.Future` with the same outcome, for `concurrent.futures.wait` and executors.
+        """Return a `concurrent.futures.Future` with the same outcome, for `concurrent.futures.wait` and executors.
 
-        It is completed where callbacks run, as its own callbacks are called there, and so behind slow ones.
+        It is completed by a delivery callback, so slow callbacks delay it, and its own callbacks run there.
         """
         return to_concurrent(self, self.add_done_callback)
 
@@ -151,21 +151,21 @@ class DeliveryFuture(OutcomeHandle):
 
 
 class Settled(Protocol):
-    """What `to_concurrent` asks of a future whose outcome is known."""
+    """The part of a complete future that `to_concurrent` uses."""
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error, or None."""
+        """Return the error, or None."""
         ...
 
     def result(self, timeout: float | None = None) -> Any:
-        """The value."""
+        """Return the value."""
         ...
 
 
 def to_concurrent(
     future: Settled, add_done_callback: Callable[[Callable[[Any], object]], None]
 ) -> concurrent.futures.Future[Any]:
-    """A `concurrent.futures.Future` that takes over `future`'s outcome, where callbacks run."""
+    """Return a `concurrent.futures.Future` that a callback of `future` completes with its outcome."""
     target: concurrent.futures.Future[Any] = concurrent.futures.Future()
     target.set_running_or_notify_cancel()
 

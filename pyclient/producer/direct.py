@@ -1,7 +1,7 @@
-"""One record straight from its caller to the socket, where nothing else is on its way: what linger 0 is asked for.
+"""DirectSend: at linger 0, write a single record from the caller's thread if nothing else is in flight.
 
-To wake the loop's thread for it takes as long as everything that this thread then does (docs/measurements.md,
-"Latency at linger 0"). Under load the record joins a batch instead.
+Waking the loop's thread for it takes as long as all that this thread then does (docs/measurements.md, "Latency at
+linger 0"). Under load the record joins a batch instead.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pyclient.producer.work import ProduceWork
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import HEADER_SIZE, record_size_bound
 
-LARGEST: Final = 16_384  # bytes of a batch that the caller writes himself: it is copied for that
+LARGEST: Final = 16_384  # bytes of the largest batch that the caller's thread writes: it is copied for that
 
 
 class DirectSend:
-    """Sends from any thread that holds the producer's lock; answers come to the sender's loop."""
+    """Sends from any thread that holds the producer's lock; responses are handled on the sender's loop."""
 
     def __init__(self, loop: SenderLoop, desk: DeliveryDesk, config: ProducerConfig, clock: Clock) -> None:
         self._loop = loop
         self._sender = loop.sender
         self._desk = desk
         self._monotonic = clock.monotonic
-        self._wanted = config.linger_ms == 0 and config.acks != 0
+        self._enabled = config.linger_ms == 0 and config.acks != 0
         self._idempotent = config.idempotent
         self._timeout = config.delivery_timeout_ms / 1000
         self._largest = min(config.max_request_size, LARGEST)
@@ -44,14 +44,14 @@ class DirectSend:
     def send(
         self, queue: PartitionQueue, timestamp_ms: int, key: Any, value: Any, headers: Any
     ) -> DeliveryFuture | None:
-        """A batch with this record, on its way. None, and nothing has happened, if the record has to go the usual way.
+        """Send the record in a batch of its own; return None, with no effect, if it must go through the accumulator.
 
-        What raises before the batch is on its way leaves its memory in `BufferPool.unowned`.
+        If it raises before the batch is in flight, its buffer is left in `BufferPool.unowned`.
         """
         loop, sender, number = self._loop, self._sender, queue.leader
         lone, node, connection = queue.lone, sender.nodes.get(number), loop.links.get(number)
         if (
-            not self._wanted or lone is None or node is None or connection is None or loop.scheduled
+            not self._enabled or lone is None or node is None or connection is None or loop.scheduled
             or queue.waiting or queue.outstanding or queue.on_wire or node.in_flight
             or (self._idempotent and queue.sequence.phase is not Phase.STEADY)
             or connection.version_used(ProduceRequest) != lone.version
@@ -72,12 +72,12 @@ class DirectSend:
         batch = ProducerBatch(queue, delivery, buffer, position=queue.records, created=now, deadline=deadline)
         builder = batch.builder
         append: Append = builder.append
-        future: DeliveryFuture = append(timestamp_ms, key, value, headers)  # it fits: the bound did
+        future: DeliveryFuture = append(timestamp_ms, key, value, headers)  # never None: the size bound fits
         builder.close()
         work = ProduceWork(number, [batch], builder.size)
-        told = ResponseCallback(loop.loop, partial(loop.answered_plainly, work))
+        on_response = ResponseCallback(loop.loop, partial(loop.answered_plainly, work))
         try:
-            # Nothing is called from here to the last of these lines, so that Ctrl-C comes before all of them or after.
+            # No calls up to `on_wire = True`: an interrupt comes before or after all of these lines.
             sequence = queue.sequence
             if self._idempotent:
                 batch.producer_id, batch.producer_epoch = sequence.producer_id, sequence.epoch
@@ -93,17 +93,17 @@ class DirectSend:
             node.stalled_since, topic.last_used = NEVER, now
             sender.metrics.requests += 1
             make = partial(lone.request, loop.seal(batch))
-            if not connection.send_from_thread(ProduceRequest, lone.version, make, lone.answer, told):
-                loop.loop.call_soon_threadsafe(self._hand_on, connection, work, told)
+            if not connection.send_from_thread(ProduceRequest, lone.version, make, lone.answer, on_response):
+                loop.loop.call_soon_threadsafe(self._send_on_loop, connection, work, on_response)
             accumulator.count_closed(batch)
         except BaseException as error:
             if batch.on_wire:
-                loop.loop.call_soon_threadsafe(connection.interrupted, told, error)
+                loop.loop.call_soon_threadsafe(connection.interrupted, on_response, error)
             raise
         return future
 
-    def _hand_on(self, connection: Connection, work: ProduceWork, told: ResponseCallback) -> None:
-        """On the loop: sends what is left to it, unless Ctrl-C came first and the request was told to have failed."""
-        if not told.done():
-            told.forget()
+    def _send_on_loop(self, connection: Connection, work: ProduceWork, on_response: ResponseCallback) -> None:
+        """On the loop: send a request that the thread could not, unless an interrupt has failed it."""
+        if not on_response.done():
+            on_response.forget()
             self._loop.send(connection, work)

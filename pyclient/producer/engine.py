@@ -1,4 +1,4 @@
-"""What a synchronous producer stands on: the core on a loop thread, the callback thread, and their end."""
+"""Engine: runs the core of a synchronous producer on a loop thread, with a callback thread, and ends both."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pyclient.producer.delivery_future import await_done, wait_until_done
 logger: Final = logging.getLogger("pyclient.producer")
 
 EXIT_SECONDS: Final = 10.0
-_PACE_SECONDS: Final = 0.002  # how long the sender is waited for, at most, for each `PACE` bytes
-_END_SECONDS: Final = 2.0  # closing connections and ending threads, once nothing is waited for
-_GRACE_SECONDS: Final = 0.1  # for what is done at once unless somebody's callback is in the way
+_PACE_SECONDS: Final = 0.002  # maximum wait for the sender, for each `PACE` bytes
+_END_SECONDS: Final = 2.0  # to close connections and end threads when all records are complete
+_GRACE_SECONDS: Final = 0.1  # for what is immediate unless a user's callback blocks it
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine:
-    """Lives as long as the producer, and a little longer if that was dropped without `close`."""
+    """The threads of a synchronous producer; outlives one that is dropped without `close` until it is flushed."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self.clock = SYSTEM_CLOCK
@@ -55,29 +55,29 @@ class Engine:
     # -- waiting
 
     def left(self, deadline: float | None) -> float | None:
-        """Seconds until the deadline, 0 if it has passed; None without one."""
+        """Return the seconds until the deadline, 0 if it has passed; None without one."""
         return None if deadline is None else max(0.0, deadline - self.clock.monotonic())
 
     def deadline(self, timeout: float | None) -> float | None:
-        """When `timeout` seconds are over."""
+        """Return the monotonic time in `timeout` seconds; None for None."""
         return None if timeout is None else self.clock.monotonic() + timeout
 
     def until(self, attempt: Callable[[Waiter], T], deadline: float) -> T:
-        """Calls `attempt(waiter)`, and again whenever the waiter it returns was granted memory.
+        """Call `attempt(waiter)`, and again each time the waiter that it returns is woken.
 
-        Gives what it returns once that is not the waiter, or the waiter if the deadline passes before.
+        Return its first other result, or the waiter if the deadline passes before.
         """
         latch = threading.Lock()
         latch.acquire()
         waiter = Waiter(latch.release)
         try:
-            return self._attempts(attempt, waiter, latch, deadline)
+            return self._try_until(attempt, waiter, latch, deadline)
         finally:
-            waiter.gone = True  # at once: Ctrl-C may come again before it is given up
+            waiter.gone = True  # at once: a second interrupt may come before `give_up`
             self.core.give_up(waiter)
 
-    def _attempts(self, attempt: Callable[[Waiter], T], waiter: Waiter, latch: Acquirable, deadline: float) -> T:
-        """No loop stands in a `try`: where it jumps back Ctrl-C passes by the `finally` (from Python 3.12 on)."""
+    def _try_until(self, attempt: Callable[[Waiter], T], waiter: Waiter, latch: Acquirable, deadline: float) -> T:
+        """A loop of its own, outside the `try`: an interrupt at its jump back skips a `finally` (Python 3.12 on)."""
         while (result := attempt(waiter)) is waiter:
             left = deadline - self.clock.monotonic()
             if left <= 0 or not acquire(latch, left):
@@ -85,9 +85,9 @@ class Engine:
         return result
 
     def keep_pace(self) -> None:
-        """Lets the sender catch up for a moment when much waits to be sent.
+        """Wait briefly for the sender when much is buffered.
 
-        It keeps what is written in the processor's cache until it is sent, and the broker busy from the start
+        This keeps batches in the processor's cache until they are sent, and the broker busy from the start
         (docs/measurements.md, "Pace of the sender").
         """
         pool = self.core.accumulator.pool
@@ -102,26 +102,26 @@ class Engine:
                 pool.forget(wake)
 
     def wait_for(self, deliveries: list[Delivery], deadline: float | None) -> None:
-        """Waits until all have an outcome, and callbacks are in line; `KafkaTimeout` at the deadline."""
+        """Wait until all are complete and their callbacks queued; raise `KafkaTimeout` at the deadline."""
         for delivery in deliveries:
             while (pending := delivery.pending()) is not None:
                 wait_until_done(self.core.desk, pending, 0, self.left(deadline))
         if deliveries and not self.core.desk.wait_until_told(deliveries, self.left(deadline)):
-            raise KafkaTimeout("all records have an outcome, but not all futures were told in time")
+            raise KafkaTimeout("all records have an outcome, but not all futures were completed in time")
 
     def callbacks_ran(self, deadline: float | None) -> bool:
-        """Waits until the callbacks that are in line have run; False if they have not at the deadline.
+        """Wait until the queued callbacks have run; return False at the deadline.
 
-        Whether there are any only their thread can tell, so it gets a moment for that when no time is left.
+        Only the callback thread knows if there are any, so it gets a moment for that even if no time is left.
         """
         left = self.left(deadline)
         return self.callbacks.wait(None if left is None else max(left, _GRACE_SECONDS))
 
     def abort(self, error: KafkaError, *, on_wire: bool = True, timeout: float | None = None) -> None:
-        """Fails what is not confirmed, or with `on_wire=False` what was not sent.
+        """Fail all incomplete records, or with `on_wire=False` those that are not in flight.
 
-        On the loop's thread, which gets to it within `timeout` seconds or raises `KafkaTimeout`: Ctrl-C in the midst of
-        it would leave batches that are neither here nor there.
+        Runs on the loop's thread, because an interrupt halfway would leave inconsistent batches. Raise `KafkaTimeout`
+        if that does not get to it within `timeout` seconds.
         """
 
         async def work() -> None:
@@ -132,11 +132,11 @@ class Engine:
     # -- the end
 
     def close(self, timeout: float | None) -> None:
-        """Delivers what was accepted, within `timeout` seconds; fails the rest; ends the threads.
+        """Deliver accepted records within `timeout` seconds, fail the rest, and end the threads.
 
-        Raises `DeliveryFailed` if records failed and nobody looked. An interrupted close may be called again. One that
-        is called beside another waits for it, and after its own `timeout` fails the rest for both; in a callback it
-        leaves all to the other, which waits for the callback.
+        Raise `DeliveryFailed` if records failed unobserved. An interrupted close may be called again. A concurrent
+        close waits for the first, and after its own `timeout` fails the rest for both; in a callback it returns at
+        once, because the first waits for the callback.
         """
         if self.closed:
             return
@@ -147,30 +147,30 @@ class Engine:
                 return
             self._deliver_and_end(deadline)
         finally:
-            try:  # noqa: SIM105  # one step: Ctrl-C may have come just as it was acquired, or come again
+            try:  # noqa: SIM105  # no `suppress`, whose calls an interrupt could hit before the release
                 self._closing.release()
-            except RuntimeError:  # it was not
+            except RuntimeError:  # it was not acquired
                 pass
         self.core.raise_unobserved()
 
     def _begin_closing(self, timeout: float | None) -> bool:
-        """Waits for the turn to close; False if another close has it and will soon be done."""
-        if self.callbacks.runs_here:  # which the other close waits for
+        """Acquire the right to close; return False if another close has it and will soon be done."""
+        if self.callbacks.runs_here:  # the other close waits for this callback
             return self._closing.acquire(blocking=False)
         if acquire(self._closing, timeout):
             return True
         error = self.core.closed_before()
-        with suppress(ClosedError):  # by the other close, just now
+        with suppress(ClosedError):  # the other close has just ended the loop
             try:
-                self.abort(error, timeout=_END_SECONDS)  # then it has only callbacks to wait for
-            except KafkaTimeout:  # the loop is late, or stuck
+                self.abort(error, timeout=_END_SECONDS)  # after this, the other close waits only for callbacks
+            except KafkaTimeout:  # the loop is slow or blocked
                 self.thread.call_soon(self.core.abort, error)
         return self._closing.acquire(timeout=_GRACE_SECONDS)
 
     def _deliver_and_end(self, deadline: float | None) -> None:
-        if self.closed:  # by the other close
+        if self.closed:  # by a concurrent close
             return
-        with suppress(KafkaTimeout):  # what is left fails, and is told to its futures
+        with suppress(KafkaTimeout):  # `_end` fails the rest
             self.wait_for(self.core.begin_flush(), deadline)
         self._end(deadline)
 
@@ -181,20 +181,20 @@ class Engine:
             self.core.abort(self.core.closed_before())
         left = self.left(deadline)
         if not self.callbacks.stop(None if left is None else max(left, _GRACE_SECONDS)):
-            logger.warning("the producer was closed while a callback still ran: others may be waiting for it")
+            logger.warning("the producer was closed while a callback still ran: later callbacks may not have run yet")
         self.thread.stop(_END_SECONDS)
         self.closed = True
 
     def _close_at_exit(self) -> None:
         try:
             self.close(self.left(_exit_deadline()))
-        except DeliveryFailed as failed:  # there is nobody left to raise it to
-            logger.error("the interpreter ends, and %s", failed)
+        except DeliveryFailed as failed:  # there is no caller to raise it to
+            logger.error("at the interpreter's exit: %s", failed)
 
     def abandon(self) -> None:
-        """The producer was dropped without `close`: delivers what it accepted in the background.
+        """Deliver the records of a producer that was dropped without `close`, in the background.
 
-        It may be called by the garbage collector in any thread at any moment, so it takes no lock.
+        The garbage collector may call it in any thread at any moment, so it takes no lock.
         """
         _abandoned.add(self)
         try:
@@ -219,7 +219,7 @@ class Engine:
 
 @cache
 def _exit_deadline() -> float:
-    """When the interpreter's end waits for no producer any more; the first to ask has all of them send what lingers."""
+    """Return the time until which the interpreter's exit waits for producers; the first call flushes all of them."""
     for engine in list(_engines):
         if not engine.closed and not engine.core.desk.foreign:
             engine.core.begin_flush()

@@ -1,4 +1,4 @@
-"""What a producer's errors say: what was tried and where, what is in the way, and what to do about it."""
+"""Texts of a producer's errors: what failed, where, the last known cause, and what to do."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pyclient.producer.core import ProducerCore
     from pyclient.producer.delivery import Delivery
 
-_NAMED: Final = 3  # partitions that an error names; of the others it tells how many there are
+_NAMED: Final = 3  # partitions that an error names; the others are counted
 
 
 def buffer_exhausted(core: ProducerCore, size: int, topic: str, partition: int | None) -> BufferExhausted:
-    """The error for a send that waited for memory in vain, with what holds the memory."""
+    """Return the error for a send that got no memory in time; it names the partitions that hold the memory."""
     where = f" for a record to topic {topic!r}"
     if partition is not None:
         where += f", partition {partition}"
@@ -41,24 +41,24 @@ def buffer_exhausted(core: ProducerCore, size: int, topic: str, partition: int |
 
 
 def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: float) -> KafkaTimeout:
-    """The error for a flush that took too long, with what it waited for."""
+    """Return the error for a flush that timed out; it names the partitions not confirmed."""
     pending = {id(found) for delivery in deliveries if (found := delivery.pending()) is not None}
     with core.lock:
         late = list(filter(lambda batch: id(batch.delivery) in pending, core.accumulator.incomplete))
         why = why_unconfirmed(late[0]) if late else ""
     if not pending:
-        return KafkaTimeout(f"all records have an outcome, but not every future was told within {timeout:g} s")
+        return KafkaTimeout(f"all records have an outcome, but not all futures were completed within {timeout:g} s")
     text = f"{_batches(len(pending))} not confirmed within {timeout:g} s"
     if late:
         text += f", of {_places(core, late)}; {late[0].queue.name}: {why}"
     reasons = core.cluster.describe_failures()
     if reasons and reasons not in text:
         text += f"; last failures: {reasons}"
-    return KafkaTimeout(f"{text}; nothing is given up yet: flush again with more time, or check the brokers")
+    return KafkaTimeout(f"{text}; they are still being sent: flush again with more time, or check the brokers")
 
 
 def closed_before(core: ProducerCore) -> ClosedError:
-    """The error of records that a `close` did not wait for any longer."""
+    """Return the error of records that are not confirmed when the producer closes."""
     reasons = core.cluster.describe_failures()
     text = "the producer was closed before the record was confirmed"
     if reasons:
@@ -67,7 +67,7 @@ def closed_before(core: ProducerCore) -> ClosedError:
 
 
 def no_partition(topic: str, partition: int, count: int, max_block_ms: int) -> UnknownTopicOrPartition:
-    """The error for the number of a partition that the topic did not have in time."""
+    """Return the error for a partition that the topic did not have in time."""
     return UnknownTopicOrPartition(
         f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0, and got no more "
         f"within max_block_ms={max_block_ms}; send to one of them, or add partitions"
@@ -75,22 +75,21 @@ def no_partition(topic: str, partition: int, count: int, max_block_ms: int) -> U
 
 
 def perhaps_no_partition(topic: str, partition: int, count: int, error: KafkaTimeout) -> KafkaTimeout:
-    """The error for such a number when no broker told in time whether partitions were added."""
+    """Return the error for a partition that may not exist: no broker confirmed the partition count in time."""
     return KafkaTimeout(
         f"topic {topic!r} has no partition {partition} as far as is known: it had {count}, numbered from 0, and "
-        f"whether there are more now could not be found out: {error}; send to one of them, add partitions, or raise "
-        "max_block_ms"
+        f"the current number could not be fetched: {error}; send to one of them, add partitions, or raise max_block_ms"
     )
 
 
 def too_late(batch: ProducerBatch, timeout_ms: int, reasons: str) -> DeliveryTimeout:
-    """The error of records that had no outcome in time; `reasons` are the last failures of addresses."""
+    """Return the error of records not confirmed in time; `reasons` are the last failures of broker addresses."""
     detail = why_unconfirmed(batch)
     if reasons and not batch.on_wire and reasons not in detail:
         detail = f"{detail}; last failures: {reasons}"
-    advice = "it was not written and can be sent again"
+    advice = "it was not written, and can be sent again"
     if batch.doubtful or batch.on_wire:
-        advice = "it may be written all the same: check that before it is sent again"
+        advice = "it may still have been written: check that before sending it again"
     text = f"{batch.queue.name}: the record was not confirmed within delivery_timeout_ms={timeout_ms}; {detail}"
     error = DeliveryTimeout(f"{text}; {advice}; look at the broker, or raise delivery_timeout_ms")
     error.__cause__ = batch.last_error
@@ -98,7 +97,7 @@ def too_late(batch: ProducerBatch, timeout_ms: int, reasons: str) -> DeliveryTim
 
 
 def why_unconfirmed(batch: ProducerBatch) -> str:
-    """What became of a batch so far."""
+    """Return why a batch is not confirmed so far."""
     queue = batch.queue
     if batch.last_error is not None:
         return f"the last of {batch.attempts} attempts: {batch.last_error}"
@@ -106,7 +105,7 @@ def why_unconfirmed(batch: ProducerBatch) -> str:
         return f"broker {queue.wire_node} has not answered"
     if queue.leader == NO_LEADER:
         return "the partition has no leader"
-    return f"broker {queue.leader} could not be sent it"
+    return f"it could not be sent to broker {queue.leader}"
 
 
 def _batches(count: int) -> str:
@@ -114,7 +113,7 @@ def _batches(count: int) -> str:
 
 
 def _places(core: ProducerCore, batches: Iterable[ProducerBatch]) -> str:
-    """The partitions of these batches and who leads them; of many, the first ones."""
+    """Return the partitions of these batches with their leaders; if there are many, the first ones and a count."""
     queues = list(dict.fromkeys(batch.queue for batch in batches))
     named = ", ".join(_place(core, queue) for queue in queues[:_NAMED])
     others = len(queues) - _NAMED

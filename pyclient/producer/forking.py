@@ -1,4 +1,4 @@
-"""A producer in a child made by `fork`: its thread and sockets are the parent's, so every use is refused."""
+"""Notification of producers in a forked child: their thread and sockets are the parent's, so all use is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Forkable(Protocol):
-    """What must know that it was forked."""
+    """An object to notify in a forked child."""
 
     def after_fork(self) -> None:
-        """Called in the child."""
+        """Handle the fork, in the child."""
         ...
 
 
@@ -19,7 +19,7 @@ _producers: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def tell_after_fork(producer: Forkable) -> None:
-    """From now until it dies, `producer.after_fork()` is called in every child made by `fork`."""
+    """Call `producer.after_fork()` in every child made by `fork`, while the producer exists."""
     _producers.add(producer)
 
 

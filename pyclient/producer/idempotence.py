@@ -1,41 +1,41 @@
-"""Producer id, epoch and sequence numbers (KIP-98, KIP-360): what lets a broker drop duplicates and refuse gaps.
+"""Producer id, epoch and sequence numbers (KIP-98, KIP-360), by which a broker drops duplicates and refuses gaps.
 
 The numbers of a partition move through four phases:
 
     NEW       no producer id yet
-    PROBING   what the broker has is not certain: one batch at a time, in order
-    STEADY    the broker confirmed the last batch before those on their way: as many as may be in flight
-    BROKEN    a number is certainly missing at the broker: what comes behind it needs a new epoch, from 0
+    PROBING   the broker's state is not certain: one batch at a time, in order
+    STEADY    the broker confirmed the last batch before those in flight: as many as the limit allows
+    BROKEN    a number is certainly missing at the broker: all later batches need a new epoch, from 0
 
-A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can slip in
-between, and once every batch before the missing number has an outcome under its old one, by which the broker knows it.
-It goes out alone first, because a broker that has no state of a producer takes any first sequence; so does the first
-batch after `KNOWN_SECONDS` without one, as brokers forget idle producers.
+A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can come in
+between, and once every batch before the missing number has an outcome under its old number, by which the broker knows
+it. Its first batch is sent alone, because a broker without state of a producer accepts any first sequence; so is the
+first batch after `KNOWN_SECONDS` without one, as brokers expire idle producers.
 
 A batch is *doubtful* once a request with its present numbers may have been written, else *clean*. A broker that has
 state of the producer writes in sequence only, but remembers one batch after a clean restart, so a doubtful batch that
 is OUT_OF_ORDER (or UNKNOWN_PRODUCER_ID) may be missing, or written and forgotten. It is set aside (*undecided*), and
 the next doubtful ones are sent under their numbers, in order:
 
-    answer for the first batch that has no outcome    what follows from it
+    response for the first batch without outcome      conclusion
     ------------------------------------------------  ----------------------------------------------------------------
     clean, out of order                               it and all that follow are missing: new epoch from it on
     doubtful, out of order, a later one was confirmed  it is written: delivered, offset unknown (-1)
     doubtful, out of order                            undecided; the next one decides
     then: the next is accepted or a duplicate         all undecided are written: delivered, offset unknown
     then: the next is doubtful and out of order       undecided as well
-    then: the next is clean, or there is none         none is written: the last batch that was would be known, or the
-                                                      one after it accepted. New epoch from the first undecided on
-       ... but a number before or among them was      one may be written later, or another in its place: all undecided
-       given up in doubt, or they are parts of a      fail as `maybe_persisted`
+    then: the next is clean, or there is none         none is written: the last written one would be known, or the one
+                                                      after it accepted. New epoch from the first undecided on
+       ... but a number before or among them failed   one may be written later, or another in its place: all undecided
+       with unknown outcome, or they are parts of a   fail as `maybe_persisted`
        doubtful batch that was split
-    the next expires, or fails in doubt               as "given up in doubt" above
-    INVALID_PRODUCER_EPOCH                            it and what follows get a new producer id; doubtful ones fail
-    the topic was created again (another id)          undecided ones are sent again, in order, to the new log
+    the next expires, or fails with unknown outcome   as "failed with unknown outcome" above
+    INVALID_PRODUCER_EPOCH                            it and all later ones get a new producer id; doubtful ones fail
+    the topic was recreated (another id)              undecided ones are sent again, in order, to the new log
 
-A request whose connection is gone may still reach the broker. Where a batch was given up in doubt, its number may
-therefore come after all, and with it those of the requests that follow it: hence the exception in the table.
-Epochs are raised here, partition by partition: a broker compares them per partition.
+A request whose connection is closed may still reach the broker. If a batch failed with unknown outcome, its number may
+therefore still arrive, and with it those of later requests: hence the exception in the table.
+Epochs are raised by the client, for each partition: a broker compares them per partition.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ NO_PRODUCER_ID: Final = -1
 EVERYTHING: Final = -1  # the position before all batches
 NOTHING: Final = -1
 KNOWN_SECONDS: Final = 60.0
-"""How long after a confirmed batch a broker is taken to know the producer (`producer.id.expiration.ms`: a day)."""
+"""Time after a confirmed batch for which the broker is assumed to know the producer (`producer.id.expiration.ms`: a
+day)."""
 
 
 class Phase(Enum):
-    """See the module."""
+    """The phases of a partition's numbers; see the module."""
 
     NEW = "new"
     PROBING = "probing"
@@ -64,24 +65,24 @@ class Phase(Enum):
 
 
 class Numbered(Protocol):
-    """A batch as far as its numbers go; `position` tells its place in the partition."""
+    """The numbers of a batch; `position` is its place in the partition."""
 
     base_sequence: int
     position: int
 
     @property
     def count(self) -> int:
-        """How many records it holds."""
+        """The number of records."""
         ...
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Takes its numbers."""
+        """Set producer id, epoch and base sequence."""
         ...
 
 
 @dataclass(slots=True)
 class ProducerIdentity:
-    """The producer id that the cluster gave this producer; partitions take it when they first need one."""
+    """The producer id that the cluster assigned to this producer; partitions use it from their first batch."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = -1
@@ -89,17 +90,17 @@ class ProducerIdentity:
 
     @property
     def known(self) -> bool:
-        """Whether there is a producer id."""
+        """True if there is a producer id."""
         return self.producer_id != NO_PRODUCER_ID
 
     def obtained(self, producer_id: int, epoch: int) -> None:
-        """InitProducerId was answered."""
+        """Set the id and epoch of an InitProducerId response."""
         self.producer_id, self.epoch, self.wanted = producer_id, epoch, False
 
     def begin_after(self, producer_id: int, epoch: int) -> None:
-        """A partition's numbers are forgotten: whatever begins from now on begins behind its epoch.
+        """Start partitions at a higher epoch from now on, because a partition with this one was forgotten.
 
-        Were they begun again under the same one, the broker would take a new batch for the old one of that number.
+        If it restarted with the same epoch, the broker would take a new batch for the old one with that number.
         """
         if self.producer_id != producer_id or epoch < self.epoch:
             return
@@ -109,21 +110,21 @@ class ProducerIdentity:
             self.used_up(producer_id)
 
     def used_up(self, producer_id: int) -> None:
-        """No partition may begin with this producer id any more; a new one is wanted if it is the current one."""
+        """Stop starting partitions with this producer id; request a new one if it is the current one."""
         if self.producer_id == producer_id:
             self.producer_id, self.wanted = NO_PRODUCER_ID, True
 
 
 def add_sequence(sequence: int, count: int) -> int:
-    """The sequence number `count` records later; after 2147483647 comes 0."""
+    """Return the sequence number `count` records later; 2147483647 is followed by 0."""
     return (sequence + count) & MAX_SEQUENCE
 
 
 class PartitionSequence:
-    """The numbers of one partition."""
+    """The producer id, epoch and sequence numbers of one partition."""
 
     __slots__ = (
-        "_certain", "_confirmed", "_given_up", "_hole", "_replace_id", "confirmed_at", "epoch", "next", "phase",
+        "_certain", "_confirmed", "_given_up", "_missing", "_replace_id", "confirmed_at", "epoch", "next", "phase",
         "producer_id",
     )  # fmt: skip
 
@@ -135,34 +136,34 @@ class PartitionSequence:
         self.confirmed_at = 0.0  # monotonic seconds
         self._confirmed = NOTHING  # the last position that the broker confirmed under these numbers
         self._certain = True  # in phase BROKEN: nothing from the missing number on is in the log
-        self._given_up = NOTHING  # the last position given up in doubt, if nothing behind it was confirmed since
+        self._given_up = NOTHING  # the last position failed with unknown outcome, unless a later one was confirmed
         self._replace_id = False
-        self._hole = EVERYTHING  # in phase BROKEN: the position from which on numbers are void
+        self._missing = EVERYTHING  # in phase BROKEN: the position from which numbers are void
 
     def __repr__(self) -> str:
         return f"<PartitionSequence {self.phase.name} id={self.producer_id} epoch={self.epoch} next={self.next}>"
 
     def prepare(self, on_wire: int, identity: ProducerIdentity, outstanding: Sequence[Numbered]) -> bool:
-        """Whether a batch may be sent now, with `on_wire` others on their way; begins a new epoch if it is time.
+        """Return True if a batch may be sent now, with `on_wire` others in flight; begin a new epoch if it is due.
 
-        `outstanding` are the batches that have numbers and no outcome, in order. False also if a producer id has to
-        be asked for first; then `identity.wanted` is set.
+        `outstanding` are the batches that have numbers and no outcome, in order. Return False also if a producer id
+        must be requested first; then `identity.wanted` is set.
         """
         if self.phase is Phase.STEADY:
             return True
         if on_wire:
             return False
-        if self.phase is Phase.PROBING or (outstanding and outstanding[0].position < self._hole):
+        if self.phase is Phase.PROBING or (outstanding and outstanding[0].position < self._missing):
             return True
         return self._begin(identity) and self._renumber(outstanding)
 
     def assign(self, batch: Numbered) -> None:
-        """Numbers a batch that has no numbers yet."""
+        """Give numbers to a batch that has none yet."""
         batch.number(self.producer_id, self.epoch, self.next)
         self.next = add_sequence(self.next, batch.count)
 
     def delivered(self, position: int, now: float) -> None:
-        """The broker has the batch at `position`, and so all doubtful ones before it."""
+        """Note that the broker has the batch at `position`, and so all doubtful ones before it."""
         self.confirmed_at = now
         self._confirmed = max(self._confirmed, position)
 
@@ -171,49 +172,49 @@ class PartitionSequence:
         return position < self._confirmed
 
     def confirmed(self, position: int) -> None:
-        """The broker has the first outstanding batch, at `position`: it takes no numbers from before it any more."""
+        """Note that the broker has the first outstanding batch, at `position`: it accepts no earlier numbers."""
         if position > self._given_up:
             self._given_up = NOTHING
         if self.phase is Phase.PROBING:
             self.phase = Phase.STEADY
 
     def doubted(self) -> None:
-        """A batch was not confirmed: those behind it may have been refused for it, or not."""
+        """Leave phase STEADY because a batch was not confirmed: later ones may have been refused because of it."""
         if self.phase is Phase.STEADY:
             self.phase = Phase.PROBING
 
     @property
     def haunted(self) -> bool:
-        """Whether a number that the broker misses may still arrive, as its batch was given up in doubt."""
+        """True if a number that the broker misses may still arrive, as its batch failed with unknown outcome."""
         return self._given_up != NOTHING
 
     def gave_up(self, position: int) -> None:
-        """A numbered batch gets no further attempt, and whether the broker has it or will have it is not known."""
+        """Note that a numbered batch failed, and the broker may have it or still get it."""
         self._given_up = max(self._given_up, position)
         self.doubted()
 
     def broke(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
-        """The broker does not take the numbers from `position` on, and certainly has nothing from there on.
+        """Enter phase BROKEN: the broker refuses the numbers from `position` on, and has nothing from there on.
 
-        `replace_id` if even a higher epoch would be refused; then doubtful batches may be in the log all the same, as
-        they may be if a later one was confirmed (see `is_uncertain`).
+        With `replace_id` even a higher epoch would be refused; then doubtful batches may be in the log all the same,
+        as they may be if a later one was confirmed (see `is_uncertain`).
         """
         if self.phase is not Phase.NEW:
             certain = not replace_id and not self.is_written(position)
             if self.phase is Phase.BROKEN:
-                position, certain = min(position, self._hole), certain and self._certain
-            self._hole, self._certain = position, certain
+                position, certain = min(position, self._missing), certain and self._certain
+            self._missing, self._certain = position, certain
             self.phase = Phase.BROKEN
             self._replace_id = self._replace_id or replace_id
 
     def is_uncertain(self, position: int) -> bool:
-        """Return True if a doubtful batch at `position` may be written, and would get new numbers all the same."""
-        return self.phase is Phase.BROKEN and not self._certain and position >= self._hole
+        """Return True if a doubtful batch at `position` may be written although it would get new numbers."""
+        return self.phase is Phase.BROKEN and not self._certain and position >= self._missing
 
     def needs_id(self, position: int) -> bool:
-        """Return True if the batch at `position` cannot be sent before the cluster gives out a producer id."""
+        """Return True if the batch at `position` cannot be sent before the cluster assigns a producer id."""
         if self.phase is Phase.BROKEN:
-            return (self._replace_id or self.epoch >= MAX_EPOCH) and position >= self._hole
+            return (self._replace_id or self.epoch >= MAX_EPOCH) and position >= self._missing
         return self.phase is Phase.NEW
 
     def _begin(self, identity: ProducerIdentity) -> bool:

@@ -1,4 +1,4 @@
-"""Interceptors: users' code that sees every record before it is sent, and its outcome when it is known (KIP-42)."""
+"""Interceptors: users' code that is called for every record before it is sent, and with its outcome (KIP-42)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Pairs = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record as it was given to `send`, before serializers and partitioner; None where nothing was given.
+    """A record as it was given to `send`, before serializers and partitioner; None for arguments not given.
 
-    It cannot be changed: `record.replace(headers=(*record.headers, ("trace", b"1")))` makes another.
+    It is immutable: `record.replace(headers=(*record.headers, ("trace", b"1")))` returns a changed copy.
     """
 
     topic: str
@@ -35,30 +35,30 @@ class ProducerRecord:
     timestamp_ms: int | None = None
 
     def replace(self, **changes: Any) -> ProducerRecord:
-        """The same record but for these fields."""
+        """Return a copy with these fields changed."""
         return dataclasses.replace(self, **changes)
 
 
 class ProducerInterceptor:
-    """What `interceptors=[...]` takes; a subclass overrides what it needs. Any object with one of the methods will do.
+    """Base class for `interceptors=[...]`; any object with one of the methods will do.
 
-    Several are asked in their order, each about what the one before it made of the record. What one raises is logged,
-    and hurts neither the record nor the other interceptors.
+    Several are called in order, each with the record that the one before it returned. Exceptions are logged, and
+    affect neither the record nor the other interceptors.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Called in the thread of `send`, or of `send_many` for each record.
+        """Return the record to send, this or another; None for this one.
 
-        Returns the record that goes on, this or another; None for this one.
+        Called in the thread of `send`, or of `send_many` for each record.
         """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None, headers: Pairs) -> None:
-        """The record's outcome is known; called where callbacks run, before the record's own ones.
+        """Handle a record's outcome; called before the record's own callbacks, on the same thread or event loop.
 
-        If it failed, `error` says why, the offset is -1, and so is the partition if it did not get that far. A record
-        that `send` itself refuses is told of in the thread of that call. That an interceptor was told does not count
-        as somebody having looked: `flush` and `close` raise for the record all the same.
+        If it failed, `error` is set and the offset is -1, as is the partition if none was chosen yet. For a record
+        that `send` itself refuses it is called in the thread of that call. The call does not count as observing the
+        failure: `flush` and `close` raise for the record all the same.
         """
 
 
@@ -67,19 +67,19 @@ Interceptor = ProducerInterceptor | OnSend
 
 
 def interceptors_of(given: Any) -> tuple[Any, ...]:
-    """The value of the option: some interceptors, or one; `ValueError` for what is none."""
+    """Return the option's value, one interceptor or several, as a tuple; raise `ValueError` for anything else."""
     items = tuple(given) if isinstance(given, Iterable) else (given,)
     for item in items:
         methods = [getattr(item, name, None) for name in ("on_send", "on_acknowledgement")]
         if isinstance(item, type) or not (callable(item) or any(map(callable, methods))):
-            raise ValueError(f"{item!r} is none")
+            raise ValueError(f"{item!r} is no interceptor")
         if any(map(inspect.iscoroutinefunction, [item, *methods])):
-            raise ValueError(f"{item!r} is a coroutine; interceptors are plain functions, for asyncio, too")
+            raise ValueError(f"{item!r} is a coroutine function; interceptors are plain functions, for asyncio, too")
     return items
 
 
 class Interceptors:
-    """All interceptors of one producer, one after the other."""
+    """All interceptors of one producer, called in order."""
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
         self._before: list[OnSend] = []
@@ -94,23 +94,23 @@ class Interceptors:
                 self._after.append(on_acknowledgement)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What the interceptors make of the record."""
+        """Pass the record through the interceptors and return the result."""
         for intercept in self._before:
             try:
                 record = _checked(intercept(record), record)
             except Exception:  # the user's own code may raise anything
                 logger.exception(
-                    "the interceptor %r raised; the record for %r goes on without it", intercept, record.topic
+                    "the interceptor %r raised; the record for topic %r is sent without it", intercept, record.topic
                 )
         return record
 
     def watch(self, record: ProducerRecord, future: DeliveryFuture) -> None:
-        """The record was accepted: its outcome will be told."""
+        """Call `on_acknowledgement` once the accepted record is complete."""
         if self._after:
             future.add_done_callback(partial(self._settled, record.headers))
 
     def refused(self, record: ProducerRecord, error: BaseException) -> None:
-        """The record was not accepted."""
+        """Call `on_acknowledgement` for a record that was not accepted."""
         partition = -1 if record.partition is None else record.partition
         timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
         self._acknowledged(RecordMetadata(record.topic, partition, -1, timestamp_ms), error, record.headers)
@@ -121,15 +121,15 @@ class Interceptors:
         self._acknowledged(delivery.metadata_of(index, future.timestamp_ms), delivery.peek(index), headers)
 
     def _acknowledged(self, metadata: RecordMetadata, error: BaseException | None, headers: Pairs) -> None:
-        for tell in self._after:
+        for on_acknowledgement in self._after:
             try:
-                tell(metadata, error, headers)
+                on_acknowledgement(metadata, error, headers)
             except Exception:  # the user's own code may raise anything
-                logger.exception("the interceptor %r raised", tell)
+                logger.exception("the interceptor %r raised", on_acknowledgement)
 
 
 def _checked(returned: Any, record: ProducerRecord) -> ProducerRecord:
-    """What an interceptor returned as the record that goes on; `TypeError` if it is none."""
+    """Return the record that an interceptor returned, or `record` for None; raise `TypeError` for anything else."""
     if returned is None:
         return record
     if not isinstance(returned, ProducerRecord):
@@ -139,7 +139,7 @@ def _checked(returned: Any, record: ProducerRecord) -> ProducerRecord:
 
 
 def as_pairs(headers: Any) -> Pairs:
-    """Headers as a tuple of pairs, from a mapping too; `SerializationError` for what is neither."""
+    """Return headers, pairs or a mapping, as a tuple of pairs; raise `SerializationError` for anything else."""
     if headers is None:
         return ()
     try:

@@ -1,8 +1,8 @@
-"""The compiled way of one record at a time, beside what the rest of the producer knows: when it is open, and its end.
+"""LaneKeeper: opens the compiled fast path (`SendLane`) for single records, and takes over what it cannot finish.
 
-At linger 0 and a moderate rate a record finds everything at rest, and its answer says nothing but its offset. Python's
+At linger 0 and a moderate rate a record finds the producer idle, and its response has nothing but its offset. Python's
 calls for both, with the processor's caches cold, are then half of the client's time (docs/measurements.md, "Latency
-at linger 0"). So `SendLane` keeps such a record to itself, from `send` to its future.
+at linger 0"). So `SendLane` handles such a record alone, from `send` to its future.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pyclient.producer.work import ProduceWork
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import HEADER_SIZE, compiled_only, record_size_bound
 
-LARGEST: Final = 16_384  # bytes of a frame that goes this way
-DEPTH: Final = 3  # records on the lane: with more, a batch of those behind them takes less time than each by itself
+LARGEST: Final = 16_384  # bytes of the largest frame on the fast path
+DEPTH: Final = 3  # records in flight on the fast path: more are sent faster in a batch than one by one
 _NO_LIMIT: Final = 2**62
 
 
 class LaneKeeper:
-    """Opens the producer's `lane` whenever an answer finds everything at rest, and takes over what it has begun.
+    """Opens the fast path `lane` whenever a response leaves the producer idle, and takes over its records if needed.
 
-    `lane` is None where there is none: in pure Python, and with options under which no record is sent at once or plain.
+    `lane` is None in pure Python, and with options that do not allow to send plain records at once.
     """
 
     def __init__(self, loop: SenderLoop, lock: ProducerLock, desk: DeliveryDesk, config: ProducerConfig) -> None:
@@ -61,9 +61,9 @@ class LaneKeeper:
             lock.lane, loop.when_at_rest, desk.lane = self.lane, self.open, self.lane
 
     def open(self, queue: PartitionQueue, now: float) -> None:
-        """A record of `queue` was confirmed; if nothing else is to be done, the next one may take the lane.
+        """Open the fast path for `queue`, of which a record was confirmed, if the producer is idle.
 
-        The loop's thread calls, and holds the producer's lock.
+        Called in the loop's thread, with the producer's lock held.
         """
         loop, number, sequence = self._loop, queue.leader, queue.sequence
         node, connection, lone = self._sender.nodes.get(number), loop.links.get(number), queue.lone
@@ -95,7 +95,7 @@ class LaneKeeper:
         )  # fmt: skip
 
     def adopt(self, record: Any) -> None:
-        """The first record on the lane is taken over, as if it had gone the usual way; the producer's lock is held."""
+        """Turn the first record on the fast path into a batch in flight; the producer's lock is held."""
         queue, sender = self._queue, self._sender
         assert queue is not None
         accumulator, node, number = sender.accumulator, sender.nodes[queue.leader], queue.leader
@@ -110,7 +110,7 @@ class LaneKeeper:
             batch.builder.close()
             work = ProduceWork(number, [batch], batch.builder.size)
             outstanding, left = [*queue.outstanding, batch], self.lane.records[1:]
-            # Nothing is called from here on, so that Ctrl-C comes before all of these lines or after.
+            # No calls in these lines: an interrupt comes before or after all of them.
             if self._idempotent:
                 batch.producer_id, batch.producer_epoch = queue.sequence.producer_id, queue.sequence.epoch
                 batch.base_sequence = record.sequence
@@ -129,19 +129,19 @@ class LaneKeeper:
         accumulator.count_closed(batch)
 
     def answered(self, record: Any, answer: Any, error: BaseException | None) -> None:
-        """The connection tells how the request of a record ended that was on the lane."""
+        """Complete a record of the fast path when its request has ended."""
         self._loop.adopted(record, answer, error)
 
     def lost(self, record: Any, error: BaseException) -> None:
-        """The same a turn later, as the connection is not ready for what a caller may do next."""
+        """Fail a record of the fast path in the loop's next iteration, when the connection's state is consistent."""
         self._loop.loop.call_soon(self.answered, record, None, error)
 
     def interrupted(self, connection: Connection, error: BaseException) -> None:
-        """Something came while a record was written: whether all of it was is not known."""
+        """End the connection after an interrupt while a record was written: the frame may be incomplete."""
         self._loop.loop.call_soon_threadsafe(connection.end, f"interrupted while it was written to ({error!r})")
 
     def _hand_over(self, stream: FrameStream, reader: Any, data: bytes, on_loop: bool) -> None:
-        """Bytes that are not for the lane, for the stream that they came from."""
+        """Pass bytes that are not for the fast path to their stream."""
 
         def take() -> None:
             try:
@@ -156,16 +156,16 @@ class LaneKeeper:
             self._call_soon(take)
 
     def rest(self) -> None:
-        """A good moment to `note`, soon; then the lane goes on."""
+        """Schedule a `note` on the loop, after which the fast path is opened again."""
         if self._queue is not None:
             self._call_soon(self._loop.look_around, partial(self.open, self._queue))
 
     def _call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and with it all that this was for
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.loop.call_soon_threadsafe(function, *arguments)
 
     def note(self, count: int, size: int, last: float, longest: float, buckets: Sequence[int]) -> None:
-        """Counts what was delivered; the producer's lock is held."""
+        """Count delivered records; the producer's lock is held."""
         queue, connection, metrics = self._queue, self._connection, self._sender.metrics
         assert queue is not None
         assert connection is not None
@@ -176,6 +176,6 @@ class LaneKeeper:
             queue.topic.partitioner.closed(size)
 
     def close(self) -> None:
-        """The lane is never used again."""
+        """Close the fast path for good."""
         if self.lane is not None:
             self.lane.close()

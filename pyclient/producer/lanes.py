@@ -1,4 +1,4 @@
-"""Which rows of a `send_many` go to which partition, in the caller's order."""
+"""Distribution of the rows of a `send_many` to partitions, in the caller's order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Choose = Callable[[Any], int]
 
 
 class Lane:
-    """The rows of a call that go to one partition (None: the sticky one); `positions` are their places in the call."""
+    """Rows of a call for one partition (None: the sticky one); `positions` are their indexes in the call."""
 
     __slots__ = ("count", "next", "partition", "positions", "rows")
 
@@ -31,16 +31,16 @@ class Lane:
 
 
 def lanes_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows) -> Iterator[Lane]:
-    """The rows by partition; those that go to one keep their order, also with and without keys.
+    """Yield the rows by partition; the rows of a partition keep their order, also with and without keys.
 
-    A lane may depend on what became of those before it: the next is asked for when one is done.
+    Take the next only when one is appended: the sticky partition depends on it.
     """
     if given.rows is not None:
         return _lanes(rows, given.rows)
     if given.partition is not None:
         return iter([Lane(given.partition, rows, range(rows.count))])
     if core.config.partitioner is not None:
-        return _lanes(rows, _ask_for_each(rows, lambda key: core.ask_partitioner(queues.name, key, queues.count)))
+        return _lanes(rows, _by_partitioner(rows, lambda key: core.ask_partitioner(queues.name, key, queues.count)))
     column = None if core.config.partitioner_ignore_keys else rows.key_column()
     if column is None:
         return iter([Lane(None, rows, range(rows.count))])
@@ -66,17 +66,17 @@ def _lanes(rows: Rows, by_partition: Mapping[int, memoryview]) -> Iterator[Lane]
 def _with_and_without_keys(
     rows: Rows, keyless: memoryview, keyed: Mapping[int, memoryview], queues: TopicQueues, batch_size: int
 ) -> Iterator[Lane]:
-    """About a batch of rows without keys at a time, together with the rows whose keys belong to their partition.
+    """Yield about a batch of rows without keys at a time, merged with the rows whose keys belong to their partition.
 
-    Where the sticky partition goes is known only when it goes there, so rows with keys wait for those without.
+    The next sticky partition is known only when it is switched to, so rows with keys wait for those without.
     """
     done = dict.fromkeys(keyed, 0)
-    at = 0
-    while at < len(keyless):
+    start = 0
+    while start < len(keyless):
         partition = queues.sticky.partition
-        stop = min(len(keyless), at + _rows_in(rows, keyless[at], batch_size))
-        positions = keyless[at:stop]
-        at = stop
+        stop = min(len(keyless), start + _rows_in(rows, keyless[start], batch_size))
+        positions = keyless[start:stop]
+        start = stop
         own = keyed.get(partition)
         if own is not None:
             first, done[partition] = done[partition], bisect_left(own, positions[-1], done[partition])
@@ -89,14 +89,14 @@ def _with_and_without_keys(
 
 
 def _rows_in(rows: Rows, number: int, size: int) -> int:
-    """How many rows like this one so many bytes hold."""
+    """Return how many rows like this one fit into `size` bytes, at least 1."""
     try:
         return max(1, size // rows.bound(number))
-    except WRONG_ROW:  # it will be refused when its turn comes
+    except WRONG_ROW:  # it is refused when it is appended
         return 1
 
 
-def _ask_for_each(rows: Rows, choose: Choose) -> dict[int, memoryview]:
+def _by_partitioner(rows: Rows, choose: Choose) -> dict[int, memoryview]:
     found: dict[int, array[int]] = {}
     for position, key in enumerate(rows.keys() or [None] * rows.count):
         found.setdefault(choose(key), array("i")).append(position)

@@ -1,4 +1,4 @@
-"""The one lock of a producer, which also stops the compiled lane, that works without it."""
+"""The producer lock. Acquiring it also disables the lock-free fast path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyclient.records import compiled_only
 
 
 class ProducerLock(Protocol):
-    """A lock as far as it is used. Where there is a `lane`, whoever takes it finds nothing under way there."""
+    """The lock's interface. Acquiring it first stops the `lane`, if there is one, and takes over its records."""
 
     lane: Any
 
@@ -21,11 +21,11 @@ class ProducerLock(Protocol):
     ) -> None: ...
 
     def locked(self) -> bool:
-        """Whether somebody has it."""
+        """Return True if the lock is held."""
         ...
 
 
 def producer_lock() -> ProducerLock:
-    """A new lock, without a lane at first; in pure Python one like any other."""
+    """Return a new lock, without a lane at first; in pure Python a `threading.Lock`."""
     lane_lock = compiled_only("LaneLock")
     return cast(ProducerLock, threading.Lock() if lane_lock is None else lane_lock(threading.Lock()))

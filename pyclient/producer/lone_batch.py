@@ -1,8 +1,8 @@
-"""A Produce request with one batch, and the plain answer to it: made and read without going through the whole message.
+"""LoneBatch: a template for Produce requests with one batch, and for their responses without an error.
 
-Between two such requests to a partition only the correlation id, the batch and its length differ; between two answers
-that report no error only the correlation id, the offset and two more numbers. At linger 0 a record often travels
-alone, and then the general way costs as much time as everything else that the sender does for it.
+Two such requests to a partition differ only in the correlation id, the batch and its length; two responses without an
+error only in the correlation id, the offset and two more numbers. At linger 0 a record is often sent alone, and then
+the general codec costs as much time as everything else that the sender does for it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LOG_START_SINCE: Final = 5
 
 
 class LoneBatch:
-    """The requests and plain answers of one partition in one version of Produce.
+    """The requests and plain responses of one partition in one version of Produce.
 
-    Both are cut out of what the codec makes of a sample, so that there is one description of the messages.
+    Both are cut out of samples that the codec encodes, so that there is one declaration of the messages.
     """
 
     __slots__ = ("behind_numbers", "compact", "name", "numbers", "prefix", "sample", "tail", "version")
@@ -57,7 +57,7 @@ class LoneBatch:
         return f"<LoneBatch {self.name[0]}-{self.name[1]} v{self.version}>"
 
     def request(self, batch: memoryview, correlation_id: int) -> list[Part]:
-        """The frame, its length included: what `framing.encode_request` makes of the same request."""
+        """Return the frame with its length, equal to that of `framing.encode_request` for the same request."""
         size = len(batch)
         length = encode_uvarint(size + 1) if self.compact else _INT32.pack(size)
         prefix, tail = self.prefix, self.tail
@@ -65,7 +65,7 @@ class LoneBatch:
         return [_HEAD.pack(whole, ProduceRequest.api_key, self.version, correlation_id) + prefix + length, batch, tail]
 
     def answer(self, frame: memoryview) -> PartitionAnswer | None:
-        """What a response says, if it says nothing but that the batch was written; None: read it as a whole."""
+        """Decode a response that only confirms the batch; return None if it must be decoded as a whole."""
         sample, numbers, behind = self.sample, self.numbers, self.behind_numbers
         if len(frame) != len(sample) or frame[4:numbers] != sample[4:numbers] or frame[behind:] != sample[behind:]:
             return None

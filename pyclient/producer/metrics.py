@@ -1,4 +1,4 @@
-"""What a producer counts, batch by batch: plain numbers, nothing per record."""
+"""A producer's counters, updated for each batch, not for each record."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 from pyclient.rates import Rate
 
 LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
-"""Upper bounds of the latency histogram's buckets; one more holds what took longer."""
+"""Upper bounds of the latency histogram's buckets in milliseconds; one more bucket has no bound."""
 
 
 class ProducerMetrics:
-    """Counts since the producer began, and rates over the last 30 s. Times are monotonic seconds."""
+    """Counts since the producer was created, and rates over the last 30 s. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.records_delivered = 0
@@ -27,7 +27,7 @@ class ProducerMetrics:
         self._delivered = Rate()
 
     def delivered(self, records: int, size: int, latency: float, now: float) -> None:
-        """A batch was confirmed `latency` seconds after its first record was sent."""
+        """Count a batch that was confirmed `latency` seconds after its first record was sent."""
         self.records_delivered += records
         self.bytes_delivered += size
         self.batches_delivered += 1
@@ -36,7 +36,7 @@ class ProducerMetrics:
         self._delivered.add(now, records, size)
 
     def delivered_singly(self, count: int, size: int, last: float, longest: float, buckets: Sequence[int]) -> None:
-        """So many batches of one record each were confirmed up to `last`, so many of them in each latency bucket."""
+        """Count `count` batches of one record each, confirmed up to the time `last`, and add their latency buckets."""
         self.records_delivered += count
         self.batches_delivered += count
         self.bytes_delivered += size
@@ -45,7 +45,7 @@ class ProducerMetrics:
         self._delivered.add(last, count, size)
 
     def snapshot(self, now: float) -> dict[str, Any]:
-        """The numbers as a dictionary; see `Producer.metrics`."""
+        """Return the numbers as a dictionary; see `Producer.metrics`."""
         records_rate, bytes_rate = self._delivered.per_second(now)
         batches = self.batches_delivered
         return {
@@ -68,7 +68,7 @@ class ProducerMetrics:
         }
 
     def _percentile(self, share: float) -> float:
-        """The bound of the bucket in which that share of the batches is reached, or the longest; 0 without any."""
+        """Return the bound (ms) of the bucket that holds this percentile, at most the maximum; 0 without batches."""
         wanted, seen = share * self.batches_delivered, 0
         for bound, count in zip(LATENCY_BOUNDS_MS, self._latency, strict=False):
             seen += count

@@ -1,4 +1,4 @@
-"""What a broker's answer means for a batch: delivered, retry, split or failed."""
+"""Produce responses and their verdict on a batch: delivered, retry, split or failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclient.producer.delivery import fresh_copy
 
 
 class Verdict(Enum):
-    """What to do with a batch after an attempt."""
+    """The disposition of a batch after an attempt."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
@@ -25,7 +25,7 @@ NO_RECORD_ERRORS: Final[Mapping[int, str | None]] = MappingProxyType({})
 
 
 class PartitionAnswer(NamedTuple):
-    """What a Produce response says of one batch; `record_errors` holds messages by the record's index (KIP-467)."""
+    """The response for one batch; `record_errors` has messages by the record's index (KIP-467)."""
 
     code: int
     base_offset: int = -1
@@ -52,7 +52,7 @@ STALE_METADATA: Final = frozenset(
         errors.InconsistentTopicId.code,
     }
 )
-"""Codes after which the leaders are asked for again."""
+"""Codes after which metadata is refreshed."""
 
 NOT_WRITTEN: Final = TOO_LARGE | LOST_ITS_PLACE | frozenset(
     {
@@ -76,8 +76,8 @@ NOT_WRITTEN: Final = TOO_LARGE | LOST_ITS_PLACE | frozenset(
         errors.ProducerFenced.code,
     }
 )  # fmt: skip
-"""Codes that a broker gives before it writes. Others may come after the write: NotLeaderOrFollower, for one, also
-when a leader that has appended the batch loses its place while it waits for the replicas."""
+"""Codes that a broker returns only before it writes. Others may come after the write: NotLeaderOrFollower, for example,
+also when a leader that has appended the batch is replaced while it waits for the replicas."""
 
 
 _ADVICE: Final[Mapping[int, str]] = {
@@ -88,7 +88,7 @@ _OTHERS: Final = "the batch's other records can be sent again"
 
 
 def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int, detail: str = "") -> BrokerError:
-    """The answer's code as an error that says what was tried, and where; `detail` beside the broker's own message."""
+    """Return the response's code as an error that names partition, broker and attempt; `detail` is appended."""
     text = f"{partition}: broker {node} did not take the batch (attempt {attempts})"
     for more in (answer.message, detail):
         text = f"{text}: {more}" if more else text
@@ -97,7 +97,7 @@ def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int, 
 
 
 def record_errors_of(answer: PartitionAnswer, partition: str, node: int) -> dict[int, BaseException]:
-    """The errors of the records that made the broker refuse their batch (KIP-467)."""
+    """Return the errors of the records because of which the broker refused their batch (KIP-467), by index."""
     cls = errors.for_code(answer.code)
     return {
         index: cls(f"{partition}: broker {node} refused this record: {message or answer.message or cls.__name__}")
@@ -106,9 +106,9 @@ def record_errors_of(answer: PartitionAnswer, partition: str, node: int) -> dict
 
 
 def judge(code: int, *, count: int, attempts: int, retries: int, idempotent: bool, doubtful: bool) -> Verdict:
-    """What to do with a batch of `count` records after its attempt number `attempts` was answered with `code`.
+    """Return the disposition of a batch of `count` records whose attempt number `attempts` got `code`.
 
-    `doubtful` says that an earlier attempt may have been written.
+    `doubtful`: an earlier attempt may have been written.
     """
     if code in (0, DUPLICATE):
         return Verdict.DELIVERED
@@ -122,14 +122,14 @@ def judge(code: int, *, count: int, attempts: int, retries: int, idempotent: boo
 
 
 def with_doubt(error: KafkaError, doubtful: bool) -> KafkaError:
-    """A copy of the error for one batch, marked with whether its records may be in the log all the same."""
+    """Return a copy of the error for one batch; `maybe_persisted` is set if its records may be in the log."""
     copy = fresh_copy(error)
     copy.maybe_persisted = doubtful
     return copy
 
 
 def with_detail(error: BaseException, detail: str) -> KafkaError:
-    """A copy of a batch's last error that says more."""
+    """Return a copy of the error with `detail` appended to its text."""
     assert isinstance(error, KafkaError)
     copy = fresh_copy(error)
     copy.args = (f"{error}: {detail}",)
@@ -137,7 +137,7 @@ def with_detail(error: BaseException, detail: str) -> KafkaError:
 
 
 def at_partition(error: KafkaError, partition: str) -> KafkaError:
-    """A copy of an error that is one partition's among others, which says so."""
+    """Return a copy of the error with the partition's name in front of its text."""
     copy = fresh_copy(error)
     copy.args = (f"{partition}: {error}",)
     return copy

@@ -1,4 +1,4 @@
-"""The batches of one partition in their order, and the partitions of one topic."""
+"""PartitionQueue, the batches of one partition in order, and TopicQueues, the partitions of one topic."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ NO_LEADER = -1
 Append = Callable[[int, Any, Any, Any], Any]
 
 ATOMIC_APPEND: Final = bool(compiled_only("ATOMIC"))
-"""Whether an append cannot be interrupted by another thread's, nor by a batch being closed: then it needs no lock,
+"""True if an append is atomic with other appends and with closing the batch: then it needs no lock.
 
-which would cost as much as the append itself (docs/measurements.md, "Appending without a lock").
+The lock would cost as much as the append itself (docs/measurements.md, "Appending without a lock").
 """
 
 
 def refuse(timestamp_ms: int, key: object, value: object, headers: object) -> None:
-    """The `append` of a partition that has no open batch: the record does not fit."""
+    """Return None, as `append` does for a record that does not fit; used by partitions without an open batch."""
     return
 
 
 class PartitionQueue:
-    """Batches that wait, oldest first; the last one may be open.
+    """The waiting batches of one partition, oldest first; the last one may be open.
 
-    `append` is the open batch's own, for who holds the producer's lock; the topic's lanes lead to it, too.
+    `append` is that of the open batch, for callers that hold the producer's lock; the topic's lanes call it, too.
     """
 
     __slots__ = (
@@ -45,29 +45,29 @@ class PartitionQueue:
         self.partition = partition
         self.name = f"{topic.name}-{partition}"
         self.leader = NO_LEADER
-        self.turn = 0  # its number among its leader's partitions, which tells the connection
+        self.turn = 0  # its number among its leader's partitions, which selects the connection
         self.append: Append = refuse
         self.open: ProducerBatch | None = None
         self.waiting: deque[ProducerBatch] = deque()
         self.records = 0
-        self.on_wire = 0  # batches in requests that have not ended
-        self.wire_node = NO_LEADER  # the node that those are at, and the connection
+        self.on_wire = 0  # batches in flight
+        self.wire_node = NO_LEADER  # node and connection of the batches in flight
         self.wire_link = 0
         self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
-        self.undecided: list[ProducerBatch] = []  # the first of those, if a later one tells whether they are written
+        self.undecided: list[ProducerBatch] = []  # the first of those, if a later one decides whether they are written
         self.sequence = PartitionSequence()
-        self.lone: LoneBatch | None = None  # made by the first batch that travels alone
+        self.lone: LoneBatch | None = None  # created for the first batch that is sent alone
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.name} leader={self.leader} waiting={len(self.waiting)} on_wire={self.on_wire}>"
 
     def close(self) -> ProducerBatch | None:
-        """The open batch takes no more records, from now on and whoever appends."""
+        """Close the open batch to all appends and return it; None if there is none."""
         batch = self.open
         if batch is None:
             return None
         batch.builder.close()
-        count = batch.count  # the last call before the queue is another: Ctrl-C comes before all of this, or after it
+        count = batch.count  # no calls in the next lines: an interrupt comes before or after all of them
         batch.closed = True
         self.append = refuse
         self.open = None
@@ -76,7 +76,7 @@ class PartitionQueue:
         return batch
 
     def begin_anew(self) -> None:
-        """The log is another one: numbers restart, behind batches of which a request may still reach it."""
+        """Reset the numbers for a recreated topic, after batches of which a request may still reach the new log."""
         if self.undecided:
             self.put_back(self.undecided)
             self.undecided = []
@@ -84,7 +84,7 @@ class PartitionQueue:
         self.sequence.broke(unsure[-1] + 1 if unsure else EVERYTHING)
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
-        """Queues batches again, in front of all that come behind them in the partition's order."""
+        """Queue batches again, at their place in the partition's order."""
         index = 0
         while index < len(self.waiting) and self.waiting[index].position < batches[0].position:
             index += 1
@@ -93,18 +93,18 @@ class PartitionQueue:
 
     @property
     def first_unsettled(self) -> ProducerBatch | None:
-        """The first numbered batch without an outcome that is not set aside as undecided; None if there is none."""
-        at = len(self.undecided)
-        return self.outstanding[at] if at < len(self.outstanding) else None
+        """The first numbered batch without an outcome that is not undecided; None if there is none."""
+        index = len(self.undecided)
+        return self.outstanding[index] if index < len(self.outstanding) else None
 
     @property
     def head_is_ready(self) -> bool:
-        """Whether the first waiting batch may be sent."""
+        """True if the first waiting batch may be sent."""
         return bool(self.waiting) and (self.waiting[0].closed or self.waiting[0].ready)
 
 
 class TopicQueues:
-    """A topic's partitions, as the last metadata had them, and the one that keyless records go to."""
+    """A topic's partitions by the last metadata, and the sticky one for records without a key."""
 
     __slots__ = (
         "available", "count", "lanes", "last_used", "name", "partitioner", "queues", "sticky", "topic_id", "unused",
@@ -121,10 +121,10 @@ class TopicQueues:
         self.unused = 0  # partitions that never had a batch
         self.last_used = 0.0
         self.sticky = PartitionQueue(self, -1)
-        """The partition that records without a key go to; one numbered -1 before the first is chosen."""
+        """The partition of records without a key; one numbered -1 before the first is chosen."""
 
     def grow(self, count: int) -> None:
-        """The topic has `count` partitions now; queues of partitions that vanished stay for what they hold."""
+        """Set the number of partitions; queues of removed partitions stay for the batches that they hold."""
         for partition in range(len(self.queues), count):
             self.queues.append(PartitionQueue(self, partition))
             self.unused += 1
@@ -132,19 +132,19 @@ class TopicQueues:
         self.lanes.resize(count)
 
     def stick_to(self, queue: PartitionQueue) -> None:
-        """Records without a key go to this partition from now on."""
+        """Set the partition of records without a key."""
         if queue is not self.sticky:
             self.sticky = queue
             self.lanes.stick_to(queue.partition)
 
     @property
     def idle(self) -> bool:
-        """Whether no batch of the topic waits or is on its way."""
+        """True if no batch of the topic waits or is in flight."""
         return not any(queue.waiting or queue.on_wire for queue in self.queues)
 
 
 def choose_queue(queues: TopicQueues, key: Any, partition: int | None) -> PartitionQueue:
-    """The partition a record goes to; the caller holds the lock and has checked the number."""
+    """Return a record's partition; the caller holds the lock and has checked `partition`."""
     if partition is not None:
         return queues.queues[partition]
     if key is None:

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key's murmur2, by a callable, or sticky (KIP-480, KIP-794) without a key."""
+"""StickyPartitioner: the partition of records without a key (KIP-480, KIP-794)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import accumulate
 from pyclient.clock import Rng
 
 Partitioner = Callable[[str, bytes | None, int], int]
-"""A user's own: `partitioner(topic, key, partition_count)` gives the partition number."""
+"""A user's partitioner: `partitioner(topic, key, partition_count)` returns the partition number."""
 
 
 class StickyPartitioner:
-    """Keyless records of one topic stay on one partition until about `batch_size` bytes went there.
+    """Assigns a topic's records without a key to one partition until about `batch_size` bytes went there.
 
     Bytes are counted when a batch is closed: at that moment no incomplete batch is queued, which is when KIP-794 lets
     the partition change, and nothing has to be counted per record.
@@ -29,19 +29,19 @@ class StickyPartitioner:
         self.partition = -1
 
     def closed(self, size: int) -> bool:
-        """A batch of `size` bytes on the sticky partition was closed; True if it is time to `switch`."""
+        """Count a closed batch of `size` bytes on the sticky partition; return True if `switch` is due."""
         self._bytes += size
         return self._bytes >= self._batch_size
 
     @property
     def bytes_left(self) -> int:
-        """How many bytes the sticky partition may still get."""
+        """The number of bytes that the sticky partition may still get."""
         return self._batch_size - self._bytes - 1
 
     def switch(self, candidates: Sequence[int], queued: Sequence[int] | None = None) -> int:
-        """Chooses the next partition among `candidates`, and starts counting anew.
+        """Choose and return the next partition among `candidates`, and reset the byte count.
 
-        `queued` holds each candidate's number of queued batches: with adaptive partitioning the shorter a queue, the
+        `queued` has each candidate's number of queued batches: with adaptive partitioning the shorter a queue, the
         likelier its partition. None, or all equal, is a uniform choice.
         """
         self._bytes = 0
@@ -55,7 +55,7 @@ class StickyPartitioner:
 
 
 def pick_by_queue(queued: Sequence[int], rng: Rng) -> int:
-    """An index chosen with the weight "longest queue + 1 - own queue", so that slow brokers get less."""
+    """Return a random index with the weight "longest queue + 1 - own queue", so that slow brokers get less."""
     longest = max(queued)
     bounds = list(accumulate([longest + 1 - length for length in queued]))
     return bisect_right(bounds, rng.random() * bounds[-1])

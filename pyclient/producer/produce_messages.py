@@ -1,4 +1,4 @@
-"""Sealed batches as a Produce request, and a Produce response as what became of each partition's batch."""
+"""Conversion of sealed batches to a Produce request, and of a Produce response to answers by partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyclient.protocol.messages.produce import (
 
 
 def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConfig) -> ProduceRequest:
-    """The request with the work's batches, whose bytes are `sealed`, in the same order."""
+    """Return the request for the work's batches; `sealed` has their bytes, in the same order."""
     topics: dict[str, list[PartitionProduceData]] = {}
     for batch, records in zip(work.batches, sealed, strict=True):
         queue = batch.queue
@@ -28,7 +28,7 @@ def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConf
 
 
 def answers_by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
-    """The answers of a response. Of several for one partition the first counts; what was not asked for stays unused."""
+    """Return a response's answers by (topic, partition); of several for one partition the first counts."""
     answers: dict[tuple[str, int], PartitionAnswer] = {}
     for topic in response.responses:
         for partition in topic.partition_responses:

@@ -1,4 +1,4 @@
-"""`Producer`: the synchronous face."""
+"""`Producer`: the synchronous API."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 
 class Producer(RecordSender[DeliveryFuture]):
-    """Sends records to Kafka; any number of threads may share one.
+    """Send records to Kafka; any number of threads may share one producer.
 
         with Producer("localhost:9092", linger_ms=5) as producer:
             future = producer.send("orders", b"...", key=b"42")
             print(future.result(timeout=10).offset)
 
     Options are Kafka's, with `_` for `.` (`ProducerConfig` lists them), as keywords or as a Kafka-style `config`
-    dictionary; a wrong one raises `ConfigError`. The constructor does not wait for the cluster. Defaults are safe:
-    acks="all" and idempotence, so retries neither lose, duplicate nor reorder records.
+    dictionary; an invalid one raises `ConfigError`. The constructor does not wait for the cluster. Defaults are safe:
+    with acks="all" and idempotence, retries neither lose, duplicate nor reorder records.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Producer(RecordSender[DeliveryFuture]):
     def _send(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> DeliveryFuture:
-        """A record that needs more than an open batch with room for it."""
+        """Send a record that the compiled `send` could not append to an open batch."""
         if self._interceptors is not None:
             record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
             return self._send_intercepted(self._interceptors, record, self._deadline())
-        deadline: float | None = None  # one for all that is waited for
+        deadline: float | None = None  # shared by all waits of this call
         if not self._plain:
             key, value = self._core.serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
@@ -114,7 +114,7 @@ class Producer(RecordSender[DeliveryFuture]):
         return future
 
     def _send_intercepted(self, interceptors: Interceptors, record: ProducerRecord, deadline: float) -> DeliveryFuture:
-        """What the interceptors make of a record."""
+        """Pass the record through the interceptors and send the result."""
         record = interceptors.on_send(record)
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
@@ -136,7 +136,7 @@ class Producer(RecordSender[DeliveryFuture]):
     def _send_slowly(
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, deadline: float
     ) -> DeliveryFuture:
-        """What may wait: a new topic, a new batch, memory."""
+        """Append a record; wait for metadata and for memory if necessary."""
         self._check_process()
         check_topic(topic)
         partition = check_partition(partition)
@@ -159,16 +159,16 @@ class Producer(RecordSender[DeliveryFuture]):
         timestamps_ms: Sequence[int] | int | None = None,
         partition: int | None = None,
     ) -> BatchFuture:
-        """Hands a column of records over for delivery and returns one future for all of them.
+        """Enqueue a column of records and return one future for all of them.
 
-        `values` and `keys` are lists, other iterables, or Arrow arrays of binary or string type (`TypeError` for what
-        is no column); `timestamps_ms` are epoch milliseconds, one for all or one for each, by default now. All columns
+        `values` and `keys` are lists, other iterables, or Arrow arrays of binary or string type (`TypeError` for
+        anything else); `timestamps_ms` are epoch milliseconds, one for all or one for each, by default now. All columns
         have the same length (`ValueError`). `values` may also be an Arrow table or record batch, as `Records.to_arrow`
-        gives: of its columns `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any
+        returns: of its columns `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any
         timestamp, or epoch ms) and `partition` are sent, `topic`, `offset`, `leader_epoch` and `timestamp_type`
-        ignored; others are a `ValueError`. Waits and raises like `send`; once some records are accepted, others that
+        ignored; others are a `ValueError`. Wait and raise like `send`; once some records are accepted, others that
         are refused (too large, not bytes, no memory in time) are failures of the future and not an error of the call.
-        Rows that go to one partition keep their order.
+        Rows of one partition keep their order.
         """
         self._check_process()
         check_topic(topic)
@@ -195,7 +195,7 @@ class Producer(RecordSender[DeliveryFuture]):
         return bulk.future()
 
     def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of the topic's partitions; waits for metadata up to `max_block_ms`, then `KafkaTimeout`."""
+        """Return the topic's partition numbers; wait for metadata up to `max_block_ms`, then raise `KafkaTimeout`."""
         self._check_process()
         check_topic(topic)
         return list(range(self._learn(topic, None, self._deadline()).count))
@@ -221,11 +221,11 @@ class Producer(RecordSender[DeliveryFuture]):
     # -- flush, purge, close
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends everything that was accepted before this call and waits for the outcome, and for callbacks.
+        """Send all records accepted before this call and wait until they are complete and their callbacks have run.
 
-        `timeout` in seconds (None: no limit, though `delivery_timeout_ms` is one), then `KafkaTimeout`. Raises
-        `DeliveryFailed` if records failed since the last flush and nobody looked at their futures, and `RuntimeError`
-        if the machine has no thread to give for callbacks that are due.
+        Raise `KafkaTimeout` after `timeout` seconds (None: no limit but `delivery_timeout_ms`), `DeliveryFailed` if
+        records failed since the last flush and their futures were not checked, and `RuntimeError` if no thread can be
+        started for callbacks that are due.
         """
         self._check_process()
         check_seconds(timeout)
@@ -243,10 +243,10 @@ class Producer(RecordSender[DeliveryFuture]):
         self._core.raise_unobserved()
 
     def purge(self) -> None:
-        """Fails every record that waits to be sent; those in a request that is on its way are not touched.
+        """Fail every record that waits to be sent with `ClosedError`; those in flight are not affected.
 
-        Their error is a `ClosedError`. They count as failed: the next `flush` or `close` raises `DeliveryFailed` if
-        nobody has looked at their futures by then.
+        They count as failed: the next `flush` or `close` raises `DeliveryFailed` if their futures were not checked by
+        then.
         """
         self._check_process()
         with self._lock:
@@ -254,10 +254,10 @@ class Producer(RecordSender[DeliveryFuture]):
         self._engine.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     def close(self, timeout: float | None = None) -> None:
-        """Delivers what was accepted and ends the producer; calling it again does nothing.
+        """Deliver accepted records and end the producer. Idempotent; a no-op in a forked child.
 
-        After `timeout` seconds (None: no limit) what is not confirmed fails with `ClosedError`. Raises
-        `DeliveryFailed` like `flush`. In a child made by `fork` it does nothing.
+        After `timeout` seconds (None: no limit) records that are not confirmed fail with `ClosedError`. Raise
+        `DeliveryFailed` like `flush`.
         """
         if self._forked:
             return
@@ -274,13 +274,13 @@ class Producer(RecordSender[DeliveryFuture]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes; after an exception within 10 s, and records that are not delivered then fail and are logged."""
+        """Close the producer; after an exception within 10 s: records not delivered by then fail and are logged."""
         try:
             self.close(None if error is None else EXIT_SECONDS)
         except DeliveryFailed as failed:
             if error is None:
                 raise
-            logger.error("while %r was raised: %s", error, failed)
+            logger.error("closing the producer after %r: %s", error, failed)
 
     def __del__(self) -> None:
         engine: Engine | None = getattr(self, "_engine", None)
@@ -293,24 +293,23 @@ class Producer(RecordSender[DeliveryFuture]):
 
     @property
     def closed(self) -> bool:
-        """Whether `close()` was called: it takes no records any more. `health()` and `metrics()` go on."""
+        """True once `close()` was called: no records are accepted; `health()` and `metrics()` still work."""
         return self._core.closed
 
     def health(self) -> dict[str, Any]:
-        """The producer's state in plain values: connections, last failures by address, batches, buffer use."""
+        """Return the producer's state in plain values: connections, last failures by address, batches, buffer use."""
         self._check_process()
         return self._core.health()
 
     def metrics(self) -> dict[str, Any]:
-        """Counts since the producer began, as plain numbers.
+        """Return counts since the producer was created, as plain numbers that `json.dumps` accepts.
 
         Records, bytes (before compression) and batches delivered, records failed, batches retried and split, requests;
-        `records_failed` counts those whose future failed, rows that `send_many` refused among others included, but
-        nothing of a call that raises: it accepted nothing, and has no future;
+        `records_failed` counts records whose future failed, also rows that `send_many` refused among others, but not
+        those of a call that raises, which have no future;
         `records_per_second` and `bytes_per_second` over the last 30 s; `latency_ms` from `send` to the confirmation of
         a batch's first record, as `p50`, `p99`, `max` and a histogram (`buckets`, upper bound as a string -> batches);
-        over how many connections partitions are spread (`max_connections_per_broker`), and how full the buffer is. All
-        of it goes through `json.dumps`.
+        the number of connections over which partitions are spread (`max_connections_per_broker`), and the buffer's use.
         """
         self._check_process()
         return self._core.metrics()
@@ -326,10 +325,10 @@ class Producer(RecordSender[DeliveryFuture]):
         raise TypeError("a Producer holds connections and cannot be copied or pickled: make one in each process")
 
     def after_fork(self) -> None:
-        """Called in a child made by `fork`; not for users."""
+        """Refuse all further use in a forked child; not for users."""
         self._forked = True
         self._topics, self._lanes, self._lane = {}, {}, None
-        self._lock = producer_lock()  # the parent's may have been held by a thread that is not here
+        self._lock = producer_lock()  # a thread of the parent may have held the old one
 
     def _check_process(self) -> None:
         if self._forked:

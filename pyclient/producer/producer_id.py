@@ -1,4 +1,4 @@
-"""How an idempotent producer comes by its producer id."""
+"""ProducerIdSearch: requests the producer id of an idempotent producer (InitProducerId)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 
 
 class ProducerIdSearch:
-    """Asks any broker until one answers; `refused` is told of an answer that cannot change."""
+    """Asks any broker until one responds; calls `refused` with an error that is not retriable."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ProducerIdSearch:
         refused: Callable[[KafkaError], object],
         ended: Callable[[], object],
     ) -> None:
-        self.asking = False  # from when it is decided until the search has ended
+        self.asking = False  # a search is scheduled or runs
         self._identity = identity
         self._cluster = cluster
         self._lock = lock
@@ -44,7 +44,7 @@ class ProducerIdSearch:
         self._ended = ended
 
     async def run(self) -> None:
-        """Asks until the identity has an id."""
+        """Retry until the identity has an id."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT)
         attempt = 0
         try:
@@ -53,7 +53,7 @@ class ProducerIdSearch:
                 if error is None:
                     return
                 if not error.retriable:
-                    logger.error("no producer id: %s", error)
+                    logger.error("client %r: no producer id: %s", self._cluster.config.client_id, error)
                     self._refused(error)
                 await asyncio.sleep(self._backoff.delay(attempt, self._rng))
                 attempt += 1
@@ -67,7 +67,7 @@ class ProducerIdSearch:
         except KafkaError as error:
             return error
         if response.error_code:
-            text = "asking for a producer id, which enable_idempotence=True needs"
+            text = "requesting a producer id, which enable_idempotence=True needs"
             return from_code(response.error_code, text)
         with self._lock:
             self._identity.obtained(response.producer_id, response.producer_epoch)

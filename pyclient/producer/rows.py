@@ -1,4 +1,4 @@
-"""`send_many` row by row, as interceptors want to see it."""
+"""`send_many` row by row, for producers with interceptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyclient.producer.tables import Given, is_arrow
 
 
 def records_of(topic: str, given: Given) -> list[ProducerRecord]:
-    """The arguments of `send_many` as records; `ValueError` if the columns differ in length."""
+    """Return the arguments of `send_many` as records; raise `ValueError` if the columns differ in length."""
     headers, times = given.headers, given.timestamps_ms
     if is_arrow(times):
         times = times_of(SYSTEM_CLOCK, topic, times)
@@ -46,7 +46,7 @@ def _listed(column: Any) -> list[Any] | None:
 
 
 class SentRows:
-    """What became of the rows of a `send_many` that were sent one by one."""
+    """Collects the results of the rows of a `send_many` that are sent one by one."""
 
     def __init__(self, desk: DeliveryDesk, topic: str, count: int) -> None:
         self._desk = desk
@@ -56,7 +56,7 @@ class SentRows:
         self._refused: dict[int, BaseException] = {}
 
     def sent(self, row: int, future: DeliveryFuture) -> None:
-        """A row was accepted."""
+        """Add a row that was accepted."""
         if self._sent:
             batch, first, rows, times = self._sent[-1]
             if batch is future.batch and first + len(rows) == future.index:
@@ -66,11 +66,11 @@ class SentRows:
         self._sent.append((future.batch, future.index, [row], [future.timestamp_ms]))
 
     def refused(self, row: int, error: KafkaError | ValueError) -> None:
-        """A row was not accepted."""
+        """Add a row that was not accepted."""
         self._refused[row] = error
 
     def future(self) -> BatchFuture:
-        """The future of all rows; raises the first error if none was accepted."""
+        """Return the future of all rows; raise the first error if none was accepted."""
         spans = [Span(*sent) for sent in self._sent]
         if self._refused:
             first = next(iter(self._refused.values()))

@@ -1,4 +1,4 @@
-"""What goes into which Produce request, and what its answer means: the producer's decisions, without I/O."""
+"""Sender: the producer's decisions, without I/O: what goes into which Produce request, and what its response means."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from pyclient.producer.partition_queue import PartitionQueue
 from pyclient.producer.splitting import split_batch
 from pyclient.producer.work import ProduceWork, Settlement
 
-MAX_THROTTLE: Final = 3_600.0  # seconds; a broker that asks for more is not believed
+MAX_THROTTLE: Final = 3_600.0  # seconds; upper limit for a broker's throttle time
 
-_MAY_BE_WRITTEN: Final = "a request without an answer may still arrive there, so sending it anew could write it twice"
+_MAY_BE_WRITTEN: Final = "a request without a response may still be applied there, so a retry could duplicate records"
 
 
 class Sender:
-    """Drains the accumulator into requests and settles what becomes of them.
+    """Drains the accumulator into requests and decides the outcome of their batches.
 
-    The caller holds the producer's lock, and says what time it is (monotonic seconds). A batch's buffer goes back to
-    the pool only when no request holds it, however long ago its future failed.
+    The caller holds the producer's lock and passes the time (monotonic seconds). A batch's buffer goes back to the
+    pool only when no request holds it, however long ago its future failed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Sender:
         self.metrics = ProducerMetrics()
         self.nodes: dict[int, Node] = {}
         self.refresh_wanted = False  # metadata is stale
-        self.describe_failures: Callable[[], str] = str  # why brokers cannot be reached; nothing if they can
+        self.describe_failures: Callable[[], str] = str  # why brokers cannot be reached; empty if they can
         self._rng = rng
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
@@ -74,7 +74,7 @@ class Sender:
         self._backoff = backoff
         self._delivery_timeout_ms = delivery_timeout_ms
         self._availability_timeout = availability_timeout
-        self._look_again = NEVER
+        self._next_round = NEVER
         self._now = 0.0
         if availability_timeout:
             accumulator.stalled_nodes = self._stalled_nodes
@@ -82,23 +82,23 @@ class Sender:
     # -- draining
 
     def begin(self, now: float) -> list[Settlement]:
-        """A new look at everything: ends lingers, and fails what was not confirmed within the delivery timeout."""
-        self._now, self._look_again = now, NEVER
+        """Start a round of draining: end lingers, and fail batches not confirmed within the delivery timeout."""
+        self._now, self._next_round = now, NEVER
         self.accumulator.end_linger(now)
         return self._expire(now)
 
     def node(self, number: int) -> Node:
-        """What is known of a broker."""
+        """Return the state of a broker, created on first use."""
         state = self.nodes.get(number)
         if state is None:
             state = self.nodes[number] = Node(self._max_in_flight, self._max_connections)
         return state
 
     def drain(self, node: int, now: float, link: int = 0) -> ProduceWork | None:
-        """The next request for a broker's connection, None if there is nothing (more) that it may be sent now."""
+        """Return the next request for a broker's connection; None if there is nothing (more) to send now."""
         state = self.node(node)
         if state.throttled_until > now:
-            self._look_again = min(self._look_again, state.throttled_until)
+            self._next_round = min(self._next_round, state.throttled_until)
             return None
         if state.is_full(link):
             self.stalled(node, now)
@@ -125,40 +125,40 @@ class Sender:
         return ProduceWork(node, batches, size, link)
 
     def drain_all(self, node: int, now: float, link: int = 0) -> list[ProduceWork]:
-        """The requests that a broker's connection may be sent now."""
+        """Return all requests that may be sent now on a broker's connection."""
         works = []
         while self.accumulator.ready_at(node) and (work := self.drain(node, now, link)) is not None:
             works.append(work)
         return works
 
     def forget_idle(self, before: float) -> None:
-        """Drops topics that nothing was sent to since `before` (monotonic seconds), and their numbers with them."""
+        """Remove topics that nothing was sent to since `before` (monotonic seconds), with their sequence numbers."""
         for topic in self.accumulator.forget_idle(before):
             for queue in topic.queues:
                 self.identity.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
 
     def stalled(self, node: int, now: float) -> None:
-        """A broker has something to be sent and takes nothing."""
+        """Note that a broker accepts no requests although some are ready for it."""
         state = self.node(node)
         state.stalled_since = min(state.stalled_since, now)
 
     def next_look(self) -> float:
-        """When there is something to do even if nothing happens."""
-        return min(self._look_again, self.accumulator.next_change())
+        """Return the time of the next round if no event comes before."""
+        return min(self._next_round, self.accumulator.next_change())
 
     @property
     def has_more_to_do(self) -> bool:
-        """Whether a look after an answer would find anything to send or to ask for."""
+        """True if a round after a response would find anything to do."""
         return self.refresh_wanted or self.identity.wanted or self.accumulator.has_ready
 
     @property
     def total_in_flight(self) -> int:
-        """How many requests wait for an answer, at all brokers."""
+        """The number of requests in flight to all brokers."""
         return sum(node.in_flight for node in self.nodes.values())
 
     @property
     def connections(self) -> int:
-        """Over how many connections what is under way is spread."""
+        """The number of connections to brokers that have requests in flight."""
         return sum(node.width for node in self.nodes.values() if node.in_flight)
 
     def _sendable(self, queue: PartitionQueue, node: int, now: float, link: int) -> ProducerBatch | None:
@@ -167,10 +167,10 @@ class Sender:
             self.accumulator.unmark(queue)
             return None
         if batch.retry_at > now:
-            self._look_again = min(self._look_again, batch.retry_at)
+            self._next_round = min(self._next_round, batch.retry_at)
             return None
         if queue.on_wire and queue.wire_link != link and queue.wire_node == node:
-            return None  # what is under way on its other connection comes first
+            return None  # batches in flight on the partition's other connection come first
         if self._idempotent:
             if queue.on_wire and queue.wire_node != node:
                 return None
@@ -181,7 +181,7 @@ class Sender:
                 steady = False
             if not steady and not sequence.prepare(queue.on_wire, self.identity, queue.outstanding):
                 return None
-        elif queue.on_wire and self._max_in_flight == 1:  # asked for, for the order's sake: one at a time everywhere
+        elif queue.on_wire and self._max_in_flight == 1:  # keeps the order without idempotence
             return None
         return batch
 
@@ -200,12 +200,12 @@ class Sender:
         since = self._now - self._availability_timeout
         return {node for node, state in self.nodes.items() if state.stalled_since < since}
 
-    # -- answers
+    # -- responses
 
     def answered(
         self, work: ProduceWork, answers: Mapping[tuple[str, int], PartitionAnswer], throttle_ms: int, now: float
     ) -> list[Settlement]:
-        """A Produce request was answered."""
+        """Handle the response to a Produce request; return the outcomes."""
         self._ended(work)
         if throttle_ms > 0:
             node = self.nodes[work.node]
@@ -222,18 +222,18 @@ class Sender:
         return settlements
 
     def delivered(self, work: ProduceWork, answer: PartitionAnswer, now: float) -> list[Settlement]:
-        """The answer to a request with one batch says that it was written, and nothing else."""
+        """Handle the response to a request with one batch that was written without an error."""
         self._ended(work)
         return self._delivered(work.batches[0], answer, now)
 
     def lost(self, work: ProduceWork, error: KafkaError, *, written: bool, now: float) -> list[Settlement]:
-        """A Produce request ended without an answer; `written` says whether the broker may have seen it."""
+        """Handle a Produce request that ended without a response; `written`: the broker may have received it."""
         self._ended(work)
         self.refresh_wanted = True
         return [settlement for batch in work.batches for settlement in self._unknown(batch, error, written, now)]
 
     def unanswered(self, work: ProduceWork, now: float) -> list[Settlement]:
-        """A Produce request with acks=0 was handed to the network: that is all that will ever be known."""
+        """Handle a Produce request with acks=0 that was handed to the network: its batches count as delivered."""
         self._ended(work)
         return [self._written(batch, PartitionAnswer(0), now) for batch in work.batches]
 
@@ -277,7 +277,7 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
-        """The broker misses the batch's predecessor, or does not remember the batch; see `idempotence`."""
+        """Handle an error by which the broker misses an earlier batch or has forgotten this one; see `idempotence`."""
         queue, sequence = batch.queue, batch.queue.sequence
         if batch.doubtful and sequence.is_written(batch.position):
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
@@ -287,7 +287,7 @@ class Sender:
         first = queue.first_unsettled is batch
         if batch.expired:
             self._drop(batch)
-        elif not first:  # the broker says so because of an earlier one: this was no attempt
+        elif not first:  # refused because of an earlier batch: this does not count as an attempt
             batch.attempts -= 1
             self.accumulator.put_back([batch])
         elif batch.doubtful:
@@ -300,7 +300,7 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _decided(self, queue: PartitionQueue, now: float) -> list[Settlement]:
-        """Outcomes of doubtful batches of which no answer will say more; see `idempotence`."""
+        """Return the outcomes of doubtful batches that no further response can decide; see `idempotence`."""
         sequence, undecided = queue.sequence, queue.undecided
         if queue.on_wire:
             return []
@@ -326,7 +326,7 @@ class Sender:
         return settlements
 
     def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> list[Settlement]:
-        """The broker has the batch, and all undecided ones, which come before it."""
+        """Complete a written batch, and the undecided ones before it."""
         if not self._idempotent:
             return [self._written(batch, answer, now)]
         queue, settlements = batch.queue, []
@@ -373,8 +373,8 @@ class Sender:
         self.metrics.batches_split += 1
         parts = split_batch(batch, self.accumulator.pool)
         if batch.base_sequence != NO_SEQUENCE:
-            at = batch.queue.outstanding.index(batch)
-            batch.queue.outstanding[at : at + 1] = parts
+            index = batch.queue.outstanding.index(batch)
+            batch.queue.outstanding[index : index + 1] = parts
         self.accumulator.replace(batch, parts)
         self.accumulator.put_back(parts)
         self.accumulator.release(batch)
@@ -382,18 +382,18 @@ class Sender:
     # -- failures
 
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> list[Settlement]:
-        """Fails all batches, or with `on_wire=False` those that no request holds."""
+        """Fail all batches, or with `on_wire=False` those that are not in flight."""
         batches = [batch for batch in self.accumulator.incomplete if on_wire or not batch.on_wire]
-        return self._give_up_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
+        return self._fail_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
 
     def no_producer_id(self, error: KafkaError) -> list[Settlement]:
-        """Fails the batches that cannot be sent without a new producer id; others have theirs and go on."""
+        """Fail the batches that cannot be sent without a new producer id."""
         batches = [
             batch
             for batch in self.accumulator.incomplete
             if not batch.on_wire and batch.queue.sequence.needs_id(batch.position)
         ]
-        return self._give_up_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
+        return self._fail_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
 
     def _expire(self, now: float) -> list[Settlement]:
         expired: list[ProducerBatch] = []
@@ -404,16 +404,16 @@ class Sender:
         if not expired:
             return []
         timeout, reasons = self._delivery_timeout_ms, self.describe_failures()
-        return self._give_up_all([(batch, too_late(batch, timeout, reasons)) for batch in expired])
+        return self._fail_all([(batch, too_late(batch, timeout, reasons)) for batch in expired])
 
-    def _give_up_all(self, failing: list[tuple[ProducerBatch, KafkaError]]) -> list[Settlement]:
-        settlements = [self._give_up(batch, error) for batch, error in failing]
+    def _fail_all(self, failing: list[tuple[ProducerBatch, KafkaError]]) -> list[Settlement]:
+        settlements = [self._fail_anywhere(batch, error) for batch, error in failing]
         for queue in dict.fromkeys(batch.queue for batch, _ in failing):
             settlements += self._decided(queue, self._now)
         return settlements
 
-    def _give_up(self, batch: ProducerBatch, error: KafkaError) -> Settlement:
-        """Fails a batch wherever it is; one on the wire keeps its buffer until its request has ended."""
+    def _fail_anywhere(self, batch: ProducerBatch, error: KafkaError) -> Settlement:
+        """Fail a batch in any state; one in flight keeps its buffer until its request has ended."""
         if batch in batch.queue.undecided:
             batch.queue.undecided.remove(batch)
             return self._failed(batch, error)
@@ -434,7 +434,7 @@ class Sender:
         return settlement
 
     def _drop(self, batch: ProducerBatch) -> None:
-        """A batch will not be sent again. If it was numbered, its numbers may be missing at the broker."""
+        """Release a batch that will not be sent again. If it had numbers, they may be missing at the broker."""
         queue = batch.queue
         if batch.base_sequence != NO_SEQUENCE:
             queue.outstanding.remove(batch)

@@ -1,4 +1,4 @@
-"""The thin loop around `Sender`: hands its requests to connections, and their answers back to it."""
+"""SenderLoop: the I/O around `Sender`: sends its requests on connections and passes it their responses."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from pyclient.records import Compression
 logger: Final = logging.getLogger("pyclient.producer")
 
 _IDLE_CHECK_SECONDS: Final = 30.0
-_GRANT_SECONDS: Final = 0.001  # how long a little free memory may wait for more
-_SMALL_REQUEST: Final = 65_536  # bytes; larger ones go out while the next is being sealed, smaller ones together
+_GRANT_SECONDS: Final = 0.001  # delay before little free memory is granted to waiters
+_SMALL_REQUEST: Final = 65_536  # bytes; smaller requests are written together, larger ones while the next is sealed
 
 
 class SenderLoop:
-    """Runs on the event loop; only `wake` may be called from other threads.
+    """Runs a `Sender` on the event loop; only `wake` may be called from other threads.
 
     `lock` is the producer's: it is held for decisions, never while futures are completed or bytes are sealed and sent
     (but see `DirectSend`).
@@ -59,9 +59,9 @@ class SenderLoop:
         rng: Rng,
     ) -> None:
         self.sender = sender
-        self.next_look = NEVER  # when the loop looks again by itself
-        self.learning: Counter[str] = Counter()  # topics that somebody waits for, and how many do
-        self.listed: list[str] = []  # topics taken from a list of all topics, whose metadata must be kept fresh
+        self.next_look = NEVER  # time of the timer
+        self.learning: Counter[str] = Counter()  # topics whose metadata callers wait for, and how many callers
+        self.listed: list[str] = []  # new topics found in the metadata of all topics, to be refreshed from now on
         self._cluster = cluster
         self._lock = lock
         self._config = config
@@ -70,16 +70,16 @@ class SenderLoop:
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._tasks = SenderTasks(loop)
         self._brokers = BrokerLinks(cluster, self._tasks, backoff, rng, nudge=self.nudge)
-        self.links = self._brokers.used  # to brokers that it has sent to
+        self.links = self._brokers.used  # the first connection to each broker
         self._id_search = ProducerIdSearch(
             sender.identity, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
         )
         self._unanswered = UnansweredSend(self._tasks, taken=self._taken, lost=self._lost)
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
-        self.scheduled = False  # a look at everything is due in the loop's next turn
+        self.scheduled = False  # `_step` runs in the loop's next iteration
         self.when_at_rest: Callable[[PartitionQueue, float], object] | None = None
-        """Is called, under the lock, when a batch was confirmed that travelled alone and nothing is left to do."""
+        """Called under the lock when a batch that was sent alone is confirmed and nothing is left to do."""
         self._timer: asyncio.TimerHandle | None = None
         self._grant_due = False
         self.idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
@@ -87,23 +87,23 @@ class SenderLoop:
         tell_after_fork(self)
 
     def start(self) -> None:
-        """Follows the metadata and, for an idempotent producer, asks for a producer id."""
+        """Subscribe to metadata updates and, for an idempotent producer, request a producer id."""
         self._cluster.listeners.append(self._on_metadata)
         if self._config.idempotent:
             self.sender.identity.wanted = True
         self._step()
 
     def stop(self) -> None:
-        """Sends nothing any more. Requests on their way are still settled when their connections end."""
+        """Stop sending. Requests in flight are still completed when their connections end."""
         self._stopped = self.scheduled = True
         if self._timer is not None:
             self._timer.cancel()
         self._tasks.cancel()
 
     def after_fork(self) -> None:
-        """Called in a child made by `fork`, which sends and completes nothing, even if it runs this loop's copy.
+        """Stop in a forked child, which sends and completes nothing, even if it runs a copy of this loop.
 
-        The loop is not touched, and no lock taken: a thread that is not here may have held it.
+        The loop is not touched and no lock taken: a thread of the parent may have held it.
         """
         self._stopped = self.scheduled = True
         desk = self.sender.accumulator.desk
@@ -114,38 +114,38 @@ class SenderLoop:
         desk.after_fork(deliveries)
 
     def wake(self) -> None:
-        """There is something to do; from any thread, at once or with the others' wakes."""
+        """Schedule a round, from any thread."""
         if not self.scheduled and not self._stopped:
             self.scheduled = True
             self.loop.call_soon_threadsafe(self._step)
 
     def nudge(self) -> None:
-        """Like `wake`, from the loop itself."""
+        """Schedule a round, from the loop itself."""
         if not self.scheduled and not self._stopped:
             self.scheduled = True
             self.loop.call_soon(self._step)
 
     def tell(self, settlements: list[Settlement]) -> None:
-        """Completes futures, outside the lock."""
+        """Complete futures, outside the lock."""
         for settlement in settlements:
-            self._tell(settlement)
+            self._complete(settlement)
 
     def tell_given_up(self, settlements: list[Settlement]) -> None:
-        """The same for many that failed together: those that nobody will look at are logged in one line."""
+        """Complete futures that failed together; those that are not observed are logged in one line."""
         with self.sender.accumulator.desk.failures.in_one_line():
             settlements.reverse()
-            while settlements:  # each is let go of once it was told, and with it its futures
-                self._tell(settlements.pop())
+            while settlements:  # frees each one, and with it its futures, once it is completed
+                self._complete(settlements.pop())
 
-    def _tell(self, settlement: Settlement) -> None:
+    def _complete(self, settlement: Settlement) -> None:
         try:
             settlement.tell()
-        except Exception:  # whatever keeps one from being told, say no thread for callbacks, the others are to be told
+        except Exception:  # for example no thread for callbacks: the other batches must be completed all the same
             topic, partition = settlement.delivery.topic, settlement.delivery.partition
-            logger.exception("not everybody was told the outcome of a batch of %s-%d", topic, partition)
+            logger.exception("%s-%d: not all futures and callbacks of a batch were notified", topic, partition)
 
-    def _tell_delivered(self, settlements: list[Settlement]) -> None:
-        """The same for an answer, which frees memory: a little of it is handed out a moment later."""
+    def _complete_delivered(self, settlements: list[Settlement]) -> None:
+        """Complete the futures of a response, and schedule the grant of the memory that it freed."""
         self.tell(settlements)
         if self.sender.accumulator.pool.withheld:
             self._grant_soon()
@@ -160,11 +160,11 @@ class SenderLoop:
         with self._lock:
             self.sender.accumulator.pool.grant()
 
-    # -- one look
+    # -- one round
 
     def _step(self) -> None:
         if self._stopped:
-            return  # and stays `scheduled`: nobody wakes it or sends past it any more
+            return  # stays `scheduled`, which disables `wake`, `nudge` and `DirectSend`
         self.scheduled = False
         now = self._clock.monotonic()
         requests: list[tuple[Connection, list[ProduceWork]]] = []
@@ -206,7 +206,7 @@ class SenderLoop:
         if now >= self.idle_check_at:
             self.idle_check_at = now + _IDLE_CHECK_SECONDS
             self._forget_idle_topics(now)
-        if next_look < self.next_look:  # a timer that is early costs one look, to move it at every record costs more
+        if next_look < self.next_look:  # never postponed: an early timer costs one round, moving it at each record more
             if self._timer is not None:
                 self._timer.cancel()
             self.next_look = next_look
@@ -225,7 +225,7 @@ class SenderLoop:
         self.ask_for_topics_in_use()
 
     def ask_for_topics_in_use(self) -> None:
-        """Metadata is refreshed for topics that are sent to, or that a `send` waits for, and for no others."""
+        """Refresh metadata from now on only of topics that are sent to or that a `send` waits for."""
         self._cluster.set_topics({*self.sender.accumulator.topics, *self.learning})
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
@@ -234,7 +234,7 @@ class SenderLoop:
             topics = self.sender.accumulator.topics
             for name in list(topics) if metadata.updated is None else metadata.updated & topics.keys():
                 info = metadata.topics.get(name)
-                if info is not None and info.partitions:  # without partitions it is an error, perhaps a passing one
+                if info is not None and info.partitions:  # no partitions: an error, perhaps a transient one
                     leaders = [partition.leader for partition in info.partitions]
                     self.sender.accumulator.update_topic(name, info.topic_id, leaders, now)
         self.nudge()
@@ -251,16 +251,16 @@ class SenderLoop:
             connection.uncork()
 
     def seal(self, batch: ProducerBatch) -> memoryview:
-        """The batch's bytes as they are sent."""
+        """Return the batch's bytes to send."""
         return batch.seal(self._compression, self._level)
 
     def send(self, connection: Connection, work: ProduceWork) -> None:
-        """Sends what was taken out of the accumulator."""
+        """Send a drained request; its batches fail or are retried if that is not possible."""
         try:
             sealed = [self.seal(batch) for batch in work.batches]
-        except Exception as error:  # whatever a codec's library raises: its records fail, and the others go on
-            logger.exception("a batch could not be sealed")
-            self._lost(work, ClientError(f"the batch could not be sealed: {error!r}"), written=False)
+        except Exception as error:  # a compression library may raise anything: only these records fail
+            logger.exception("a batch could not be compressed: %r", work)
+            self._lost(work, ClientError(f"the batch could not be compressed: {error!r}"), written=False)
             return
         if connection.closed:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
@@ -276,7 +276,7 @@ class SenderLoop:
                 connection.send_prepared(ProduceRequest, version, make, lone.answer, answered)
             else:
                 connection.send(request_of(work, sealed, self._config), partial(self._answered, work))
-        except KafkaError as error:  # no version in common: nothing was sent
+        except KafkaError as error:  # no common version: nothing was sent
             self._lost(work, error, written=False)
 
     def _lone(self, queue: PartitionQueue, version: int) -> LoneBatch:
@@ -290,7 +290,7 @@ class SenderLoop:
         return lone
 
     def answered_plainly(self, work: ProduceWork, answer: Any, error: BaseException | None) -> None:
-        """Takes the answer to a request with one batch: a `PartitionAnswer` if it was written, no more."""
+        """Handle the response to a request with one batch: a `PartitionAnswer` if it was written without an error."""
         if type(answer) is not PartitionAnswer:
             self._answered(work, answer, error)
             return
@@ -303,17 +303,17 @@ class SenderLoop:
         self.tell(settlements)
         if withheld:
             self._grant_soon()
-        if more:  # a look that finds nothing takes as long as to send a record
+        if more:  # a round that finds nothing to do takes as long as sending a record
             self.nudge()
 
     def adopted(self, record: Any, answer: Any, error: BaseException | None) -> None:
-        """How the request of a record ended that was on the lane (`LaneKeeper`), and was adopted if need be."""
-        with self._lock:  # which adopts it
+        """Handle the end of a request of the fast path (`LaneKeeper`)."""
+        with self._lock:  # acquiring it makes `LaneKeeper` adopt the record
             work = record.work
         self.answered_plainly(work, answer, error)
 
     def look_around(self, then: Callable[[float], object]) -> None:
-        """Calls `then` under the lock, for which the lane stops and tells what it has done."""
+        """Call `then` under the lock, which stops the fast path and collects its counts."""
         with self._lock:
             if not self._stopped:
                 then(self._clock.monotonic())
@@ -325,7 +325,7 @@ class SenderLoop:
                     work, answers_by_partition(response), response.throttle_time_ms, self._clock.monotonic()
                 )
                 more = self.sender.has_more_to_do
-            self._tell_delivered(settlements)
+            self._complete_delivered(settlements)
             if more:
                 self.nudge()
         elif isinstance(error, KafkaError):
@@ -342,14 +342,13 @@ class SenderLoop:
         self.nudge()
 
     def _taken(self, work: ProduceWork) -> None:
-        """acks=0: the network has the request, and nobody answers it."""
+        """Complete an acks=0 request, whose bytes the network has taken."""
         with self._lock:
             settlements = self.sender.unanswered(work, self._clock.monotonic())
-        self._tell_delivered(settlements)
+        self._complete_delivered(settlements)
         self.nudge()
 
     def _no_producer_id(self, error: KafkaError) -> None:
-        """Fails what waits for one."""
         with self._lock:
             settlements = self.sender.no_producer_id(error)
         self.tell_given_up(settlements)

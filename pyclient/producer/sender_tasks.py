@@ -1,4 +1,4 @@
-"""What a producer's sender does beside its turns on the event loop, each a task."""
+"""SenderTasks: the background tasks of a producer's sender."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 
 class SenderTasks:
-    """Holds the tasks until they end. One that fails is logged: nobody waits for it."""
+    """Keeps tasks until they end, and logs the exceptions of those that fail."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Begins another one."""
+        """Start a task."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
-        """Cancels those that have not ended."""
+        """Cancel the tasks that have not ended."""
         for task in self._tasks:
             task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            logger.error("the producer's sender failed", exc_info=task.exception())
+            logger.error("a background task of the producer failed", exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""A batch that the broker calls too large goes on as two (KIP-126)."""
+"""Splitting of batches that the broker refuses as too large (KIP-126)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyclient.records import HEADER_SIZE, Record, decode_batch, read_header, rec
 
 
 def split_batch(batch: ProducerBatch, pool: BufferPool) -> list[ProducerBatch]:
-    """Two batches with the first and the second half of the records, in order and with the same sequence numbers.
+    """Split a batch of at least two records into halves that keep the order and the sequence numbers.
 
-    The futures follow. The batch has at least two records, and is over afterwards. The memory is taken even if the
-    pool has none left: the records were accepted.
+    The futures move to the parts. Their memory is allocated even if the pool has none left, as the records were
+    accepted.
     """
     data = batch.unsealed()
     records = decode_batch(data, 0, read_header(data), batch.queue.topic.name, batch.queue.partition)
@@ -38,7 +38,7 @@ def _part(
         created=batch.created,
         deadline=batch.deadline,
     )
-    pool.unowned = None  # the part has it
+    pool.unowned = None  # the part owns it
     for record in records:
         written = part.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         assert written is not None

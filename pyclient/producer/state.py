@@ -1,4 +1,4 @@
-"""A producer's state in plain values: what `metrics()` and `health()` tell."""
+"""A producer's state in plain values, for `metrics()` and `health()`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def metrics_of(core: ProducerCore) -> dict[str, Any]:
-    """See `Producer.metrics`."""
+    """Return the result of `Producer.metrics`."""
     with core.lock:
         pool = core.accumulator.pool
         return {
@@ -27,7 +27,7 @@ def metrics_of(core: ProducerCore) -> dict[str, Any]:
 
 
 def health_of(core: ProducerCore) -> dict[str, Any]:
-    """See `Producer.health`."""
+    """Return the result of `Producer.health`."""
     cluster = core.cluster.health()
     with core.lock:
         pool = core.accumulator.pool

@@ -1,4 +1,4 @@
-"""What `send_many` was given: columns one by one, or an Arrow table whose columns have names."""
+"""The arguments of `send_many`: single columns, or an Arrow table with named columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IGNORED: Final = ("topic", "offset", "leader_epoch", "timestamp_type")
 
 
 class Given(NamedTuple):
-    """The arguments of `send_many`; `rows` are those of each partition, where a table says where its records go."""
+    """The arguments of `send_many`; `rows` has the rows of each partition if a table has a partition column."""
 
     values: Any
     keys: Any
@@ -24,11 +24,11 @@ class Given(NamedTuple):
 
     @property
     def highest_partition(self) -> int | None:
-        """The highest partition that is asked for by its number."""
+        """The highest partition given by its number."""
         return max(self.rows, default=None) if self.rows is not None else self.partition
 
     def partitions(self) -> Iterator[int | None]:
-        """The partition of each row, None where the producer chooses."""
+        """Return the partition of each row, None where the producer chooses it."""
         found: list[int | None] = [self.partition] * len(self.values)
         for partition, rows in (self.rows or {}).items():
             for row in rows:
@@ -39,10 +39,10 @@ class Given(NamedTuple):
 def opened(
     topic: str, values: Any, keys: Any = None, headers: Any = None, timestamps_ms: Any = None, partition: Any = None
 ) -> Given:
-    """The arguments of `send_many`, a table among them taken apart; an iterator is read to its end.
+    """Return the arguments of `send_many` as columns: a table is split into its columns, an iterator read to its end.
 
-    Raises `ValueError` for a table whose columns are not clear, `SerializationError` for one that cannot be read,
-    `TypeError` for an argument that is no column.
+    Raise `ValueError` for a table with missing, unknown or duplicate columns, `SerializationError` for one that cannot
+    be read, `TypeError` for an argument that is no column.
     """
     check_partition(partition)
     keys = None if keys is None else _column("keys", keys)
@@ -59,7 +59,7 @@ def opened(
 
 
 def _column(name: str, given: Any) -> Any:
-    """Something with a length and one entry for each record."""
+    """Return a column as a sized collection with one entry for each record; raise `TypeError` for anything else."""
     if isinstance(given, (list, tuple)) or is_arrow(given):
         return given
     if hasattr(given, "columns"):
@@ -73,12 +73,12 @@ def _column(name: str, given: Any) -> Any:
 
 
 def is_table(thing: Any) -> bool:
-    """Whether it is an Arrow table or record batch."""
+    """Return True for an Arrow table or record batch."""
     return is_arrow(thing) and hasattr(thing, "column_names")
 
 
 def is_arrow(thing: Any) -> bool:
-    """Whether it is of Arrow, an array for one."""
+    """Return True for any object of pyarrow."""
     return type(thing).__module__.partition(".")[0] == "pyarrow"
 
 

@@ -1,4 +1,4 @@
-"""acks=0: a request is over when the network has taken its bytes, which until then are the buffers'."""
+"""UnansweredSend: requests with acks=0, which end when the network has taken their bytes from the buffers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pyclient.protocol.messages.produce import ProduceRequest
 
 
 class Lost(Protocol):
-    """Takes a request that failed; `written` tells whether its bytes may have gone out."""
+    """Handles a request that failed; `written`: its bytes may have been sent."""
 
     def __call__(self, work: ProduceWork, error: KafkaError, *, written: bool) -> None: ...
 
 
 class UnansweredSend:
-    """Sends on the event loop; each request ends with `taken` or with `lost`."""
+    """Sends requests on the event loop and calls `taken` or `lost` when each has ended."""
 
     def __init__(self, tasks: SenderTasks, *, taken: Callable[[ProduceWork], object], lost: Lost) -> None:
         self._tasks = tasks
@@ -28,7 +28,7 @@ class UnansweredSend:
         self._lost = lost
 
     def send(self, connection: Connection, request: ProduceRequest, work: ProduceWork) -> None:
-        """Sends the request of this work."""
+        """Send the request of this work."""
         try:
             connection.send_only(request)
         except KafkaError as error:

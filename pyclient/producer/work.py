@@ -1,4 +1,4 @@
-"""What a sender hands out: requests to send, and outcomes to tell."""
+"""ProduceWork, a request to send, and Settlement, a batch's outcome: the results of the sender's decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.producer.delivery import Delivery
 
 @dataclass(slots=True)
 class ProduceWork:
-    """The batches of one Produce request to broker `node`, at most one of each partition, on its connection `link`."""
+    """The batches of one Produce request to broker `node` on its connection `link`, at most one of each partition."""
 
     node: int
     batches: list[ProducerBatch]
@@ -25,7 +25,7 @@ class ProduceWork:
 
 @dataclass(slots=True)
 class Settlement:
-    """A batch's outcome, decided under the producer's lock; `tell` is called outside it."""
+    """A batch's outcome, decided under the producer's lock; `tell` is called outside the lock."""
 
     delivery: Delivery
     count: int
@@ -38,7 +38,7 @@ class Settlement:
         self.delivery.desk.untold[self.delivery] = None
 
     def tell(self) -> bool:
-        """Completes the batch's futures; False if they were completed before."""
+        """Complete the batch's futures; return False if they were completed before."""
         try:
             if self.error is not None:
                 return self.delivery.fail(self.count, self.error, self.record_errors)

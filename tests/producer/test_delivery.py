@@ -96,7 +96,7 @@ def test_a_future_stays_in_its_process_and_says_so(desk, use):
 def test_waiting_has_an_end(desk):
     (future,) = futures(Delivery(desk, "t", 0), 1)
     for timeout, told in ((0, "is not confirmed yet"), (0.01, "was not .* 0.01 s")):
-        with pytest.raises(errors.KafkaTimeout, match=rf"t-0: the record {told}; .* ask again, or see .* health\(\)"):
+        with pytest.raises(errors.KafkaTimeout, match=rf"t-0: the record {told}; .* wait longer, or check .* health\(\)"):
             future.result(timeout)
     assert not future.batch._waiters
 
@@ -261,7 +261,7 @@ def test_batches_that_are_given_up_together_are_logged_in_one_line(desk, caplog)
         assert not caplog.records
     (line,) = caplog.messages
     assert line.startswith(
-        "8 records were not delivered to t-2 and 2 other partitions, and nobody looked at the result"
+        "8 records were not delivered to t-2 and 2 other partitions, and the result was not checked"
     )
     assert line.endswith("the first error: DeliveryTimeout('late 2')")
     count, first = desk.failures.take()
@@ -272,7 +272,7 @@ def test_batches_that_are_given_up_together_are_logged_in_one_line(desk, caplog)
         del delivery
         gc.collect()
     assert caplog.messages[1:] == [
-        "1 record was not delivered to t-5, and nobody looked at the result: DeliveryTimeout('late again')"
+        "1 record was not delivered to t-5, and the result was not checked: DeliveryTimeout('late again')"
     ]
 
 

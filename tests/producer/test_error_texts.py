@@ -185,7 +185,7 @@ def test_a_flush_in_vain_names_partition_broker_and_reason(make, topic, network,
         face.flush(0.2)
     place = f"at node 1 ({cluster.bootstrap_servers})"
     says(caught.value, f"2 batches were not confirmed within 0.2 s, of {topic}-0 {place}, {topic}-1 {place}; ")
-    says(caught.value, "broker 1 did not take the batch", "nothing is given up yet: flush again with more time")
+    says(caught.value, "broker 1 did not take the batch", "they are still being sent: flush again with more time")
     network.refuse = lambda request: 0
     assert [face.result(future).partition for future in futures] == [0, 1]
 
@@ -249,7 +249,7 @@ def test_a_delivery_timeout_says_whether_to_send_again(make, topic, network, clu
         if error.maybe_persisted is arrives:
             break
     assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted is arrives
-    says(error, "check that before it is sent again" if arrives else "it was not written and can be sent again")
+    says(error, "check that before sending it again" if arrives else "it was not written, and can be sent again")
     says(error, "raise delivery_timeout_ms")
 
 

@@ -201,7 +201,7 @@ def test_a_failure_whose_future_dies_unseen_is_logged_and_raised(make, topic, ne
         deadline = time.monotonic() + 30
         while not caplog.records and time.monotonic() < deadline:
             time.sleep(0.01)  # between two looks
-    assert f"1 record was not delivered to {topic}-1, and nobody looked" in caplog.text
+    assert f"1 record was not delivered to {topic}-1, and the result was not checked" in caplog.text
     with pytest.raises(errors.DeliveryFailed, match="1 record was not"):
         face.close()
 
@@ -275,7 +275,7 @@ def test_a_record_whose_broker_cannot_be_reached_says_why(make, topic, network, 
     face.exception(face.send(topic, b"cuts the connection"))
     error = face.exception(face.send(topic, b"has no connection"))
     assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
-    assert "could not be sent it; last failures: " in str(error) and "connection refused" in str(error)
+    assert "it could not be sent to broker 1; last failures: " in str(error) and "connection refused" in str(error)
 
 
 def test_a_cluster_that_is_down_does_not_hold_up_close(make):

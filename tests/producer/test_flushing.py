@@ -41,7 +41,7 @@ def test_a_flush_waits_for_what_is_decided_and_not_yet_told(
         waiting = threading.Thread(target=flush)
         waiting.start()
         try:
-            until(lambda: desk._when_told or not waiting.is_alive())
+            until(lambda: desk._waiters or not waiting.is_alive())
         finally:
             go_on.set()
             waiting.join(60)

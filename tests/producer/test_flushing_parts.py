@@ -50,7 +50,7 @@ def test_a_flush_that_comes_late_waits_for_the_callbacks_of_the_last_part(
         with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=1):
             flushing.start()
             try:
-                until(lambda: core.desk._when_told or not flushing.is_alive())
+                until(lambda: core.desk._waiters or not flushing.is_alive())
             finally:
                 go_on.set()
                 flushing.join(PATIENCE)

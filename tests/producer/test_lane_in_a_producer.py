@@ -223,7 +223,7 @@ def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedClust
                 future.result(60)
             thread.join()
             assert not future.done()
-            with pytest.raises(errors.KafkaTimeout, match=r"within 0\.05 s; it is still on its way"):
+            with pytest.raises(errors.KafkaTimeout, match=r"within 0\.05 s; it is still being sent"):
                 future.result(0.05)
             fault.release()
             until(future.done)

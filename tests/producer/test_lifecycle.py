@@ -256,5 +256,5 @@ def test_after_an_exception_a_with_block_does_not_wait_long_for_a_broker_that_is
         raise KeyError("mine")
     with pytest.raises(KeyError, match="mine"):
         asyncio.run(with_async())
-    assert sum("while KeyError('mine') was raised: 1 record" in message for message in caplog.messages) == 2
+    assert sum("closing the producer after KeyError('mine'): 1 record" in message for message in caplog.messages) == 2
     assert all(isinstance(future.exception(0), errors.ClosedError) for future in futures)
