@@ -1,4 +1,4 @@
-"""Calls that wait, made beside the test, which looks at them meanwhile."""
+"""Blocking calls made in a thread, so that the test can check the producer meanwhile."""
 
 from __future__ import annotations
 

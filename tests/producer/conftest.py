@@ -1,4 +1,4 @@
-"""One embedded broker for the room, a fresh topic for each test, and producers of both kinds that end with it."""
+"""One embedded broker for the room, and for each test a fresh topic and producers of both kinds."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name no other test has; the broker makes the topic with three partitions when it is first asked for it."""
+    """A name that no other test uses; the broker creates the topic with three partitions on first use."""
     return f"topic-{next(_numbers)}"
 
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
-    """What all producers of this test connect through."""
+    """The network that all producers of this test connect through."""
     network = FaultyNetwork()
     monkeypatch.setattr(connection_pool, "TcpConnector", network.connector)
     return network
@@ -43,7 +43,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
 
 @pytest.fixture(params=FACES, ids=lambda face: face.name)
 def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Callable[..., Any]]:
-    """`make(**options)` gives a producer for the cluster, sync and async in turn."""
+    """`make(**options)` returns a producer for the cluster, sync and async in turn."""
     faces = []
 
     def make(servers: str | None = None, **options: Any) -> Any:
@@ -69,7 +69,7 @@ def log(cluster: EmbeddedCluster, topic: str) -> Callable[[], dict[int, list[Any
 
 @pytest.fixture
 def fixture() -> Iterator[LaneFixture]:
-    """A compiled lane over a pair of sockets."""
+    """A compiled fast path over a pair of sockets."""
     if sys.platform != "linux":
         pytest.skip("only Linux has what keeps the loop from a socket")
     with LaneFixture() as fixture:
@@ -79,7 +79,7 @@ def fixture() -> Iterator[LaneFixture]:
 
 @pytest.fixture
 def switching() -> Iterator[None]:
-    """Threads change at every opportunity."""
+    """Switch threads at every opportunity."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

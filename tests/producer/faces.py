@@ -1,4 +1,4 @@
-"""The two faces behind one set of calls, so that one test-suite runs over both."""
+"""One set of calls for `Producer` and `AsyncProducer`, so that one test suite runs over both."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ FACES = [SyncFace, AsyncFace]
 
 
 def begin(face: Any, topic: str, *, partition: int | None = 0, value: bytes = b"first") -> None:
-    """Sends the first value until it is confirmed, which may be more than once.
+    """Send the first value until it is confirmed, which may be more than once.
 
     Connecting, a topic and a producer id may take a busy machine longer than the time limits of a test that waits for
     them to run out later.

@@ -1,4 +1,4 @@
-"""A compiled lane over a pair of sockets, with stand-ins for what it looks at."""
+"""A compiled fast path over a pair of sockets, with fakes for the objects that it uses."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class LaneFixture:
 
 @contextmanager
 def at_the_socket(fixture: LaneFixture, work: Callable[[], object]) -> Iterator[threading.Thread]:
-    """A thread that does `work` waits at the socket in the block; it is woken and over behind it."""
+    """Run `work` in a thread that waits at the socket during the block; wake and join it at the end."""
     thread = threading.Thread(target=work, name="watcher")
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""A topic's records as the broker has them, read with plain Fetch requests."""
+"""A topic's records at the broker, read with plain Fetch requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.records import check_crc, decode_batch, iter_batches
 
 
 def read_log(servers: str, topic: str) -> dict[int, list[Any]]:
-    """Partition -> all its records."""
+    """Return all records by partition."""
     return asyncio.run(_read(servers, topic))
 
 

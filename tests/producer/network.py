@@ -1,4 +1,4 @@
-"""A network that can be told to lose, hold or cut what passes: a connector around the real one."""
+"""A connector around the real one that can drop, hold or cut requests and responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUT = "cut"
 
 
 class FaultyNetwork:
-    """Decides about every request and response by its API key; both ask `request` and `response` for a verdict.
+    """Applies the verdicts of `request` and `response` to every request and response, by its API key.
 
     PASS; DROP (it never arrives); HOLD (until `release`, and what follows on its connection with it); CUT (the
     connection ends instead; a request that is CUT has not arrived, the request of a response that is CUT has).
@@ -58,7 +58,7 @@ class FaultyNetwork:
         self._held: list[tuple[Any, Callable[[], None]]] = []
 
     def connector(self, config: Any) -> Any:
-        """In place of `TcpConnector(config)`."""
+        """Used in place of `TcpConnector(config)`."""
         tcp = TcpConnector(config)
 
         async def connect(host: str, port: int, on_frame: Any, on_closed: Any) -> Any:
@@ -71,7 +71,7 @@ class FaultyNetwork:
         return connect
 
     def look_like_two_brokers(self, servers: str, led_by_second: Callable[[str, int], bool]) -> None:
-        """The one broker is seen as two, with a connection of its own for each; the second leads what is said."""
+        """Present the one broker as two, each with its own connection; the second leads the given partitions."""
         host, port = parse_address(servers)
         self.ports[1] = port
 
@@ -91,12 +91,12 @@ class FaultyNetwork:
             self.arrived.notify_all()
 
     def wait_for(self, api: int, count: int = 1) -> None:
-        """Until so many requests of an API have been sent since the beginning."""
+        """Wait until so many requests of an API have been sent since the beginning."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: self.requests.count(api) >= count, 60), self.requests
 
     def hold(self, loop: Any, action: Callable[[], None], generation: int) -> None:
-        """Until the next `release`; with a `generation` of before the last one, it came too late for that."""
+        """Wait until the next `release`; return at once for a `generation` before the last one."""
         with self._releasing:
             if generation == self.generation:
                 self._held.append((loop, action))
@@ -104,7 +104,7 @@ class FaultyNetwork:
         loop.call_soon(action)
 
     def release(self) -> None:
-        """Lets go of everything that is held, and of what comes."""
+        """Release everything that is held, and hold nothing more."""
         with self._releasing:
             self.request = self.response = lambda api: PASS
             self.generation += 1
@@ -114,7 +114,7 @@ class FaultyNetwork:
 
 
 class _Pending(NamedTuple):
-    """A request whose answer has not come; `answer` is the network's own, if it gives one."""
+    """A request without a response yet; `answer` is the network's own response, if there is one."""
 
     api: int
     version: int
@@ -122,7 +122,7 @@ class _Pending(NamedTuple):
 
 
 class _Passing:
-    """Something on its way, which `may` go on if all before it has."""
+    """A message in transit, which passes once `may` allows it and all earlier ones have passed."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self.action = action
@@ -130,7 +130,7 @@ class _Passing:
 
 
 class Tap:
-    """A stream that asks the network before anything passes."""
+    """A stream that applies the network's verdicts."""
 
     def __init__(self, network: FaultyNetwork, on_frame: Any) -> None:
         self._network = network
@@ -157,7 +157,7 @@ class Tap:
         self._treat(verdict, generation, "requests", lambda: self._pass_on(header, parts))  # by reference
 
     def _treat(self, verdict: str, generation: int, which: str, action: Callable[[], object]) -> None:
-        """A connection keeps the order: what comes behind something that is held waits with it."""
+        """Keep the order of the connection: messages after a held one wait with it."""
         if verdict == CUT:
             self.stream.close(None)
         elif verdict != DROP:

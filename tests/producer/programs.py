@@ -1,4 +1,4 @@
-"""Programs of their own that a test runs, for what only a whole interpreter shows."""
+"""Runs test programs in their own interpreter."""
 
 from __future__ import annotations
 

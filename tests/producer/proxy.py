@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker that ends connections at a given byte, and changes what answers to Produce say.
+"""A TCP proxy for a broker that ends connections at a given byte, and changes Produce responses.
 
 Clients see nothing but sockets of it, so that they use the streams of their own that they use without it, too.
 """
@@ -32,7 +32,7 @@ Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Cut:
-    """What happens to the next Produce request, or to the next answer to one: only its first bytes pass.
+    """Passes only the first bytes of the next Produce request or response.
 
     `where` counts them: from the end if it is negative, and as a share of all if it is a float.
     """
@@ -44,14 +44,14 @@ class Cut:
         self.done = threading.Event()
 
     def within(self, size: int) -> int:
-        """How many bytes pass of so many."""
+        """Return how many bytes pass of so many."""
         if isinstance(self.where, float):
             return int(size * self.where)
         return self.where if self.where >= 0 else size + self.where
 
 
 class Proxy:
-    """Listens while it is open, and connects whoever comes to the broker."""
+    """Listens while it is open, and forwards connections to the broker."""
 
     def __init__(self, servers: str) -> None:
         self.change: Callable[[ProduceResponse], object] | None = None
@@ -67,7 +67,7 @@ class Proxy:
         self._port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Ends every connection."""
+        """End every connection."""
 
         async def end() -> None:
             self._server.close()
@@ -79,13 +79,13 @@ class Proxy:
         self._thread.stop(SECONDS)
 
     def connector(self, config: Any) -> Any:
-        """In place of `TcpConnector(config)`: comes here, whichever broker is meant."""
+        """Used in place of `TcpConnector(config)`: connects to the proxy for every broker."""
         tcp = TcpConnector(config)
         return lambda host, port, on_frame, on_closed: tcp("127.0.0.1", self._port, on_frame, on_closed)
 
     @contextmanager
     def cutting(self, side: str, where: int | float) -> Iterator[None]:
-        """What is cut waits for the end of the block, and is cut behind it."""
+        """Delay a cut until the end of the block."""
         cut = self._cut = Cut(side, where)
         try:
             yield
@@ -109,7 +109,7 @@ class Proxy:
             self._connections.discard(task)
 
     async def _pass_on(self, near: Pair, far: Pair) -> None:
-        """Until one side ends, or is cut."""
+        """Forward until one side ends, or is cut."""
         asked: deque[tuple[int, int]] = deque()
         ways = [
             asyncio.ensure_future(way) for way in (self._requests(near, far, asked), self._answers(far, near, asked))
@@ -143,7 +143,7 @@ class Proxy:
                     return
 
     async def _is_cut(self, side: str, api: int, frame: bytes, to: Pair) -> bool:
-        """Passes it on, or what is left of it."""
+        """Forward a frame, or its first bytes if it is cut."""
         cut = self._cut
         if cut is None or side != cut.side or api != PRODUCE:
             to[1].write(frame)
@@ -156,7 +156,7 @@ class Proxy:
 
 
 async def _hang_up(near: Pair) -> None:
-    """Tells the client of the end; closed with something unread, the connection would be reset instead."""
+    """Shut the connection down; closing it with unread bytes would reset it instead."""
     with suppress(OSError):
         near[1].write_eof()
         await near[0].read()
@@ -170,14 +170,14 @@ async def _reset(near: Pair) -> None:
 
 
 async def _frame(source: Pair) -> bytes:
-    """The next frame, with its length."""
+    """Read the next frame, with its length."""
     head = await source[0].readexactly(4)
     return head + await source[0].readexactly(int.from_bytes(head, "big"))
 
 
 @contextmanager
 def through_a_proxy(servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """What clients that are made in the block connect through."""
+    """The proxy that clients created in the block connect through."""
     proxy = Proxy(servers)
     try:
         monkeypatch.setattr(connection_pool, "TcpConnector", proxy.connector)

@@ -1,4 +1,4 @@
-"""A model of one partition at its leader: what Kafka writes, refuses and takes for a duplicate."""
+"""A model of one partition at its leader: it writes, refuses and detects duplicates like Kafka."""
 
 from __future__ import annotations
 

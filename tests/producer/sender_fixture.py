@@ -1,4 +1,4 @@
-"""A sender without a network: what it drains is named, and answered by hand."""
+"""A sender without a network: its batches have names, and the test answers its requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SenderFixture:
         return futures
 
     def drain(self, node=1, seconds=0.0, link=0):
-        """The requests that go out now, on one connection."""
+        """Return the requests that are sent now, on one connection."""
         self.now += seconds
         for settlement in self.sender.begin(self.now):
             settlement.tell()
@@ -62,7 +62,7 @@ class SenderFixture:
         return sent
 
     def drain_all(self, links, node=1):
-        """The same on so many connections, as the loop does it: a list for each."""
+        """Return the requests for each of so many connections, drained as by the loop."""
         state = self.sender.node(node)
         state.spread(links)
         sent = [self.drain(node, link=link) for link in range(links)]
@@ -88,7 +88,7 @@ class SenderFixture:
         return batch.producer_epoch, batch.base_sequence
 
     def warm(self):
-        """One batch confirmed, so that more than one may be on the wire."""
+        """Confirm one batch, so that more than one may be in flight."""
         self.batch("warm")
         assert self.drain() == [["warm"]]
         self.answer("warm")

@@ -1,4 +1,4 @@
-"""Which batch is ready when, and where records wait."""
+"""RecordAccumulator: when batches become ready, and the queues in which they wait."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AccumulatorFixture:
         return {node: [queue.partition for queue in self.accumulator.ready_queues(node)] for node in nodes}
 
 
-def test_a_batch_is_ready_when_its_linger_is_over():
+def test_batch_is_ready_when_its_linger_is_over():
     fixture = AccumulatorFixture()
     fixture.send(partition=0)
     assert fixture.ready() == {} and fixture.accumulator.next_change() == 101.0
@@ -57,7 +57,7 @@ def test_a_batch_is_ready_when_its_linger_is_over():
     assert fixture.ready() == {1: [0]}
 
 
-def test_a_batch_that_its_broker_does_not_take_is_closed_at_a_twentieth_of_its_time_and_looked_at_then():
+def test_unsent_open_batch_is_closed_after_a_twentieth_of_the_timeout():
     fixture = AccumulatorFixture()
     fixture.send(partition=0)
     fixture.now = 101.0
@@ -113,8 +113,8 @@ def test_a_partition_without_a_leader_waits_for_one_and_follows_it():
     assert fixture.ready() == {2: [0]}
 
 
-def test_an_open_batch_whose_broker_takes_nothing_is_closed_in_time():
-    """Its deadline is its first record's, so it may not take records until then."""
+def test_open_batch_of_a_stalled_broker_is_closed_in_time():
+    """Its deadline is that of its first record, so it may not take records until then."""
     fixture = AccumulatorFixture(linger=0.0)
     first = fixture.send(b"1", partition=0)
     fixture.now += 2.9
@@ -173,7 +173,7 @@ def test_stalled_brokers_are_left_out_while_there_are_others():
     assert fixture.topic.sticky.partition in (0, 1, 2)
 
 
-def test_more_partitions_are_used_and_a_topic_made_anew_begins_new_sequences():
+def test_added_partitions_are_used_and_recreated_topic_restarts_sequences():
     fixture = AccumulatorFixture()
     fixture.lead([1, 1, 2, 2])
     assert [queue.partition for queue in fixture.topic.queues] == [0, 1, 2, 3]
@@ -201,7 +201,7 @@ def test_idle_topics_are_forgotten_and_busy_ones_are_not():
     assert fixture.accumulator.forget_idle(1000.0) == [fixture.topic] and fixture.accumulator.topics == {}
 
 
-def test_a_removed_batch_takes_nothing_more_and_gives_its_memory_back():
+def test_removed_batch_is_closed_and_its_memory_released():
     fixture = AccumulatorFixture()
     queue = fixture.topic.queues[0]
     fixture.send(partition=0)
@@ -214,7 +214,7 @@ def test_a_removed_batch_takes_nothing_more_and_gives_its_memory_back():
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 61, 300])
-def test_a_record_larger_than_a_batch_gets_one_of_its_own(batch_size):
+def test_record_larger_than_batch_size_gets_its_own_batch(batch_size):
     fixture = AccumulatorFixture(batch_size=batch_size)
     futures = [fixture.send(b"x" * 1000, partition=0) for _ in range(3)]
     assert len({id(future.batch) for future in futures}) == 3

@@ -1,4 +1,4 @@
-"""How long `send` waits for metadata and for memory, and in which order those that wait are served."""
+"""The time limits of waits of `send` for metadata and memory, and the order in which they are served."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def hold_metadata(network):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("late", [False, True])
-def test_metadata_and_memory_are_waited_for_until_one_deadline(make, cluster, topic, network, way, late):
+def test_waits_for_metadata_and_memory_share_one_deadline(make, cluster, topic, network, way, late):
     """Metadata takes half of max_block_ms and memory comes after, or it takes all and memory is not waited for."""
     full, other = f"{topic}-full", topic
     network.look_like_two_brokers(cluster.bootstrap_servers, lambda name, _: name == full)  # of a connection each
@@ -88,7 +88,7 @@ def test_metadata_and_memory_are_waited_for_until_one_deadline(make, cluster, to
 
 
 @pytest.mark.parametrize("call", ["send", "send_many"])
-def test_a_partition_that_is_added_is_waited_for(make, cluster, topic, network, call):
+def test_send_waits_for_a_partition_to_be_added(make, cluster, topic, network, call):
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, partitions=1)])
         face = make(max_block_ms=int(MAX_BLOCK * 1000))
@@ -101,7 +101,7 @@ def test_a_partition_that_is_added_is_waited_for(make, cluster, topic, network, 
         assert face.exception(sending.result(PATIENCE)) is None
 
 
-def test_calls_that_wait_for_memory_are_served_in_the_order_they_came(make, cluster, topic, log):
+def test_waits_for_memory_are_served_in_order(make, cluster, topic, log):
     """Every other record needs all the memory; a smaller one that would fit does not go first."""
     face = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
     begin(face, topic)

@@ -1,4 +1,4 @@
-"""Answers that make no sense, refusals, and topics that change under way."""
+"""Malformed responses, refusals, and topics that change while they are sent to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import until
 QUICK = {"request_timeout_ms": 400, "delivery_timeout_ms": 60_000, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
 
-def test_of_several_answers_for_one_partition_the_first_counts():
+def test_first_of_several_answers_for_one_partition_counts():
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -80,9 +80,7 @@ def set_error(code):
     ],
     ids=["cut", "too long", "many topics", "foreign correlation id", "empty"],
 )
-def test_an_answer_that_makes_no_sense_ends_the_connection_and_the_batch_is_sent_again(
-    make, topic, log, network, change
-):
+def test_malformed_response_ends_the_connection_and_the_batch_is_retried(make, topic, log, network, change):
     face = make(**QUICK)
     face.result(face.send(topic, b"first", partition=0))
     network.rewrite = spoil_once(PRODUCE, change)
@@ -92,7 +90,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection_and_the_batch_is_sent
 
 
 @pytest.mark.parametrize("code", [9999, errors.TopicAuthorizationFailed.code, errors.InvalidTopic.code])
-def test_a_refusal_fails_the_batch_and_the_next_one_is_delivered(make, topic, log, network, code):
+def test_refused_batch_fails_and_the_next_one_is_delivered(make, topic, log, network, code):
     face = make(**QUICK)
     face.result(face.send(topic, b"first", partition=0))
     network.rewrite = spoil_once(PRODUCE, set_error(code))
@@ -104,7 +102,7 @@ def test_a_refusal_fails_the_batch_and_the_next_one_is_delivered(make, topic, lo
     assert b"after" in [record.value for record in log()[0]]
 
 
-def test_a_cluster_that_gives_no_producer_id_says_why(make, topic, network):
+def test_refused_producer_id_is_reported_with_its_reason(make, topic, network):
     refused = [errors.ClusterAuthorizationFailed.code]
 
     def refuse(api, frame):
@@ -122,7 +120,7 @@ def test_a_cluster_that_gives_no_producer_id_says_why(make, topic, network):
     assert face.health()["producer_id"] >= 0
 
 
-def test_a_topic_that_is_made_anew_is_written_to_without_an_error(make, cluster, topic, log):
+def test_recreated_topic_is_written_to_without_an_error(make, cluster, topic, log):
     face = make(**QUICK, linger_ms=0)
     for number in range(5):
         face.result(face.send(topic, b"old %d" % number, partition=0))
@@ -134,7 +132,7 @@ def test_a_topic_that_is_made_anew_is_written_to_without_an_error(make, cluster,
     assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(5)]
 
 
-def test_of_a_topic_made_anew_with_fewer_partitions_the_others_are_said_to_be_gone(make, cluster, topic, log):
+def test_removed_partitions_of_a_recreated_topic_are_reported_as_unknown(make, cluster, topic, log):
     face = make(**QUICK | {"request_timeout_ms": 2000, "max_block_ms": 10_000}, linger_ms=0)
     for partition in range(3):
         begin(face, topic, partition=partition)
@@ -173,8 +171,8 @@ def test_of_a_topic_made_anew_with_fewer_partitions_the_others_are_said_to_be_go
     assert [record.value for record in found[0][:3]] == [b"kept 0", b"kept 1", b"kept 2"]
 
 
-def test_a_batch_that_may_be_in_a_topic_made_anew_keeps_its_number_there(make, cluster, topic, log, network):
-    """Its request may still arrive, and were it numbered anew, the new log could take it twice."""
+def test_batch_that_may_be_in_a_recreated_topic_keeps_its_number(make, cluster, topic, log, network):
+    """Its request may still arrive, and if it were renumbered, the new log could accept it twice."""
     face = make(**QUICK, linger_ms=0, batch_size=300)
     for number in range(3):
         face.result(face.send(topic, b"old %d" % number, partition=0))
@@ -200,7 +198,7 @@ def test_partitions_that_are_added_can_be_sent_to(make, cluster, topic):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_the_topic_calls_too_large_arrives_in_parts(make, cluster, topic, log, network, codec):
+def test_batch_too_large_for_the_topic_arrives_in_parts(make, cluster, topic, log, network, codec):
     """The values are noise: no codec makes them smaller."""
     codecs = set()
 
@@ -238,7 +236,7 @@ def test_a_restarted_broker_costs_no_record(make, topic):
         face.close()
 
 
-def test_a_throttled_producer_sends_nothing_until_the_time_is_over(make, topic, network):
+def test_throttled_producer_sends_nothing_until_the_throttle_time_is_over(make, topic, network):
     """The broker asks for half a second of silence; only then the next request goes out (KIP-219)."""
     face = make(linger_ms=0)
     face.result(face.send(topic, b"first", partition=0))

@@ -1,4 +1,4 @@
-"""The memory that batches may take."""
+"""BufferPool: the memory of batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def waiting(pool, size, woken):
     return waiter
 
 
-def test_buffers_of_the_usual_size_are_used_again():
+def test_buffers_of_the_pooled_size_are_reused():
     pool = BufferPool(1000, 100)
     first = taken(pool, 60)
     assert len(first) == 100 and pool.available == 900
@@ -31,7 +31,7 @@ def test_buffers_of_the_usual_size_are_used_again():
     assert taken(pool, 100) is first and pool.available == 900
 
 
-def test_a_large_record_gets_its_own_buffer_and_kept_ones_make_room():
+def test_large_record_gets_its_own_buffer_in_place_of_pooled_ones():
     pool = BufferPool(1000, 100)
     for buffer in [taken(pool, 100) for _ in range(10)]:
         pool.release(buffer)
@@ -42,7 +42,7 @@ def test_a_large_record_gets_its_own_buffer_and_kept_ones_make_room():
     assert pool.available == 1000
 
 
-def test_who_waited_first_is_served_first_even_if_a_later_one_would_fit():
+def test_first_waiter_is_served_first_even_if_a_later_one_would_fit():
     pool, woken = BufferPool(1000, 100), []
     held = [taken(pool, 500), taken(pool, 500)]
     large, small = waiting(pool, 800, woken), waiting(pool, 100, woken)
@@ -52,7 +52,7 @@ def test_who_waited_first_is_served_first_even_if_a_later_one_would_fit():
     assert woken == [large, small] and len(large.buffer) == 800 and len(small.buffer) == 100
 
 
-def test_who_gives_up_makes_way_and_returns_what_it_was_granted():
+def test_abandoned_waiter_makes_way_and_returns_its_buffer():
     pool, woken = BufferPool(1000, 100), []
     held = taken(pool, 600)
     large, small = waiting(pool, 800, woken), waiting(pool, 400, woken)
@@ -64,7 +64,7 @@ def test_who_gives_up_makes_way_and_returns_what_it_was_granted():
     pool.abandon(Waiter(print))
 
 
-def test_what_was_granted_to_somebody_who_vanished_goes_back_with_the_next_release():
+def test_buffer_of_a_vanished_waiter_is_recovered_by_the_next_release():
     pool, woken = BufferPool(1000, 100), []
     held = [taken(pool, 500), taken(pool, 500)]
     vanished = waiting(pool, 500, woken)
@@ -77,7 +77,7 @@ def test_what_was_granted_to_somebody_who_vanished_goes_back_with_the_next_relea
     assert pool.available == 1000
 
 
-def test_what_was_granted_to_somebody_who_vanished_goes_to_who_asks_next():
+def test_buffer_of_a_vanished_waiter_goes_to_the_next_waiter():
     pool, woken = BufferPool(100, 100), []
     held = taken(pool, 100)
     vanished = waiting(pool, 100, woken)
@@ -87,14 +87,14 @@ def test_what_was_granted_to_somebody_who_vanished_goes_to_who_asks_next():
     assert woken == [vanished, later] and len(later.buffer) == 100 and pool.available == 0
 
 
-def test_what_an_interrupted_clean_up_left_with_nobody_is_handed_out_again():
+def test_buffer_leaked_by_an_interrupted_cleanup_is_reused():
     pool, woken = BufferPool(100, 100), []
     assert pool.try_acquire(100) is pool.unowned is not None
     later = waiting(pool, 100, woken)
     assert woken == [later] and pool.available == 0 and pool.unowned is None
 
 
-def test_closing_wakes_everybody_without_a_buffer():
+def test_closing_wakes_every_waiter_without_a_buffer():
     pool, woken = BufferPool(100, 100), []
     taken(pool, 100)
     waiters = [waiting(pool, 100, woken) for _ in range(3)]
@@ -102,7 +102,7 @@ def test_closing_wakes_everybody_without_a_buffer():
     assert woken == waiters and all(waiter.buffer is None for waiter in waiters)
 
 
-def test_memory_may_be_overdrawn_for_records_that_were_accepted():
+def test_force_acquire_may_exceed_the_total():
     pool = BufferPool(100, 100)
     held, forced = taken(pool, 100), pool.force_acquire(50)
     pool.unowned = None
@@ -114,7 +114,7 @@ def test_memory_may_be_overdrawn_for_records_that_were_accepted():
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Whatever is taken, waited for and given back: the accounts are right and nobody waits in vain."""
+    """Random acquires, waits and releases: the balance is right and every waiter is served."""
 
     def __init__(self):
         super().__init__()
@@ -150,12 +150,12 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiters)
     @rule(data=st.data())
     def vanish(self, data):
-        """Ctrl-C came twice: who waits is gone, and could not say so."""
+        """After a double interrupt the waiter is gone without having called `abandon`."""
         self.waiters.pop(data.draw(st.integers(0, len(self.waiters) - 1))).gone = True
         self.pool.grant()
 
     @invariant()
-    def the_accounts_are_right(self):
+    def balance_is_right(self):
         assert self.pool.available == 1000 - sum(map(len, self.held)) >= 0
         vanished = sum(waiter.gone for waiter in self.pool._waiters)  # they stand in line until it is their turn
         assert self.pool.waiting - vanished == len(self.waiters)
@@ -167,7 +167,7 @@ TestPool = PoolMachine.TestCase
 TestPool.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-def test_a_patient_release_wakes_nobody_until_there_is_plenty_or_grant_is_called():
+def test_patient_release_wakes_no_waiter_until_plenty_is_free_or_grant():
     pool, woken = BufferPool(4000, 100), []
     held = [taken(pool, 100) for _ in range(40)]
     first, second = waiting(pool, 100, woken), waiting(pool, 100, woken)
@@ -182,7 +182,7 @@ def test_a_patient_release_wakes_nobody_until_there_is_plenty_or_grant_is_called
     assert woken == [first, second] and not pool.withheld and pool.available == 700
 
 
-def test_who_runs_far_ahead_is_told_when_little_is_in_use_again():
+def test_caller_far_ahead_is_woken_when_little_is_in_use_again():
     pool, woken = BufferPool(16 * PACE, PACE // 8), []
     held = [taken(pool, PACE // 8) for _ in range(32)]
     assert not pool.falls_behind(lambda: woken.append("not much in use"))
@@ -204,7 +204,7 @@ def test_who_runs_far_ahead_is_told_when_little_is_in_use_again():
     assert woken == ["first"]
 
 
-def test_single_sends_let_the_sender_catch_up_from_32_mib_on(cluster, topic):
+def test_single_sends_wait_for_the_sender_above_32_mib(cluster, topic):
     """A large buffer_memory is for what a broker does not take; running ahead of one that does costs page faults."""
     mib = 1 << 20
     with Producer(

@@ -1,4 +1,4 @@
-"""`send_many` where its records do not go into batches as smoothly as usual."""
+"""`send_many` with invalid or large rows, full memory and changing topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyclient.records import partition_for_key
 from tests.producer.network import HOLD, PASS, PRODUCE
 
 
-def test_wrong_records_between_good_ones_cost_no_batch(make, topic, log):
+def test_invalid_records_between_valid_ones_end_no_batch(make, topic, log):
     face = make(batch_size=4000, linger_ms=10_000)
     values = [b"good %d" % number if number % 2 else number for number in range(100)]
     outcome = face.send_many(topic, values, partition=0)
@@ -21,7 +21,7 @@ def test_wrong_records_between_good_ones_cost_no_batch(make, topic, log):
     assert [record.value for record in log()[0]] == values[1::2]
 
 
-def test_records_of_all_sizes_fill_batches_and_have_their_own_where_they_must(make, topic, log):
+def test_records_of_all_sizes_fill_batches_or_get_their_own(make, topic, log):
     face = make(batch_size=1000, max_request_size=20_000)
     values = [b"%05d" % number + b"x" * (number * 37 % 3000) for number in range(300)]
     outcome = face.send_many(topic, values, partition=1)
@@ -30,7 +30,7 @@ def test_records_of_all_sizes_fill_batches_and_have_their_own_where_they_must(ma
     assert [record.value for record in log()[1]] == values
 
 
-def test_columns_that_exceed_the_memory_go_on_when_some_is_free(make, topic, log):
+def test_columns_larger_than_the_memory_continue_when_some_is_free(make, topic, log):
     face = make(batch_size=500, buffer_memory=1500)
     values = [b"%04d" % number for number in range(1000)]
     outcome = face.send_many(topic, values, partition=2)
@@ -72,7 +72,7 @@ def test_rows_with_and_without_keys_keep_their_order_in_the_only_partition(make,
     assert outcome.offsets == list(range(200))
 
 
-def test_a_user_s_partitioner_is_asked_for_each_row(make, topic, log):
+def test_custom_partitioner_is_called_for_each_row(make, topic, log):
     face = make(partitioner=lambda topic, key, count: int(key) % count, batch_size=300)
     keys = [b"%d" % number for number in range(90)]
     outcome = face.send_many(topic, keys, keys=keys)
@@ -81,7 +81,7 @@ def test_a_user_s_partitioner_is_asked_for_each_row(make, topic, log):
     assert [record.value for record in log()[1]] == keys[1::3]
 
 
-def test_a_record_larger_than_a_request_is_refused_and_the_rest_goes_on(make, topic, log):
+def test_record_larger_than_a_request_is_refused_and_the_rest_is_sent(make, topic, log):
     pa = pytest.importorskip("pyarrow")
     face = make(batch_size=1000, max_request_size=2000)
     outcome = face.send_many(topic, pa.array([b"a", b"b" * 3000, b"c"]), partition=0)
@@ -90,7 +90,7 @@ def test_a_record_larger_than_a_request_is_refused_and_the_rest_goes_on(make, to
     assert [record.value for record in log()[0]] == [b"a", b"c"]
 
 
-def test_a_broker_that_is_silent_does_not_hold_up_columns_that_fit_the_memory(make, topic, network):
+def test_silent_broker_does_not_block_columns_that_fit_the_memory(make, topic, network):
     face = make(batch_size=100_000, linger_ms=0)
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
@@ -102,7 +102,7 @@ def test_a_broker_that_is_silent_does_not_hold_up_columns_that_fit_the_memory(ma
 
 
 @pytest.mark.parametrize("columns", ["lists", "Arrow"])
-def test_rows_with_and_without_keys_keep_their_order_in_each_of_many_partitions(make, topic, log, columns):
+def test_rows_with_and_without_keys_keep_their_order_in_each_partition(make, topic, log, columns):
     pa = pytest.importorskip("pyarrow")
     face = make(batch_size=700)
     keys = [b"key %d" % (number % 40) if number % 3 else None for number in range(2000)]
@@ -120,7 +120,7 @@ def test_rows_with_and_without_keys_keep_their_order_in_each_of_many_partitions(
         assert found[partition][offset].value == values[number]
 
 
-def test_a_wrong_row_without_a_key_is_refused_and_the_others_keep_their_order(make, topic, log):
+def test_invalid_row_without_a_key_is_refused_and_the_others_keep_order(make, topic, log):
     face = make(batch_size=300)
     keys = [None, b"a", None, b"b", None, b"c"] * 50
     values = [b"%03d" % number if number % 10 else number for number in range(300)]
@@ -148,7 +148,7 @@ def test_columns_may_be_any_iterables(make, topic, log):
 
 @pytest.mark.parametrize("wrong", [5, b"one value", "text", {b"a": b"b"}])
 @pytest.mark.parametrize("name", ["values", "keys", "headers"])
-def test_an_argument_that_is_no_column_is_named(make, topic, log, name, wrong):
+def test_send_many_names_an_argument_that_is_no_column(make, topic, log, name, wrong):
     face = make()
     arguments = {"values": [b"a"], name: wrong}
     with pytest.raises(TypeError, match=f"{name}=.* is not possible"):
@@ -162,7 +162,7 @@ def test_values_must_be_given(make, topic):
         make().send_many(topic, None)
 
 
-def test_a_topic_that_is_forgotten_between_two_steps_is_learnt_again(make, topic, log):
+def test_topic_forgotten_between_two_steps_is_fetched_again(make, topic, log):
     def forget(*_):
         with face.core.lock:
             face.core.sender.forget_idle(float("inf"))

@@ -1,4 +1,4 @@
-"""`send_many` of which only some rows find memory: the future tells which were refused, and the others arrive."""
+"""`send_many` when only some rows get memory: the future has the errors of the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check(face, outcome, found, error, says):
 
 @pytest.mark.parametrize("given", ["lists", "Arrow"])
 @pytest.mark.parametrize("way", ["one partition", "keys"])
-def test_rows_that_find_no_memory_in_time_are_told_and_the_others_arrive(make, cluster, topic, log, given, way):
+def test_rows_without_memory_in_time_fail_and_the_others_arrive(make, cluster, topic, log, given, way):
     face = make(max_block_ms=100, **SMALL)
     begin(face, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
@@ -69,9 +69,7 @@ def test_rows_that_find_no_memory_in_time_are_told_and_the_others_arrive(make, c
 
 @pytest.mark.parametrize("given", ["lists", "Arrow"])
 @pytest.mark.parametrize("way", ["one partition", "keys"])
-def test_closing_wakes_a_column_that_waits_for_memory_and_what_it_had_accepted_arrives(
-    make, cluster, topic, log, given, way
-):
+def test_close_wakes_a_waiting_send_many_and_its_accepted_rows_arrive(make, cluster, topic, log, given, way):
     face = make(**SMALL)
     begin(face, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
@@ -86,7 +84,7 @@ def test_closing_wakes_a_column_that_waits_for_memory_and_what_it_had_accepted_a
     check(face, outcome, log(), errors.ClosedError, "the producer is closed")
 
 
-def test_closing_wakes_a_column_of_which_nothing_was_accepted(make, cluster, topic):
+def test_close_wakes_a_send_many_that_accepted_no_row(make, cluster, topic):
     face = make(**SMALL)
     begin(face, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:

@@ -1,4 +1,4 @@
-"""The thread on which callbacks run: it starts late, keeps their order, ends, and may be hard to get."""
+"""CallbackThread: it starts with the first callback, keeps their order, ends, and copes without a thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_callback_thread_starts_late_keeps_order_and_ends():
     assert seen[-1] == "after the end"
 
 
-def test_without_a_thread_for_callbacks_waiters_are_told_and_the_next_callback_tries_again(monkeypatch):
+def test_waiters_are_woken_without_a_callback_thread(monkeypatch):
     desk = DeliveryDesk(CallbackThread("test"), None, SYSTEM_CLOCK)
 
     def none_left(*_):
@@ -47,7 +47,7 @@ def test_without_a_thread_for_callbacks_waiters_are_told_and_the_next_callback_t
     assert desk.callbacks.wait(30) and ran == ["first", "second"] and desk.callbacks.stop(30)
 
 
-def test_callbacks_for_which_there_was_no_thread_run_at_the_end(monkeypatch):
+def test_callbacks_without_a_thread_run_at_close(monkeypatch):
     callbacks, ran = CallbackThread("test"), []
 
     def none_left(*_):
@@ -60,7 +60,7 @@ def test_callbacks_for_which_there_was_no_thread_run_at_the_end(monkeypatch):
     assert callbacks.stop(0) and ran == [1]
 
 
-def test_a_machine_with_one_thread_left_runs_callbacks_in_that(monkeypatch):
+def test_callbacks_run_in_the_only_thread_that_can_be_started(monkeypatch):
     callbacks, ran = CallbackThread("test"), []
 
     def none_left(_):

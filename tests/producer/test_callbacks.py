@@ -1,4 +1,4 @@
-"""Callbacks at the default linger: in the order in which records complete, and in nobody's way."""
+"""Callbacks at the default linger: they run in order of completion and do not delay the producer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def wait_for(seen: list[Any], count: int) -> None:
     until(lambda: len(seen) >= count)
 
 
-def test_they_run_in_the_order_of_completion_across_partitions(
+def test_callbacks_run_in_order_of_completion_across_partitions(
     make: Any, cluster: EmbeddedCluster, topic: str, network: FaultyNetwork
 ) -> None:
     """One of two partitions, each with a connection of its own, is confirmed later than the other, in turn."""
@@ -48,7 +48,7 @@ def test_they_run_in_the_order_of_completion_across_partitions(
         assert seen == wanted
 
 
-def test_when_the_first_of_a_batch_runs_all_outcomes_are_known(make: Any, topic: str) -> None:
+def test_all_outcomes_of_a_batch_are_known_in_its_first_callback(make: Any, topic: str) -> None:
     face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
     known: list[bool] = []
     futures: list[Any] = []
@@ -59,7 +59,7 @@ def test_when_the_first_of_a_batch_runs_all_outcomes_are_known(make: Any, topic:
     assert known == [True] * 100
 
 
-def test_a_slow_one_delays_only_those_behind_it(cluster: EmbeddedCluster, topic: str) -> None:
+def test_slow_callback_delays_only_later_ones(cluster: EmbeddedCluster, topic: str) -> None:
     begun, go_on = threading.Event(), threading.Event()
     seen: list[int] = []
     with Producer(cluster.bootstrap_servers) as producer:
@@ -96,7 +96,7 @@ async def result_of(future: Any) -> Any:
     return await future
 
 
-def test_what_one_waits_for_in_a_task_delays_nothing_on_the_loop(cluster: EmbeddedCluster, topic: str) -> None:
+def test_task_started_by_a_callback_does_not_delay_the_loop(cluster: EmbeddedCluster, topic: str) -> None:
     """Callbacks of the asynchronous face run on the loop, and what takes its time there is a task."""
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Futures that several threads use while their batch is completed: each callback is called once, each look is right."""
+"""Futures used by several threads while their batch completes: each callback is called once, each state is right."""
 
 from __future__ import annotations
 

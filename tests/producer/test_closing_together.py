@@ -1,4 +1,4 @@
-"""Closes beside each other: of one producer in two places, and of all that are open at the interpreter's end."""
+"""Concurrent closes: of one producer by two callers, and of all producers at the interpreter's exit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.waiting import until
 HELD = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
 
 
-async def one_on_its_way(producer, topic, network):
+async def one_in_flight(producer, topic, network):
     """The future of a record whose answer is held, behind one that is delivered."""
     await (await producer.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
     return await producer.send(topic, b"held", partition=0)
 
 
-def test_a_second_asynchronous_close_waits_for_the_first_and_the_state_is_told_meanwhile(cluster, topic, network):
+def test_second_async_close_waits_for_the_first_and_health_still_works(cluster, topic, network):
     async def scenario():
         producer = AsyncProducer(cluster.bootstrap_servers, **HELD)
-        future = await one_on_its_way(producer, topic, network)
+        future = await one_in_flight(producer, topic, network)
         closes = [asyncio.create_task(producer.close(60)) for _ in range(2)]
         for _ in range(10):
             await asyncio.sleep(0)
@@ -45,10 +45,10 @@ def test_a_second_asynchronous_close_waits_for_the_first_and_the_state_is_told_m
     asyncio.run(scenario())
 
 
-def test_a_cancelled_close_leaves_the_other_at_work(cluster, topic, network):
+def test_cancelled_close_does_not_cancel_the_concurrent_one(cluster, topic, network):
     async def scenario():
         producer = AsyncProducer(cluster.bootstrap_servers, **HELD)
-        future = await one_on_its_way(producer, topic, network)
+        future = await one_in_flight(producer, topic, network)
         first, second = [asyncio.create_task(producer.close(60)) for _ in range(2)]
         await asyncio.sleep(0)
         first.cancel()
@@ -77,7 +77,7 @@ def test_a_close_and_a_flush_take_any_number_of_seconds(cluster, topic, timeout)
     assert timeout < 1 or future.exception() is None
 
 
-def test_a_callback_that_closes_leaves_it_to_the_close_that_waits_for_it(cluster, topic):
+def test_close_in_a_callback_leaves_the_work_to_the_close_in_progress(cluster, topic):
     producer, closed = Producer(cluster.bootstrap_servers), []
 
     def under_way():
@@ -97,7 +97,7 @@ def test_a_callback_that_closes_leaves_it_to_the_close_that_waits_for_it(cluster
     assert not closing.is_alive() and closed == [producer] and producer.closed
 
 
-def test_a_close_with_a_time_limit_ends_within_it_beside_one_that_has_more(make, topic, network):
+def test_close_with_a_timeout_ends_in_time_despite_a_longer_close(make, topic, network):
     face = make(**HELD)
     begin(face, topic)
     network.response = lambda api: HOLD if api == PRODUCE else PASS
@@ -123,7 +123,7 @@ def test_a_close_with_a_time_limit_ends_within_it_beside_one_that_has_more(make,
     assert len(failed) == 1  # one of them tells
 
 
-def test_interpreter_exit_waits_for_all_producers_together_and_the_stuck_do_not_hinder_the_others(cluster, topic, log):
+def test_interpreter_exit_waits_for_all_producers_with_one_deadline(cluster, topic, log):
     out = run(
         """
         import atexit, sys, time

@@ -41,7 +41,7 @@ def test_a_kafka_style_dictionary_moves_over_unchanged():
 
 
 @pytest.mark.parametrize(("given", "stored"), [("all", -1), ("-1", -1), (-1, -1), (1, 1), ("0", 0), ("ALL", -1)])
-def test_acks_may_be_said_in_every_usual_way(given, stored):
+def test_acks_accepts_every_spelling_of_kafka(given, stored):
     assert config(acks=given).acks == stored
 
 
@@ -49,7 +49,7 @@ def test_acks_may_be_said_in_every_usual_way(given, stored):
     "options",
     [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"acks": 1, "max_in_flight_requests_per_connection": 6}],
 )
-def test_idempotence_gives_way_by_default_and_is_a_conflict_when_asked_for(options):
+def test_idempotence_is_disabled_by_default_and_conflicts_if_explicit(options):
     assert config(**options).enable_idempotence is False
     with pytest.raises(errors.ConfigError, match="enable_idempotence=True is not possible with"):
         config(enable_idempotence=True, **options)
@@ -62,7 +62,7 @@ def test_more_requests_in_flight_than_brokers_remember_are_refused(asked_for):
     assert not config(max_in_flight_requests_per_connection=6, enable_idempotence=False).idempotent
 
 
-def test_more_requests_in_flight_than_a_broker_remembers_are_a_conflict_unless_idempotence_is_off():
+def test_more_than_five_requests_in_flight_conflict_with_idempotence():
     with pytest.raises(errors.ConfigError, match=r"max_in_flight_requests_per_connection=6.*enable_idempotence=False"):
         config(max_in_flight_requests_per_connection=6)
     assert config(max_in_flight_requests_per_connection=6, enable_idempotence=False).enable_idempotence is False
@@ -95,14 +95,14 @@ def test_the_delivery_timeout_covers_linger_and_one_request():
         ({"sasl_mechanism": "PLAIN"}, "SASL is not supported yet"),
     ],
 )
-def test_what_is_impossible_or_not_supported_is_named(options, text):
+def test_impossible_or_unsupported_options_are_named(options, text):
     with pytest.raises(errors.ConfigError) as caught:
         config(**options)
     assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", (1, 9, "-1")), ("lz4", (1, 17)), ("zstd", (-131_072, 0, 22))])
-def test_a_level_that_is_taken_is_one_that_the_codec_has(codec, levels):
+def test_accepted_compression_levels_exist_in_the_codec(codec, levels):
     for level in levels:
         chosen = config(compression_type=codec, **{f"compression_{codec}_level": level})
         assert compress(Compression.from_name(codec), b"x" * 100, chosen.compression_level)

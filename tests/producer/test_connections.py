@@ -1,4 +1,4 @@
-"""Several connections to a broker that is waited for: what comes out is what one connection would give."""
+"""Several connections to a slow broker: the result is that of one connection."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def test_under_load_partitions_are_spread_and_keep_their_order(
     load.check_log(cluster.bootstrap_servers)
 
 
-def test_not_more_than_are_allowed(make: Any, cluster: EmbeddedCluster, topic: str, slowly: None) -> None:
+def test_connections_are_at_most_the_configured_number(
+    make: Any, cluster: EmbeddedCluster, topic: str, slowly: None
+) -> None:
     load = Load(make(max_connections_per_broker=2, **SMALL), topic)
     load.go_on(lambda: load.used == 2)
     answered = load.face.metrics()["requests"]
@@ -100,7 +102,9 @@ def test_not_more_than_are_allowed(make: Any, cluster: EmbeddedCluster, topic: s
     load.check(cluster.bootstrap_servers)
 
 
-def test_none_but_the_first_for_one_partition(make: Any, cluster: EmbeddedCluster, topic: str, slowly: None) -> None:
+def test_one_partition_uses_only_the_first_connection(
+    make: Any, cluster: EmbeddedCluster, topic: str, slowly: None
+) -> None:
     load = Load(make(**SMALL), topic, partitions=1)
     load.go_on(lambda: load.face.metrics()["requests"] > 3 * PRESSED)
     assert load.widest == 1
@@ -108,8 +112,8 @@ def test_none_but_the_first_for_one_partition(make: Any, cluster: EmbeddedCluste
 
 
 @pytest.mark.parametrize(("acks", "wanted"), [(0, 1), (1, 2)])
-def test_none_but_the_first_without_answers(make: Any, acks: int, wanted: int) -> None:
-    """With acks=0 nobody knows when a broker has seen what it was sent, so a partition could not move in order."""
+def test_acks_0_uses_only_the_first_connection(make: Any, acks: int, wanted: int) -> None:
+    """With acks=0 there is no response, so a partition could not move to another connection in order."""
     node = make(acks=acks).core.sender.node(0)
     for _ in range(6):
         node.began(0)
@@ -119,7 +123,7 @@ def test_none_but_the_first_without_answers(make: Any, acks: int, wanted: int) -
 
 
 @pytest.mark.parametrize("side", ["request", "response"])
-def test_connections_that_break_lose_and_double_nothing(
+def test_broken_connections_neither_lose_nor_duplicate_records(
     make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None, side: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -141,9 +145,7 @@ def test_connections_that_break_lose_and_double_nothing(
     assert max(cuts) > 1
 
 
-def test_a_broker_that_refuses_a_further_one_gets_all_through_those_it_took(
-    make: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_additional_connection_loses_no_record(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedCluster(config={"num.partitions": PARTITIONS, "max.connections.per.ip": 2}) as cluster:
         servers = cluster.bootstrap_servers
         with cluster.faults.delay("Produce", 0.002, times=None):
@@ -160,7 +162,7 @@ def test_a_broker_that_refuses_a_further_one_gets_all_through_those_it_took(
         until(lambda: load.found(servers), "the broker does not see that the producer has gone")
 
 
-def test_further_ones_that_break_at_once_are_not_made_again_and_again(
+def test_additional_connections_that_break_are_not_reopened_at_once(
     make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None
 ) -> None:
     load = Load(make(**SMALL), topic)
@@ -173,7 +175,7 @@ def test_further_ones_that_break_at_once_are_not_made_again_and_again(
     load.check(cluster.bootstrap_servers)
 
 
-def test_further_ones_that_nobody_uses_are_closed_soon(
+def test_unused_additional_connections_are_closed_soon(
     make: Any,
     cluster: EmbeddedCluster,
     network: FaultyNetwork,

@@ -1,4 +1,4 @@
-"""Connections that end in the midst of a Produce request's bytes, or of its answer's: all arrives once and in order."""
+"""Connections that end within a Produce request or response: all records arrive once and in order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | 
 @pytest.mark.parametrize("side", [REQUEST, ANSWER])
 @pytest.mark.parametrize("resets", [False, True], ids=["ends", "resets"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_what_a_connection_cuts_arrives_once_and_in_order(
+def test_records_cut_by_a_connection_arrive_once_and_in_order(
     proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], side: str, way: Way, resets: bool
 ) -> None:
     proxy.resets = resets
@@ -68,7 +68,7 @@ def test_what_a_connection_cuts_arrives_once_and_in_order(
 @pytest.mark.parametrize("count", [1, DEPTH])
 @pytest.mark.compiled
 @pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")
-def test_what_is_cut_on_the_lane_arrives_once_and_in_order(
+def test_records_cut_on_the_fast_path_arrive_once_and_in_order(
     cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any], side: str, count: int
 ) -> None:
     sent: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Futures that share a batch: outcomes, waiting, callbacks, splits, and failures that nobody looked at."""
+"""Futures that share a batch: outcomes, waiting, callbacks, splits, and unobserved failures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_delivered_batch_gives_each_future_its_own_place(desk):
     assert repr(second) == "<DeliveryFuture t-3 offset=41>"
 
 
-def test_the_brokers_time_wins_where_it_has_one(desk):
+def test_log_append_time_replaces_the_records_timestamp(desk):
     delivery = Delivery(desk, "t", 0)
     delivery.deliver(1, 5, 9999)
     assert futures(delivery, 1)[0].result(0).timestamp_ms == 9999
@@ -67,7 +67,7 @@ def test_a_batch_completes_once(desk):
         futures(delivery, 1)[0].result(0)
 
 
-def test_an_error_is_another_object_each_time_and_keeps_its_marks(desk):
+def test_error_is_copied_each_time_with_its_attributes(desk):
     delivery = Delivery(desk, "t", 0)
     original = errors.NotLeaderOrFollower("moved")
     original.maybe_persisted = True
@@ -86,17 +86,19 @@ def test_records_may_fail_each_for_its_own_reason(desk):
 
 
 @pytest.mark.parametrize("use", [pickle.dumps, copy.deepcopy])
-def test_a_future_stays_in_its_process_and_says_so(desk, use):
+def test_future_cannot_be_pickled(desk, use):
     delivery = Delivery(desk, "t", 0)
     for future in (DeliveryFuture(delivery, 0, 5), BatchFuture(desk, 1, [Span(delivery, 0, [0], 5)])):
         with pytest.raises(TypeError, match=r"its future cannot be pickled: pass on what result\(\) returns"):
             use(future)
 
 
-def test_waiting_has_an_end(desk):
+def test_wait_ends_after_its_timeout(desk):
     (future,) = futures(Delivery(desk, "t", 0), 1)
     for timeout, told in ((0, "is not confirmed yet"), (0.01, "was not .* 0.01 s")):
-        with pytest.raises(errors.KafkaTimeout, match=rf"t-0: the record {told}; .* wait longer, or check .* health\(\)"):
+        with pytest.raises(
+            errors.KafkaTimeout, match=rf"t-0: the record {told}; .* wait longer, or check .* health\(\)"
+        ):
             future.result(timeout)
     assert not future.batch._waiters
 
@@ -113,7 +115,7 @@ def test_many_threads_wait_for_one_batch(desk):
     assert sorted(result.offset for result in results) == list(range(100, 108))
 
 
-def test_futures_can_be_awaited_on_any_loop(desk):
+def test_future_can_be_awaited_on_any_loop(desk):
     delivery = Delivery(desk, "t", 0)
 
     async def main():
@@ -134,7 +136,7 @@ async def _await(future):
     return await future
 
 
-def test_a_cancelled_await_lets_go(desk):
+def test_cancelled_await_removes_its_waiter(desk):
     delivery = Delivery(desk, "t", 0)
 
     async def main():
@@ -179,7 +181,7 @@ def test_callbacks_get_their_future_before_and_after_the_outcome(desk):
 # -- splits
 
 
-def test_a_split_batch_goes_on_in_its_parts(desk):
+def test_split_batch_completes_with_its_parts(desk):
     whole = Delivery(desk, "t", 0)
     every, seen = futures(whole, 5), []
     for future in every:
@@ -197,7 +199,7 @@ def test_a_split_batch_goes_on_in_its_parts(desk):
     assert [(future.exception(0) and "x") or future.result(0).offset for future in every] == [60, "x", 70, 71, 72]
 
 
-def test_who_waits_when_a_batch_is_split_goes_on_waiting_for_its_part(desk):
+def test_waiter_of_a_split_batch_waits_for_its_part(desk):
     whole, results = Delivery(desk, "t", 0), []
     future = futures(whole, 4)[3]
     thread = threading.Thread(target=lambda: results.append(future.result(20)))
@@ -212,10 +214,10 @@ def test_who_waits_when_a_batch_is_split_goes_on_waiting_for_its_part(desk):
     assert results[0].offset == 11
 
 
-# -- failures that nobody looked at
+# -- unobserved failures
 
 
-def test_failures_count_until_somebody_looks(desk):
+def test_failures_count_until_they_are_observed(desk):
     delivery = Delivery(desk, "t", 0)
     every = futures(delivery, 5)
     delivery.fail(5, errors.DeliveryTimeout("late"))
@@ -227,7 +229,7 @@ def test_failures_count_until_somebody_looks(desk):
     assert desk.failures.take() is None
 
 
-def test_the_last_future_of_a_batch_logs_what_nobody_saw(desk, caplog):
+def test_last_future_of_a_batch_logs_unobserved_failures(desk, caplog):
     every = []
     for number in range(3):
         delivery = Delivery(desk, "t", number)
@@ -250,7 +252,7 @@ def test_the_last_future_of_a_batch_logs_what_nobody_saw(desk, caplog):
     assert count == 3 and str(first) == "late 0"
 
 
-def test_batches_that_are_given_up_together_are_logged_in_one_line(desk, caplog):
+def test_batches_failed_together_are_logged_in_one_line(desk, caplog):
     with caplog.at_level(logging.ERROR), desk.failures.in_one_line():
         for number in (2, 0, 1, 0):
             with desk.failures.in_one_line():  # whoever began it logs it
@@ -260,9 +262,7 @@ def test_batches_that_are_given_up_together_are_logged_in_one_line(desk, caplog)
         gc.collect()
         assert not caplog.records
     (line,) = caplog.messages
-    assert line.startswith(
-        "8 records were not delivered to t-2 and 2 other partitions, and the result was not checked"
-    )
+    assert line.startswith("8 records were not delivered to t-2 and 2 other partitions, and the result was not checked")
     assert line.endswith("the first error: DeliveryTimeout('late 2')")
     count, first = desk.failures.take()
     assert count == 8 and str(first) == "late 2"
@@ -276,7 +276,7 @@ def test_batches_that_are_given_up_together_are_logged_in_one_line(desk, caplog)
     ]
 
 
-def test_what_flush_has_raised_is_not_logged_again(desk, caplog):
+def test_failures_raised_by_flush_are_not_logged_again(desk, caplog):
     delivery = Delivery(desk, "t", 0)
     every = futures(delivery, 1)
     delivery.fail(1, errors.DeliveryTimeout("late"))
@@ -289,7 +289,7 @@ def test_what_flush_has_raised_is_not_logged_again(desk, caplog):
 # -- one future for many
 
 
-def test_a_batch_future_speaks_by_position(desk):
+def test_batch_future_is_indexed_by_position(desk):
     first, second, third = (Delivery(desk, "t", number) for number in range(3))
     outcome = BatchFuture(
         desk,

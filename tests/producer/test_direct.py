@@ -1,4 +1,4 @@
-"""A record that nothing is in front of is written by the thread that sends it."""
+"""DirectSend: with nothing else in flight, the calling thread writes the record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.waiting import until
 
 
 def at_rest(producer: Producer) -> bool:
-    """Whether the sender's loop has nothing to do, so that a record may be sent past it."""
+    """Return True if the sender's loop is idle, so that a record may be sent directly."""
     core = producer._core
     with core.lock:
         return not core.loop.scheduled and not core.sender.total_in_flight
@@ -23,7 +23,7 @@ def at_rest(producer: Producer) -> bool:
 
 @contextmanager
 def busy_sender(producer: Producer) -> Iterator[None]:
-    """Has the sender's thread, which has nothing else to do, wait for the end of the block."""
+    """Block the idle sender's thread until the end of the block."""
     until(lambda: at_rest(producer))
     busy, go_on = threading.Event(), threading.Event()
     producer._engine.thread.call_soon(lambda: (busy.set(), go_on.wait(60)))
@@ -35,7 +35,7 @@ def busy_sender(producer: Producer) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("options", [{}, {"compression_type": "lz4"}, {"batch_size": 0}, {"enable_idempotence": False}])
-def test_it_reaches_the_log_while_the_senders_thread_is_busy(
+def test_direct_send_reaches_the_log_while_the_senders_thread_is_busy(
     cluster: EmbeddedCluster, topic: str, log: Callable[[], dict[int, list[Any]]], options: dict[str, Any]
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, **options) as producer:
@@ -56,7 +56,7 @@ def test_it_reaches_the_log_while_the_senders_thread_is_busy(
 
 
 @pytest.mark.parametrize("options", [{"linger_ms": 5}, {"linger_ms": 0, "acks": 0}])
-def test_it_lingers_or_needs_no_answer_and_goes_the_usual_way(
+def test_records_with_linger_or_acks_0_are_not_sent_directly(
     cluster: EmbeddedCluster, topic: str, options: dict[str, Any]
 ) -> None:
     with Producer(cluster.bootstrap_servers, **options) as producer:
@@ -81,7 +81,7 @@ def test_records_one_by_one_move_on_from_partition_to_partition(
         assert values == sorted(values)
 
 
-def test_behind_a_change_of_the_brokers_version_it_goes_the_usual_way(cluster: EmbeddedCluster, topic: str) -> None:
+def test_direct_send_is_not_used_after_the_brokers_version_changed(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         producer.send(topic, b"first", partition=0).result(60)
         queue = producer._core.topics[topic].queues[0]

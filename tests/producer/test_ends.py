@@ -1,4 +1,4 @@
-"""Ends: of the interpreter, of a loop, and of producers that nobody closed."""
+"""The end of the interpreter, of a loop, and of producers that were not closed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_interpreter_exit_delivers_what_was_accepted(cluster, topic, log):
     assert [record.value for record in log()[0]] == [b"%d" % number for number in range(1000)]
 
 
-def test_interpreter_exit_tells_of_records_that_could_not_be_delivered(cluster, topic):
+def test_interpreter_exit_logs_records_that_could_not_be_delivered(cluster, topic):
     started = time.monotonic()
     done = subprocess.run(
         [
@@ -110,7 +110,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("fate", ["dropped", "kept", "in vain"])
-def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_says_so(cluster, topic, log, fate):
+def test_unclosed_async_producer_delivers_or_logs_when_its_loop_ends(cluster, topic, log, fate):
     done = subprocess.run(
         [sys.executable, "-c", UNCLOSED, cluster.bootstrap_servers, topic, fate],
         capture_output=True,
@@ -125,7 +125,7 @@ def test_an_async_producer_that_nobody_closed_delivers_when_its_loop_ends_or_say
         assert [record.value for record in log()[0]] == [b"%d" % number for number in range(500)]
 
 
-def test_opening_and_closing_leaves_nothing_behind(cluster, topic):
+def test_open_and_close_leave_no_threads_or_files(cluster, topic):
     def once():
         with Producer(cluster.bootstrap_servers) as producer:
             producer.send(topic, b"x", partition=0, on_delivery=lambda future: None).result(60)
@@ -143,7 +143,7 @@ def test_opening_and_closing_leaves_nothing_behind(cluster, topic):
         time.sleep(0.01)  # the broker's ends of the connections, and threads that end
 
 
-def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
+def test_failed_futures_leave_no_objects(cluster, topic, network):
     from pyclient.producer.delivery import Delivery
 
     with Producer(cluster.bootstrap_servers, request_timeout_ms=200, delivery_timeout_ms=400) as producer:
@@ -165,7 +165,7 @@ def test_futures_that_failed_leave_nothing_behind(cluster, topic, network):
     assert not [thing for thing in gc.get_objects() if isinstance(thing, Delivery) and thing.topic == topic]
 
 
-def test_a_close_that_does_not_wait_for_a_callback_says_so(cluster, topic, caplog):
+def test_close_that_does_not_wait_for_a_callback_warns(cluster, topic, caplog):
     goes_on, ended = threading.Event(), threading.Event()
     producer = Producer(cluster.bootstrap_servers)
     producer.send(topic, b"x", on_delivery=lambda future: (goes_on.wait(60), ended.set())).result(60)
@@ -175,7 +175,7 @@ def test_a_close_that_does_not_wait_for_a_callback_says_so(cluster, topic, caplo
     assert ended.wait(60)
 
 
-def test_no_warning_without_a_reason(cluster, topic):
+def test_closed_producers_do_not_warn(cluster, topic):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         producer = Producer(cluster.bootstrap_servers)
@@ -185,7 +185,7 @@ def test_no_warning_without_a_reason(cluster, topic):
         gc.collect()
 
 
-def test_an_asynchronous_flush_lets_callbacks_look_at_failures_before_it_tells_of_them(cluster, topic, network):
+def test_async_flush_lets_callbacks_observe_failures_before_it_raises(cluster, topic, network):
     async def scenario():
         async with AsyncProducer(cluster.bootstrap_servers, linger_ms=0) as producer:
             for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""Errors say what was tried, for which topic and partition, what is in the way, and what to do about it."""
+"""Error texts: what failed, for which topic and partition, why, and what to do."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_
 REFUSED = errors.TopicAuthorizationFailed
 
 
-def says(error, *parts):
-    """The parts stand in the error's text, in this order."""
+def assert_error(error, *parts):
+    """Assert that the error's text contains the parts, in this order."""
     assert re.search(".*".join(map(re.escape, parts)), str(error), re.DOTALL), str(error)
 
 
 def lose_the_broker(network, cluster):
-    """Connections end, and new ones are refused."""
+    """End all connections and refuse new ones."""
     network.ports[parse_address(cluster.bootstrap_servers)[1]] = 1  # where nothing listens
     network.request = lambda api: CUT
 
@@ -45,7 +45,7 @@ def refuse(network, topic):
 # -- memory
 
 
-def test_memory_that_is_held_up_by_a_broker_that_is_gone_says_so(make, topic, network, cluster):
+def test_buffer_exhausted_names_an_unreachable_broker(make, topic, network, cluster):
     face = make(batch_size=1024, buffer_memory=2048, max_block_ms=300, linger_ms=0)
     begin(face, topic)
     lose_the_broker(network, cluster)
@@ -57,14 +57,16 @@ def test_memory_that_is_held_up_by_a_broker_that_is_gone_says_so(make, topic, ne
         time.sleep(0.01)  # between two looks
     with pytest.raises(errors.BufferExhausted) as caught:
         face.send(topic, b"x" * 800, partition=2)
-    says(caught.value, "no 1024 of buffer_memory=2048 bytes became free within max_block_ms=300")
-    says(caught.value, f"2 batches were not confirmed yet, of {topic}-0 at node 1 ({cluster.bootstrap_servers})")
-    says(caught.value, "last failures: ", "connection refused", "raise buffer_memory or max_block_ms")
+    assert_error(caught.value, "no 1024 of buffer_memory=2048 bytes became free within max_block_ms=300")
+    assert_error(
+        caught.value, f"2 batches were not confirmed yet, of {topic}-0 at node 1 ({cluster.bootstrap_servers})"
+    )
+    assert_error(caught.value, "last failures: ", "connection refused", "raise buffer_memory or max_block_ms")
     assert "more slowly" not in str(caught.value)
-    says(caught.value, f"for a record to topic {topic!r}, partition 2")
+    assert_error(caught.value, f"for a record to topic {topic!r}, partition 2")
 
 
-def test_memory_that_a_slow_cluster_holds_names_the_first_of_many_partitions(make, topic, network):
+def test_buffer_exhausted_names_the_first_of_many_partitions(make, topic, network):
     face = make(batch_size=1024, buffer_memory=5 * 1024, max_block_ms=200, linger_ms=0)
     others = [f"{topic}-{name}" for name in "ab"]
     for name in (topic, *others):
@@ -74,28 +76,32 @@ def test_memory_that_a_slow_cluster_holds_names_the_first_of_many_partitions(mak
         face.send(name, b"x" * 800, partition=partition)
     with pytest.raises(errors.BufferExhausted) as caught:
         face.send(topic, b"x" * 800)
-    says(caught.value, "5 batches", f"{topic}-0 at node", f"{topic}-1 at", f"{topic}-2 at", "and 2 other partitions;")
-    says(caught.value, "the cluster confirms more slowly than records are sent", "raise buffer_memory or max_block_ms")
+    assert_error(
+        caught.value, "5 batches", f"{topic}-0 at node", f"{topic}-1 at", f"{topic}-2 at", "and 2 other partitions;"
+    )
+    assert_error(
+        caught.value, "the cluster confirms more slowly than records are sent", "raise buffer_memory or max_block_ms"
+    )
     network.release()
 
 
 # -- topics and partitions
 
 
-def test_a_partition_that_cannot_be_looked_up_in_time_is_named(make, topic, network):
+def test_unknown_partition_without_metadata_in_time_is_named(make, topic, network):
     face = make(max_block_ms=300)
     begin(face, topic)
     network.request = lambda api: DROP if api == METADATA else PASS
     with pytest.raises(errors.KafkaTimeout) as caught:
         face.send(topic, b"x", partition=9)
-    says(caught.value, f"topic {topic!r} has no partition 9 as far as is known: it had 3", "add partitions")
-    says(caught.value, "within 0.3 s", "raise max_block_ms")
+    assert_error(caught.value, f"topic {topic!r} has no partition 9 as far as is known: it had 3", "add partitions")
+    assert_error(caught.value, "within 0.3 s", "raise max_block_ms")
 
 
-def test_a_partition_that_is_not_there_says_what_to_do(make, topic):
+def test_error_for_an_unknown_partition_says_what_to_do(make, topic):
     with pytest.raises(errors.UnknownTopicOrPartition) as caught:
         make(max_block_ms=2000).send(topic, b"x", partition=9)
-    says(
+    assert_error(
         caught.value,
         f"no partition 9 in topic {topic!r}: it has 3",
         "within max_block_ms=2000",
@@ -103,34 +109,34 @@ def test_a_partition_that_is_not_there_says_what_to_do(make, topic):
     )
 
 
-def test_an_unknown_topic_says_how_it_comes_to_be(make, topic, network):
+def test_error_for_an_unknown_topic_says_how_to_create_it(make, topic, network):
     face = make(max_block_ms=300)
     refuse(network, topic)[0] = errors.UnknownTopicOrPartition.code
     with pytest.raises(errors.KafkaTimeout) as caught:
         face.send(topic, b"x")
-    says(caught.value, f"topic {topic!r} is not available (UnknownTopicOrPartition)", "create it")
-    says(caught.value, "auto.create.topics.enable=true")
+    assert_error(caught.value, f"topic {topic!r} is not available (UnknownTopicOrPartition)", "create it")
+    assert_error(caught.value, "auto.create.topics.enable=true")
 
 
-def test_a_cluster_that_is_not_there_says_what_to_look_at(make):
+def test_error_for_an_unreachable_cluster_says_what_to_check(make):
     with pytest.raises(errors.KafkaTimeout) as caught:
         make("127.0.0.1:1", max_block_ms=300).send("t", b"")
-    says(caught.value, "topic 't' cannot be looked up", "connection refused", "check bootstrap_servers")
+    assert_error(caught.value, "topic 't' cannot be looked up", "connection refused", "check bootstrap_servers")
 
 
-def test_a_topic_that_the_client_may_not_see_is_asked_for_again_by_the_next_send(make, topic, network, cluster):
+def test_unauthorized_topic_is_requested_again_by_the_next_send(make, topic, network, cluster):
     face = make()
     refused = refuse(network, topic)
     with pytest.raises(REFUSED) as caught:
         face.send(topic, b"x")
-    says(caught.value, f"topic {topic!r}: broker {cluster.bootstrap_servers} refused", "ACL")
+    assert_error(caught.value, f"topic {topic!r}: broker {cluster.bootstrap_servers} refused", "ACL")
     with pytest.raises(REFUSED):
         face.send(topic, b"x")
     refused.clear()
     assert face.result(face.send(topic, b"x", partition=1)).partition == 1
 
 
-def test_sends_to_a_topic_that_the_client_may_not_see_are_no_storm_of_requests(make, topic, network):
+def test_sends_to_an_unauthorized_topic_cause_few_requests(make, topic, network):
     face = make(retry_backoff_ms=200, retry_backoff_max_ms=200)
     refuse(network, topic)
     with pytest.raises(REFUSED):
@@ -152,7 +158,7 @@ def test_sends_to_a_topic_that_the_client_may_not_see_are_no_storm_of_requests(m
     assert 3 <= network.requests.count(METADATA) - asked <= min(12, rounds)
 
 
-def test_a_refusal_that_cannot_be_asked_for_again_in_time_is_told_as_it_was(make, topic, network):
+def test_authorization_error_is_raised_if_no_retry_is_possible_in_time(make, topic, network):
     face = make(max_block_ms=1000)
     refuse(network, topic)
     deadline = time.monotonic() + PATIENCE
@@ -171,7 +177,7 @@ def test_a_refusal_that_cannot_be_asked_for_again_in_time_is_told_as_it_was(make
 # -- flush, purge and close
 
 
-def test_a_flush_in_vain_names_partition_broker_and_reason(make, topic, network, cluster):
+def test_flush_timeout_names_partition_broker_and_reason(make, topic, network, cluster):
     face = make(retry_backoff_ms=20, linger_ms=60_000, delivery_timeout_ms=200_000)
     face.send(topic, b"first", partition=0)
     face.flush()
@@ -184,13 +190,15 @@ def test_a_flush_in_vain_names_partition_broker_and_reason(make, topic, network,
     with pytest.raises(errors.KafkaTimeout) as caught:
         face.flush(0.2)
     place = f"at node 1 ({cluster.bootstrap_servers})"
-    says(caught.value, f"2 batches were not confirmed within 0.2 s, of {topic}-0 {place}, {topic}-1 {place}; ")
-    says(caught.value, "broker 1 did not take the batch", "they are still being sent: flush again with more time")
+    assert_error(caught.value, f"2 batches were not confirmed within 0.2 s, of {topic}-0 {place}, {topic}-1 {place}; ")
+    assert_error(
+        caught.value, "broker 1 did not take the batch", "they are still being sent: flush again with more time"
+    )
     network.refuse = lambda request: 0
     assert [face.result(future).partition for future in futures] == [0, 1]
 
 
-def test_a_flush_says_that_a_broker_has_not_answered(make, topic, network):
+def test_flush_timeout_names_a_broker_that_has_not_answered(make, topic, network):
     face = make()
     begin(face, topic)
     network.response = lambda api: HOLD if api == PRODUCE else PASS
@@ -199,20 +207,20 @@ def test_a_flush_says_that_a_broker_has_not_answered(make, topic, network):
     network.wait_for(PRODUCE, seen + 1)
     with pytest.raises(errors.KafkaTimeout) as caught:
         face.flush(0.05)
-    says(caught.value, "1 batch was not confirmed within 0.05 s", f"{topic}-1: broker 1 has not answered")
+    assert_error(caught.value, "1 batch was not confirmed within 0.05 s", f"{topic}-1: broker 1 has not answered")
     network.release()
 
 
-def test_the_future_of_a_column_names_a_partition_that_it_waits_for(make, topic):
+def test_batch_future_timeout_names_an_unconfirmed_partition(make, topic):
     face = make(linger_ms=60_000, delivery_timeout_ms=200_000)
     future = face.send_many(topic, [b"x", b"y"], partition=2)
     with pytest.raises(errors.KafkaTimeout) as caught:
         future.exception(0.0 if face.name == "async" else 0.05)  # not on the loop's thread
-    says(caught.value, "2 records", f"{topic}-2", "wait longer")
+    assert_error(caught.value, "2 records", f"{topic}-2", "wait longer")
 
 
 @pytest.mark.parametrize("end", ["close", "purge"])
-def test_records_that_are_given_up_say_of_which_partition_they_are(make, topic, network, end):
+def test_errors_of_aborted_records_name_their_partition(make, topic, network, end):
     network.request = lambda api: DROP if api == PRODUCE else PASS
     face = make(linger_ms=60_000, delivery_timeout_ms=200_000)
     futures = {partition: face.send(topic, b"lingers", partition=partition) for partition in (0, 2)}
@@ -224,10 +232,10 @@ def test_records_that_are_given_up_say_of_which_partition_they_are(make, topic, 
     for partition, future in futures.items():
         error = face.exception(future)
         assert isinstance(error, errors.ClosedError) and (end == "close" or not error.maybe_persisted)
-        says(error, f"{topic}-{partition}: ", text)
+        assert_error(error, f"{topic}-{partition}: ", text)
 
 
-def test_a_flush_after_a_purge_raises_nothing_for_records_that_were_looked_at(make, topic):
+def test_flush_after_a_purge_does_not_raise_for_observed_records(make, topic):
     face = make(linger_ms=60_000, delivery_timeout_ms=200_000)
     future = face.send(topic, b"lingers", partition=0)
     face.purge()
@@ -249,8 +257,10 @@ def test_a_delivery_timeout_says_whether_to_send_again(make, topic, network, clu
         if error.maybe_persisted is arrives:
             break
     assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted is arrives
-    says(error, "check that before sending it again" if arrives else "it was not written, and can be sent again")
-    says(error, "raise delivery_timeout_ms")
+    assert_error(
+        error, "check that before sending it again" if arrives else "it was not written, and can be sent again"
+    )
+    assert_error(error, "raise delivery_timeout_ms")
 
 
 # -- columns
@@ -261,7 +271,7 @@ def test_columns_of_different_lengths_are_named(make, topic, interceptors):
     face = make(interceptors=interceptors)
     with pytest.raises(ValueError, match="columns of one length") as caught:
         face.send_many(topic, [b"a", b"b"], keys=[b"a"] * 3, timestamps_ms=[1, 2])
-    says(caught.value, f"topic {topic!r}", "values has 2, keys has 3, timestamps_ms has 2")
+    assert_error(caught.value, f"topic {topic!r}", "values has 2, keys has 3, timestamps_ms has 2")
 
 
 @pytest.mark.parametrize("intercepted", [False, True])

@@ -1,4 +1,4 @@
-"""What the producer promises while requests and answers are lost, held or cut."""
+"""The producer's guarantees while requests and responses are lost, held or cut."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_
 
 
 def once(verdict, api):
-    """A rule that gives its verdict to one message of this API, and lets everything else pass."""
+    """Return a rule that applies its verdict to one message of this API."""
     left = [verdict]
     return lambda seen: left.pop() if seen == api and left else PASS
 
@@ -37,7 +37,7 @@ def test_a_loss_in_the_middle_keeps_order_without_gap_or_duplicate(make, topic, 
     assert [record.value for record in log()[0]] == [b"first"] + [b"%d" % number * 20 for number in range(400)]
 
 
-def test_without_an_answer_every_future_fails_within_the_delivery_timeout(make, topic, network):
+def test_every_future_fails_within_the_delivery_timeout_without_response(make, topic, network):
     face = make(**QUICK)
     begin(face, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
@@ -118,7 +118,7 @@ def test_buffers_of_expired_records_come_back_when_their_requests_end(make, topi
     assert face.health()["buffer_bytes_used"] == 0
 
 
-def test_a_full_buffer_blocks_send_and_then_says_so(make, topic, network):
+def test_full_buffer_blocks_send_and_then_raises(make, topic, network):
     face = make(batch_size=1024, buffer_memory=2048, max_block_ms=200, linger_ms=0)
     begin(face, topic)
     network.response = lambda api: HOLD if api == PRODUCE else PASS
@@ -137,7 +137,7 @@ def test_a_full_buffer_blocks_send_and_then_says_so(make, topic, network):
     assert second == first + 1
 
 
-def test_a_blocked_send_goes_on_when_memory_is_free(make, topic, network):
+def test_blocked_send_continues_when_memory_is_free(make, topic, network):
     face = make(batch_size=1024, buffer_memory=2048, linger_ms=0)
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
@@ -172,10 +172,10 @@ def test_closing_wakes_a_send_that_waits_for_memory(make, topic, network):
     assert isinstance(face.exception(accepted), errors.ClosedError)
 
 
-# -- flush, close and failures nobody looked at
+# -- flush, close and unobserved failures
 
 
-def test_flush_raises_for_records_that_failed_and_nobody_looked_at(make, topic, network):
+def test_flush_raises_for_records_that_failed_unobserved(make, topic, network):
     face = make(**QUICK)
     begin(face, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
@@ -187,7 +187,7 @@ def test_flush_raises_for_records_that_failed_and_nobody_looked_at(make, topic, 
     face.flush()
 
 
-def test_a_failure_whose_future_dies_unseen_is_logged_and_raised(make, topic, network, caplog):
+def test_failure_with_an_unobserved_future_is_logged_and_raised(make, topic, network, caplog):
     face = make(**QUICK)
     begin(face, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
@@ -206,7 +206,7 @@ def test_a_failure_whose_future_dies_unseen_is_logged_and_raised(make, topic, ne
         face.close()
 
 
-def test_flush_in_vain_is_a_timeout_and_the_records_stay_on_their_way(make, topic, network):
+def test_flush_timeout_does_not_fail_the_records(make, topic, network):
     face = make()
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
@@ -225,7 +225,7 @@ def test_close_delivers_everything_that_was_accepted(make, topic, log):
     assert [record.value for record in log()[0]] == [b"%d" % number for number in range(20_000)]
 
 
-def test_close_with_a_timeout_fails_what_is_left_and_says_so(make, topic, network):
+def test_close_with_a_timeout_fails_the_remaining_records(make, topic, network):
     face = make()
     face.result(face.send(topic, b"first", partition=0))
     network.request = lambda api: DROP if api == PRODUCE else PASS
@@ -240,7 +240,7 @@ def test_close_with_a_timeout_fails_what_is_left_and_says_so(make, topic, networ
 
 
 @pytest.mark.parametrize("end", ["close", "purge"])
-def test_batches_that_are_given_up_together_are_logged_in_one_line(make, topic, network, caplog, end):
+def test_batches_failed_together_are_logged_in_one_line(make, topic, network, caplog, end):
     face = make(batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000, max_in_flight_requests_per_connection=1)
     face.send(topic, b"first", partition=0)
     face.flush()
@@ -267,7 +267,7 @@ def test_batches_that_are_given_up_together_are_logged_in_one_line(make, topic, 
         assert len(told) <= 3, "it, and those that something still referred to"
 
 
-def test_a_record_whose_broker_cannot_be_reached_says_why(make, topic, network, cluster):
+def test_error_of_a_record_names_an_unreachable_broker(make, topic, network, cluster):
     face = make(**QUICK)
     begin(face, topic)
     network.ports[parse_address(cluster.bootstrap_servers)[1]] = 1  # where nothing listens
@@ -278,7 +278,7 @@ def test_a_record_whose_broker_cannot_be_reached_says_why(make, topic, network, 
     assert "it could not be sent to broker 1; last failures: " in str(error) and "connection refused" in str(error)
 
 
-def test_a_cluster_that_is_down_does_not_hold_up_close(make):
+def test_close_does_not_wait_for_a_cluster_that_is_down(make):
     face = make("127.0.0.1:1", max_block_ms=100)
     with pytest.raises(errors.KafkaTimeout, match="topic 't' cannot be looked up, as no broker has answered yet"):
         face.send("t", b"")
@@ -287,7 +287,7 @@ def test_a_cluster_that_is_down_does_not_hold_up_close(make):
     assert time.monotonic() - started < 20
 
 
-def test_purge_fails_what_was_not_sent_and_leaves_what_was(make, topic, network):
+def test_purge_fails_only_unsent_records(make, topic, network):
     face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
     waiting = face.send(topic, b"lingers", partition=0)
     face.purge()
@@ -333,7 +333,7 @@ def test_flush_waits_for_callbacks(make, topic):
     assert len(seen) == 1 and seen[0].result(0) == face.result(future)
 
 
-def test_a_callback_that_raises_is_logged_and_hurts_nothing(make, topic, caplog):
+def test_callback_that_raises_is_logged_and_affects_no_other(make, topic, caplog):
     face = make()
     seen = []
     face.send(topic, b"x", on_delivery=lambda future: 1 / 0)

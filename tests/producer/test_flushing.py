@@ -1,4 +1,4 @@
-"""When `flush` returns, everything is told: futures know their outcome, and callbacks have run."""
+"""When `flush` returns, futures are complete and callbacks have run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCHED, AT_ONCE = 5, 0
 
 
 @pytest.mark.parametrize("linger_ms", [BATCHED, AT_ONCE])
-def test_a_flush_waits_for_what_is_decided_and_not_yet_told(
+def test_flush_waits_for_deliveries_not_yet_notified(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, linger_ms: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=linger_ms) as producer:

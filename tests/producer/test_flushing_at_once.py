@@ -1,4 +1,4 @@
-"""`flush` with little time, or none: what is told already needs no time, and what is not is an error on both faces."""
+"""`flush` with little time or none: it needs no time if all is complete, and else raises `KafkaTimeout`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATER = {"linger_ms": 60_000, "delivery_timeout_ms": 200_000}
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0])
-def test_a_flush_without_time_returns_if_there_is_nothing_to_wait_for(make: Any, topic: str, timeout: float) -> None:
+def test_flush_with_timeout_0_returns_if_nothing_is_pending(make: Any, topic: str, timeout: float) -> None:
     face = make(**LATER)
     face.flush(timeout)
     future = face.send(topic, b"x", partition=0)
@@ -26,7 +26,7 @@ def test_a_flush_without_time_returns_if_there_is_nothing_to_wait_for(make: Any,
     assert face.result(future).partition == 0
 
 
-def test_a_flush_without_time_returns_if_all_callbacks_have_run(
+def test_flush_with_timeout_0_returns_if_all_callbacks_have_run(
     make: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_GRACE_SECONDS", PATIENCE)  # a busy machine may be slow to run an idle thread
@@ -39,7 +39,7 @@ def test_a_flush_without_time_returns_if_all_callbacks_have_run(
     assert called == [future]
 
 
-def test_a_flush_without_time_raises_while_a_callback_runs(cluster: EmbeddedCluster, topic: str) -> None:
+def test_flush_with_timeout_0_raises_while_a_callback_runs(cluster: EmbeddedCluster, topic: str) -> None:
     entered, go_on = threading.Event(), threading.Event()
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         future = producer.send(topic, b"x", partition=0, on_delivery=lambda _: (entered.set(), go_on.wait(PATIENCE)))
@@ -54,7 +54,7 @@ def test_a_flush_without_time_raises_while_a_callback_runs(cluster: EmbeddedClus
         assert future.done()
 
 
-def test_a_flush_without_time_raises_if_there_is_something_and_has_it_sent(
+def test_flush_with_timeout_0_raises_and_still_sends_pending_records(
     make: Any, topic: str, network: FaultyNetwork
 ) -> None:
     face = make(**LATER)
@@ -68,7 +68,7 @@ def test_a_flush_without_time_raises_if_there_is_something_and_has_it_sent(
     assert face.result(future).offset == 1
 
 
-def test_a_flush_without_time_raises_what_failed_unobserved(make: Any, topic: str) -> None:
+def test_flush_with_timeout_0_raises_unobserved_failures(make: Any, topic: str) -> None:
     face = make(**LATER)
     future = face.send(topic, b"x", partition=0)
     face.purge()

@@ -1,4 +1,4 @@
-"""A batch that is split while `flush` waits for it goes on in parts, and `flush` waits until those are told, too."""
+"""A batch that is split while `flush` waits for it: `flush` waits for the parts, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from tests.waiting import PATIENCE, until
 
 
-def test_a_flush_that_comes_late_waits_for_the_callbacks_of_the_last_part(
+def test_late_flush_waits_for_the_callbacks_of_the_last_part(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
@@ -58,9 +58,7 @@ def test_a_flush_that_comes_late_waits_for_the_callbacks_of_the_last_part(
         monkeypatch.undo()
 
 
-def test_when_a_flush_returns_the_callbacks_of_all_parts_have_run(
-    make: Any, cluster: EmbeddedCluster, topic: str
-) -> None:
+def test_callbacks_of_all_parts_have_run_when_flush_returns(make: Any, cluster: EmbeddedCluster, topic: str) -> None:
     face = make(linger_ms=60_000)
     face.send(topic, b"first", partition=0)
     face.flush()

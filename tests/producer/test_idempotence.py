@@ -27,7 +27,7 @@ def begun(producer_id=7, epoch=0):
     return sequence, identity
 
 
-def test_without_a_producer_id_nothing_is_sent_and_one_is_wanted():
+def test_nothing_is_sent_without_a_producer_id_and_one_is_requested():
     sequence, identity = PartitionSequence(), ProducerIdentity()
     assert not sequence.prepare(0, identity, []) and identity.wanted
     identity.obtained(7, 3)
@@ -35,7 +35,7 @@ def test_without_a_producer_id_nothing_is_sent_and_one_is_wanted():
     assert (sequence.producer_id, sequence.epoch, sequence.next) == (7, 3, 0)
 
 
-def test_the_first_batch_goes_alone_and_then_as_many_as_may():
+def test_first_batch_is_sent_alone():
     sequence, identity = begun()
     first, second = Batch(10), Batch(5)
     sequence.assign(first)
@@ -46,7 +46,7 @@ def test_the_first_batch_goes_alone_and_then_as_many_as_may():
     assert (first.numbers, second.numbers, sequence.next) == ((7, 0, 0), (7, 0, 10), 15)
 
 
-def test_after_a_doubt_one_at_a_time_until_the_broker_confirms():
+def test_batches_after_a_doubt_are_sent_one_at_a_time_until_confirmed():
     sequence, identity = begun()
     sequence.confirmed(0)
     sequence.doubted()
@@ -54,7 +54,7 @@ def test_after_a_doubt_one_at_a_time_until_the_broker_confirms():
     assert sequence.phase is Phase.PROBING
 
 
-def test_a_new_epoch_begins_only_when_nothing_is_on_the_wire_and_renumbers_what_is_left():
+def test_new_epoch_begins_with_nothing_in_flight_and_renumbers_the_rest():
     sequence, identity = begun()
     sequence.confirmed(0)
     left = [Batch(3), Batch(4)]
@@ -67,7 +67,7 @@ def test_a_new_epoch_begins_only_when_nothing_is_on_the_wire_and_renumbers_what_
     assert sequence.phase is Phase.PROBING
 
 
-def test_a_batch_before_the_missing_number_is_resolved_under_its_old_one_first():
+def test_batch_before_the_missing_number_keeps_its_old_number():
     sequence, identity = begun()
     sequence.confirmed(0)
     before, behind = Batch(3, position=0), Batch(4, position=5)
@@ -90,7 +90,7 @@ def test_the_first_of_several_missing_numbers_counts():
     assert sequence.prepare(0, identity, [batch]) and batch.numbers == (7, 1, 0)
 
 
-def test_past_the_last_epoch_a_new_producer_id_is_needed():
+def test_last_epoch_is_followed_by_a_new_producer_id():
     sequence, identity = begun(epoch=MAX_EPOCH - 1)
     sequence.broke()
     assert sequence.prepare(0, identity, []) and sequence.epoch == MAX_EPOCH
@@ -100,7 +100,7 @@ def test_past_the_last_epoch_a_new_producer_id_is_needed():
     assert sequence.prepare(0, identity, []) and (sequence.producer_id, sequence.epoch) == (8, 0)
 
 
-def test_a_refused_epoch_needs_a_new_producer_id_for_this_partition_only():
+def test_refused_epoch_needs_a_new_producer_id_for_this_partition_only():
     sequence, identity = begun()
     other = PartitionSequence()
     assert other.prepare(0, identity, [])
@@ -113,7 +113,7 @@ def test_a_refused_epoch_needs_a_new_producer_id_for_this_partition_only():
     assert other.prepare(0, identity, []) and (other.producer_id, other.epoch) == (7, 1)
 
 
-def test_partitions_begin_behind_the_epoch_of_those_whose_numbers_are_forgotten():
+def test_partitions_start_after_the_epoch_of_forgotten_ones():
     sequence, identity = begun(epoch=3)
     sequence.broke()
     assert sequence.prepare(0, identity, []) and sequence.epoch == 4
@@ -124,13 +124,13 @@ def test_partitions_begin_behind_the_epoch_of_those_whose_numbers_are_forgotten(
     assert again.prepare(0, identity, []) and (again.producer_id, again.epoch, again.next) == (7, 5, 0)
 
 
-def test_behind_the_last_epoch_partitions_begin_with_a_new_producer_id():
+def test_partitions_after_the_last_epoch_start_with_a_new_producer_id():
     sequence, identity = begun(epoch=MAX_EPOCH)
     identity.begin_after(sequence.producer_id, sequence.epoch)
     assert identity.wanted and not PartitionSequence().prepare(0, identity, [])
 
 
-def test_a_number_given_up_in_doubt_may_arrive_until_one_behind_it_is_confirmed():
+def test_number_of_unknown_outcome_may_arrive_until_a_later_confirmation():
     sequence, _ = begun()
     sequence.gave_up(7)
     sequence.gave_up(4)

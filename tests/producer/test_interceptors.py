@@ -1,4 +1,4 @@
-"""Interceptors see every record before it is sent and every outcome, in both faces, and can hurt nothing."""
+"""Interceptors see every record before it is sent and every outcome, and cannot break the producer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tag(name):
     return lambda record: record.replace(headers=(*record.headers, ("by", name)))
 
 
-def test_a_record_passes_through_all_interceptors_in_their_order_before_it_is_serialized(make, topic, log):
+def test_record_passes_all_interceptors_in_order_before_serialization(make, topic, log):
     watcher = Watcher()
 
     def doubled(record):
@@ -75,7 +75,7 @@ def test_an_interceptor_may_send_records_elsewhere(make, topic, log):
 @pytest.mark.parametrize(
     "wrong", [lambda record: 1 / 0, lambda record: "no record", lambda record: record.replace(x=1)]
 )
-def test_what_an_interceptor_raises_is_logged_and_the_record_goes_on(make, topic, log, caplog, wrong):
+def test_interceptor_exception_is_logged_and_the_record_is_sent(make, topic, log, caplog, wrong):
     class Raises(Watcher):
         def on_acknowledgement(self, metadata, error, headers):
             raise RuntimeError("after")
@@ -89,14 +89,14 @@ def test_what_an_interceptor_raises_is_logged_and_the_record_goes_on(make, topic
     assert "the record for" in caplog.text and "RuntimeError: after" in caplog.text
 
 
-def test_a_record_cannot_be_changed_but_by_making_another():
+def test_producer_record_is_immutable():
     record = ProducerRecord("t", b"x")
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.value = b"y"
     assert record.replace(value=b"y") == ProducerRecord("t", b"y") != record
 
 
-def test_a_failure_is_told_and_still_nobody_has_looked_at_it(make, topic, network):
+def test_interceptor_call_does_not_count_as_observing_a_failure(make, topic, network):
     watcher = Watcher()
     face = make(interceptors=[watcher], request_timeout_ms=600, delivery_timeout_ms=1500)
     begin(face, topic)
@@ -110,7 +110,7 @@ def test_a_failure_is_told_and_still_nobody_has_looked_at_it(make, topic, networ
     assert isinstance(face.exception(kept), errors.DeliveryTimeout)
 
 
-def test_a_record_that_send_refuses_is_told_too(make, topic):
+def test_interceptor_is_called_for_a_record_that_send_refuses(make, topic):
     watcher = Watcher()
     face = make(interceptors=[watcher], max_request_size=2000, max_block_ms=2000)
     for record, error in (
@@ -157,15 +157,15 @@ def test_an_interceptor_sees_the_outcome_before_the_callback_of_the_record(make,
 
 
 @pytest.mark.parametrize("wrong", ["name.of.a.Class", [5], [Watcher], [object()]])
-def test_what_is_no_interceptor_is_a_clear_error(make, wrong):
+def test_invalid_interceptor_is_refused(make, wrong):
     with pytest.raises(errors.ConfigError, match=r"interceptors=.*on_acknowledgement"):
         make(interceptors=wrong)
 
 
-def test_kafkas_option_for_class_names_says_what_to_give_instead(make):
+def test_interceptor_classes_option_is_refused_with_advice(make):
     with pytest.raises(errors.ConfigError, match=r"interceptors=\[\.\.\.\]"):
         make(config={"interceptor.classes": "a.b.C"})
 
 
-def test_without_interceptors_records_take_the_direct_way(make):
+def test_records_without_interceptors_take_the_fast_path(make):
     assert make().producer._plain and not make(interceptors=[Watcher()]).producer._plain

@@ -1,4 +1,4 @@
-"""Ctrl-C while callbacks, the loop's thread or an end are waited for: what runs goes on and can be waited for again."""
+"""Interrupted waits for callbacks, for the loop's thread or for its end: the work continues, a repeated wait succeeds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def callback_threads() -> list[str]:
 
 
 def ends(work: Callable[[], object]) -> bool:
-    """Does the work in a thread that has some time for it."""
+    """Run the work in a thread, with a time limit."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(PATIENCE)
@@ -42,7 +42,7 @@ def producers(cluster: Any) -> Any:
     return lambda **options: Producer(cluster.bootstrap_servers, **options)
 
 
-def test_a_close_interrupted_while_callbacks_run_waits_for_them_when_called_again(producers: Any, topic: str) -> None:
+def test_close_interrupted_in_callbacks_waits_for_them_when_repeated(producers: Any, topic: str) -> None:
     producer, caught, ran = producers(), threading.Event(), []
 
     def interrupts(future: Any) -> None:
@@ -70,7 +70,7 @@ WORKS: dict[str, Callable[[Producer, Any], object]] = {
 
 
 @pytest.mark.parametrize("work", WORKS.values(), ids=WORKS.keys())
-def test_behind_an_interrupt_at_any_moment_callbacks_run_in_order_in_one_thread_that_ends(
+def test_callbacks_run_in_order_in_one_thread_after_any_interrupt(
     producers: Any, topic: str, work: Callable[[Producer, Any], object]
 ) -> None:
     def more_moments_than(number: int) -> bool:
@@ -92,7 +92,7 @@ def test_behind_an_interrupt_at_any_moment_callbacks_run_in_order_in_one_thread_
     assert moments(more_moments_than) > 5
 
 
-def test_a_close_interrupted_at_any_moment_is_done_when_called_again(producers: Any, topic: str) -> None:
+def test_close_interrupted_at_any_moment_completes_when_repeated(producers: Any, topic: str) -> None:
     def more_moments_than(number: int) -> bool:
         producer, ran = producers(linger_ms=30), []
         futures = [producer.send(topic, b"x", partition=0, on_delivery=ran.append) for _ in range(3)]
@@ -106,7 +106,7 @@ def test_a_close_interrupted_at_any_moment_is_done_when_called_again(producers: 
     assert moments(more_moments_than) > 50
 
 
-def test_memory_granted_to_who_is_interrupted_twice_is_there_for_the_next(
+def test_memory_granted_to_a_twice_interrupted_waiter_is_recovered(
     producers: Any, topic: str, network: FaultyNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a Ctrl-C just when it was granted, and by another while the first one is cleaned up after."""

@@ -1,8 +1,8 @@
-"""Ctrl-C at each moment at which Python lets a signal's handler run leaves memory and batches as they should be.
+"""An interrupt at each point at which Python runs signal handlers leaves memory and batches consistent.
 
-That is at the start of a function and after each call of a compiled one: what a profile function is told of, which
-may raise in its place. Not so between a `with` and its body: Python 3.14 did until it was mended (CPython's issue
-148874), and no program whose locks are taken by `with` could do anything about it.
+Those points are the start of a function and the return of a compiled one, which a profile function sees and may raise
+at. Between a `with` and its body there is none: Python 3.14 had one until it was fixed (CPython's issue 148874), and
+no program that takes locks by `with` could cope with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLACES = (
 
 
 class Interrupt:
-    """Raises `KeyboardInterrupt` at the moment of this number, among those inside the modules named."""
+    """Raises `KeyboardInterrupt` at the point of this number, counted inside the given modules."""
 
     def __init__(self, number: int, places: tuple[str, ...]) -> None:
         self.left = number
@@ -51,14 +51,14 @@ class Interrupt:
 
 
 def within(frame: FrameType | None, name: str) -> bool:
-    """Whether the frame is that of a function of this name, or of what it called."""
+    """Return True if the frame belongs to a function of this name, or was called by one."""
     while frame is not None and frame.f_code.co_name != name:
         frame = frame.f_back
     return frame is not None
 
 
 def interrupted(number: int, work: Callable[[], object], places: tuple[str, ...] = PLACES) -> bool:
-    """Does the work with an interrupt at its moment `number`; False if it has not so many."""
+    """Run the work with an interrupt at its point `number`; return False if it has fewer points."""
     interrupt = Interrupt(number, places)
     sys.setprofile(interrupt)
     try:
@@ -104,7 +104,7 @@ def test_an_interrupt_at_any_moment_loses_no_memory_and_blocks_no_flush(
         assert number > 20
 
 
-def test_a_record_left_to_the_loop_is_settled_once_whenever_an_interrupt_comes(
+def test_record_left_to_the_loop_completes_once_after_any_interrupt(
     cluster: Any, topic: str, log: Callable[[], dict[int, list[Any]]]
 ) -> None:
     """The thread that sends it may not write it: the connection has no timer that would find a late answer."""
@@ -155,7 +155,7 @@ OTHERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, a
 
 
 def loops_in(node: ast.AST) -> Iterator[int]:
-    """The lines of the loops that run in the frame of this node, but those in a `finally`."""
+    """Yield the lines of the loops that run in the frame of this node, except those in a `finally`."""
     for inner in ast.iter_child_nodes(node):
         if isinstance(node, ast.Try) and inner in node.finalbody:
             continue
@@ -166,7 +166,7 @@ def loops_in(node: ast.AST) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("module", ON_USERS_THREADS)
-def test_no_loop_stands_where_a_lock_is_held_or_something_is_undone(module: str) -> None:
+def test_no_loop_is_inside_a_with_or_try_with_cleanup(module: str) -> None:
     """From Python 3.12 on a loop's jump back is in no exception table: Ctrl-C there leaves a `with` without its end."""
     tree = ast.parse(Path(producer.__file__).with_name(f"{module}.py").read_text())
     coroutines = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]  # on the loop's thread

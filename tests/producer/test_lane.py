@@ -1,4 +1,4 @@
-"""The compiled lane of single records: the same bytes, and whatever is not plain is left to others."""
+"""SendLane, the compiled fast path of single records: the same bytes; all that is not plain is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
     timestamp_ms=st.integers(0, 2**62),
     idempotent=st.booleans(),
 )
-def test_its_request_is_byte_for_byte_that_of_a_batch(
+def test_fast_path_request_equals_that_of_a_batch(
     version: int, key: bytes | None, value: bytes | None, timestamp_ms: int, idempotent: bool
 ) -> None:
     with LaneFixture(
@@ -47,7 +47,7 @@ def test_its_request_is_byte_for_byte_that_of_a_batch(
         assert [waiting] == fixture.lane.records and (waiting.position, waiting.sequence) == (5, numbers[2])
 
 
-def test_a_plain_answer_completes_the_record_and_its_callback() -> None:
+def test_plain_response_completes_the_record_and_its_callback() -> None:
     with LaneFixture() as fixture:
         seen: list[Any] = []
         reached = threading.Event()
@@ -69,7 +69,7 @@ def test_a_plain_answer_completes_the_record_and_its_callback() -> None:
     [{"error_code": 6}, {"index": 3}, {"error_message": "x"}],
     ids=["an error", "another partition", "a message"],
 )
-def test_any_other_answer_is_left_to_the_connection(fields: dict[str, Any]) -> None:
+def test_other_responses_are_left_to_the_connection(fields: dict[str, Any]) -> None:
     with LaneFixture() as fixture:
         future = fixture.sender.send("topic", b"v")
         answer = fixture.answer(**fields)
@@ -80,7 +80,7 @@ def test_any_other_answer_is_left_to_the_connection(fields: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("version", range(ProduceRequest.versions[0], 12))
 @pytest.mark.parametrize("throttle_ms", [1, 250, 2**24, 2**31 - 1])
-def test_a_broker_that_wants_silence_is_left_to_the_connection(version: int, throttle_ms: int) -> None:
+def test_throttled_response_is_left_to_the_connection(version: int, throttle_ms: int) -> None:
     with LaneFixture(version) as fixture:
         future = fixture.sender.send("topic", b"v")
         correlation_id, message = decode_response(ProduceResponse, version, fixture.answer()[4:])
@@ -92,7 +92,7 @@ def test_a_broker_that_wants_silence_is_left_to_the_connection(version: int, thr
         assert fixture.lane.records == list(fixture.connection._waiting)
 
 
-def test_every_cut_answer_and_what_is_behind_a_whole_one_is_left_to_the_connection() -> None:
+def test_cut_responses_and_trailing_bytes_are_left_to_the_connection() -> None:
     with LaneFixture() as fixture:
         fixture.sender.send("topic", b"v")
         answer = fixture.answer()
@@ -109,7 +109,7 @@ def test_every_cut_answer_and_what_is_behind_a_whole_one_is_left_to_the_connecti
         assert fixture.told[1:] == ["usual"]
 
 
-def test_as_many_as_its_depth_are_on_their_way_and_answers_that_come_together_complete_them_in_order() -> None:
+def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
     with LaneFixture() as fixture:
         futures = [fixture.sender.send("topic", b"%d" % number) for number in range(3)]
         assert fixture.sender.send("topic", b"one too many") is None
@@ -147,7 +147,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
-def test_nothing_happens_where_it_is_not_at_rest(state: Any) -> None:
+def test_fast_path_is_not_used_unless_idle(state: Any) -> None:
     with LaneFixture() as fixture:
         state(fixture)
         before = list(fixture.connection._waiting)
@@ -167,7 +167,7 @@ def test_nothing_happens_where_it_is_not_at_rest(state: Any) -> None:
     ],
     ids=lambda arguments: next(iter(arguments)),
 )  # fmt: skip
-def test_what_is_not_for_it_goes_the_usual_way(arguments: dict[str, Any]) -> None:
+def test_records_not_for_the_fast_path_are_refused_by_it(arguments: dict[str, Any]) -> None:
     assert partition_for_key(b"of another partition", 5) != 2
     with LaneFixture() as fixture:
         given: dict[str, Any] = {"topic": "topic", "value": b"v"} | arguments
@@ -176,7 +176,7 @@ def test_what_is_not_for_it_goes_the_usual_way(arguments: dict[str, Any]) -> Non
         assert fixture.sender.send("topic", b"v", partition=2) is not None
 
 
-def test_what_is_on_its_way_is_adopted_by_whoever_takes_the_lock() -> None:
+def test_acquiring_the_lock_adopts_records_in_flight() -> None:
     with LaneFixture() as fixture:
         lock = compiled_only("LaneLock")(threading.Lock())
         lock.lane = fixture.lane
@@ -188,7 +188,7 @@ def test_what_is_on_its_way_is_adopted_by_whoever_takes_the_lock() -> None:
         assert fixture.sender.send("topic", b"w") is None
 
 
-def test_a_lock_whose_adoption_fails_is_free_again_and_tries_it_anew() -> None:
+def test_lock_is_released_if_adoption_fails_and_retries_it() -> None:
     with LaneFixture() as fixture:
         lock = compiled_only("LaneLock")(threading.Lock())
         lock.lane = fixture.lane
@@ -202,7 +202,7 @@ def test_a_lock_whose_adoption_fails_is_free_again_and_tries_it_anew() -> None:
             assert not fixture.lane.records
 
 
-def test_what_the_kernel_does_not_take_is_the_streams_and_its_gate_is_free_whatever_the_lane_does_meanwhile() -> None:
+def test_bytes_not_taken_by_the_kernel_are_passed_to_the_stream() -> None:
     with LaneFixture() as fixture:
         fixture.near.setblocking(False)
         with pytest.raises(BlockingIOError):

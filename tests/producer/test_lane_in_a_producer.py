@@ -1,4 +1,4 @@
-"""The lane of single records inside a producer: nothing is lost, sent twice or out of order when it has to be left."""
+"""The fast path in a producer: no record is lost, duplicated or reordered when it cannot be used any more."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
 
 
 def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
-    """Sends until the next record finds everything at rest."""
+    """Send until the next record finds the producer idle."""
 
     def is_open() -> bool:
         if producer._lane.armed and not producer._lane.records:
@@ -54,7 +54,7 @@ def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
     until(is_open, "the lane is not opened")
 
 
-def test_records_one_by_one_take_it_and_are_counted(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+def test_single_records_take_the_fast_path_and_are_counted(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         open_lane(producer, topic)
         before = producer.metrics()
@@ -78,7 +78,7 @@ def test_records_one_by_one_take_it_and_are_counted(cluster: EmbeddedCluster, to
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", ["fail", "disconnect"])
 @pytest.mark.parametrize("behind", [0, DEPTH - 1])
-def test_what_goes_wrong_is_sent_again_once_and_in_its_order(
+def test_failed_fast_path_records_are_retried_once_and_in_order(
     cluster: EmbeddedCluster, topic: str, log: Any, kind: str, when: Any, behind: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
@@ -108,7 +108,7 @@ def test_a_refused_record_fails_and_the_next_one_arrives(cluster: EmbeddedCluste
         assert producer.send(topic, b"y", partition=0).result(60).partition == 0
 
 
-def test_a_flush_a_close_and_a_purge_find_what_is_on_it(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+def test_flush_close_and_purge_include_fast_path_records(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         open_lane(producer, topic)
         with cluster.faults.hold("Produce", topic=topic) as fault:
@@ -129,7 +129,7 @@ def test_a_flush_a_close_and_a_purge_find_what_is_on_it(cluster: EmbeddedCluster
     assert [record.value for record in log()[0]][-1] == b"last"
 
 
-def test_a_record_that_is_never_answered_fails_in_time(topic: str) -> None:
+def test_fast_path_record_without_response_fails_in_time(topic: str) -> None:
     options = {"request_timeout_ms": 300, "delivery_timeout_ms": 600, "retry_backoff_ms": 1}
     with (
         EmbeddedCluster(config={"num.partitions": 1}) as cluster,
@@ -144,7 +144,7 @@ def test_a_record_that_is_never_answered_fails_in_time(topic: str) -> None:
         assert failed.value.maybe_persisted
 
 
-def test_ctrl_c_at_any_moment_while_it_is_adopted_loses_and_repeats_nothing(
+def test_interrupt_during_adoption_neither_loses_nor_repeats_a_record(
     cluster: EmbeddedCluster, topic: str, log: Any
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
@@ -165,7 +165,7 @@ def test_ctrl_c_at_any_moment_while_it_is_adopted_loses_and_repeats_nothing(
     assert values == [b"%d" % each for each in range((number + 1) * DEPTH)]
 
 
-def test_threads_that_meet_on_it_keep_their_order(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
+def test_concurrent_threads_on_the_fast_path_keep_their_order(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         open_lane(producer, topic)
 
@@ -189,7 +189,7 @@ def test_threads_that_meet_on_it_keep_their_order(cluster: EmbeddedCluster, topi
         assert values == [b"%d" % number for number in range(400)]
 
 
-def test_a_callback_that_takes_long_keeps_no_other_record_waiting(cluster: EmbeddedCluster, topic: str) -> None:
+def test_slow_callback_delays_no_other_fast_path_record(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         open_lane(producer, topic)
         go_on, begun, seen = threading.Event(), threading.Event(), []
@@ -265,7 +265,7 @@ def test_a_signals_handler_may_wait_for_a_record_of_its_own(
     assert seen == [seen[1] + 1, seen[1]]
 
 
-def test_ctrl_c_at_any_moment_of_waiting_for_a_record_loses_no_answer(cluster: EmbeddedCluster, topic: str) -> None:
+def test_interrupt_while_waiting_for_a_record_loses_no_response(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=60_000) as producer:
         for number in count():
             open_lane(producer, topic)
@@ -279,7 +279,7 @@ def test_ctrl_c_at_any_moment_of_waiting_for_a_record_loses_no_answer(cluster: E
         assert number > 4
 
 
-def test_a_connection_that_ends_under_the_callback_thread_loses_nothing(
+def test_connection_that_ends_under_the_callback_thread_loses_no_record(
     cluster: EmbeddedCluster, topic: str, log: Any
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:

@@ -1,4 +1,4 @@
-"""What other threads and the garbage collector do in the midst of a lane's steps."""
+"""The fast path with other threads and the garbage collector running between its steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def watching(fixture: LaneFixture, calls: queue.SimpleQueue[Any]) -> Iterator[th
         yield thread
 
 
-def test_no_garbage_is_collected_between_the_look_whether_it_is_free_and_the_record(fixture: LaneFixture) -> None:
+def test_no_garbage_is_collected_between_the_check_and_the_record(fixture: LaneFixture) -> None:
     """A finalizer may send as well, or let another thread run: both would take the same sequence number."""
     collected: list[bool] = []
 
@@ -94,7 +94,7 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
     assert any(value.startswith(b"farewell") for value in where)
 
 
-def test_what_is_for_the_loop_is_never_done_by_the_thread_that_waits_at_the_socket(fixture: LaneFixture) -> None:
+def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: LaneFixture) -> None:
     """The loop is in the midst of an answer of the usual way, behind which the lane is aimed again."""
     took: list[tuple[str, bool]] = []
 
@@ -116,7 +116,7 @@ def test_what_is_for_the_loop_is_never_done_by_the_thread_that_waits_at_the_sock
     assert took == [("watcher", False)]
 
 
-def test_an_answer_waits_until_those_before_it_are_where_they_belong(fixture: LaneFixture) -> None:
+def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> None:
     """Two come together; who is told of the first has the lane stopped, and the third comes."""
     answers = []
     futures = [fixture.sender.send("topic", b"v") for _ in range(3)]
@@ -142,7 +142,7 @@ def test_an_answer_waits_until_those_before_it_are_where_they_belong(fixture: La
     assert [each for each in fixture.told if isinstance(each, bytes)] == [answers[1], answers[2]]
 
 
-def test_callbacks_are_in_line_before_anyone_learns_that_their_record_was_delivered(fixture: LaneFixture) -> None:
+def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: LaneFixture) -> None:
     """Who waits in `flush` then waits for those callbacks, too: he puts himself behind them."""
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
@@ -153,7 +153,7 @@ def test_callbacks_are_in_line_before_anyone_learns_that_their_record_was_delive
     assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "behind them"]
 
 
-def test_a_connection_that_looks_for_late_answers_finds_none_gone_meanwhile(fixture: LaneFixture) -> None:
+def test_timeout_check_finds_no_response_completed_meanwhile(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     answer = fixture.answer()
     with watching(fixture, queue.SimpleQueue()) as thread:
@@ -166,7 +166,7 @@ def test_a_connection_that_looks_for_late_answers_finds_none_gone_meanwhile(fixt
     assert fixture.told == [answer] and not future.done()
 
 
-def test_a_bell_that_a_forked_child_rang_is_heard_once(fixture: LaneFixture) -> None:
+def test_wakeup_by_a_forked_child_is_received_once(fixture: LaneFixture) -> None:
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
         child = fork()

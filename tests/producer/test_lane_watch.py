@@ -1,4 +1,4 @@
-"""Threads that wait at the lane's socket themselves: one at a time, else the loop, and no answer is lost between."""
+"""Threads that read the fast path's socket themselves: one at a time, else the loop, and no response is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def outcome_of(fixture: LaneFixture, future: Any, timeout: float = NO_LIMIT) -> 
     return lambda: fixture.lane.watch.for_outcome(future.batch, timeout)
 
 
-def test_who_waits_for_a_record_takes_its_answer_and_leaves_the_socket_to_the_loop(fixture: LaneFixture) -> None:
+def test_waiter_reads_its_response_and_returns_the_socket_to_the_loop(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         fixture.far.sendall(fixture.answer(base_offset=41))
@@ -58,7 +58,7 @@ def test_who_waits_for_a_record_takes_its_answer_and_leaves_the_socket_to_the_lo
     assert loop_is_told(fixture, PATIENCE)
 
 
-def test_answers_to_records_before_it_are_taken_on_the_way(fixture: LaneFixture) -> None:
+def test_waiter_handles_responses_of_earlier_records(fixture: LaneFixture) -> None:
     futures = [fixture.sender.send("topic", b"v") for _ in range(3)]
     with waiting(fixture, outcome_of(fixture, futures[2])) as returned:
         for offset in range(3):
@@ -69,7 +69,7 @@ def test_answers_to_records_before_it_are_taken_on_the_way(fixture: LaneFixture)
     assert returned == [True] and [future.result(0).offset for future in futures] == [0, 1, 2]
 
 
-def test_one_thread_waits_there_at_a_time_and_only_for_what_is_on_the_lane(fixture: LaneFixture) -> None:
+def test_one_thread_at_a_time_waits_and_only_for_fast_path_records(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         assert outcome_of(fixture, future)() is None
@@ -80,7 +80,7 @@ def test_one_thread_waits_there_at_a_time_and_only_for_what_is_on_the_lane(fixtu
     assert future.done() and outcome_of(fixture, future)() is None
 
 
-def test_a_time_limit_leaves_all_as_it_was(fixture: LaneFixture) -> None:
+def test_wait_with_a_timeout_changes_nothing(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     assert outcome_of(fixture, future, 0.02)() is False
     assert not future.batch._waiters and fixture.lane.armed and fixture.lane.records
@@ -90,7 +90,7 @@ def test_a_time_limit_leaves_all_as_it_was(fixture: LaneFixture) -> None:
     assert future.done()
 
 
-def test_a_lane_that_stops_gives_the_answer_to_the_loop(fixture: LaneFixture) -> None:
+def test_stopped_lane_leaves_the_response_to_the_loop(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         answer = fixture.answer()
@@ -102,7 +102,7 @@ def test_a_lane_that_stops_gives_the_answer_to_the_loop(fixture: LaneFixture) ->
     assert returned == [False] and fixture.told[-1] == "usual" and fixture.near.recv(1000) == answer
 
 
-def test_a_lane_that_stops_and_goes_on_keeps_who_waits(fixture: LaneFixture) -> None:
+def test_lane_that_stops_and_continues_keeps_its_waiter(fixture: LaneFixture) -> None:
     calls = callbacks_go_to(fixture)
     with waiting(fixture, lambda: fixture.lane.watch.for_calls(calls)) as returned:
         fixture.lane.stop()
@@ -115,7 +115,7 @@ def test_a_lane_that_stops_and_goes_on_keeps_who_waits(fixture: LaneFixture) -> 
     assert returned == [None] and calls.get_nowait() == [(print, future)]
 
 
-def test_a_lane_that_goes_elsewhere_and_a_stream_that_ends_send_who_waits_away(fixture: LaneFixture) -> None:
+def test_waiter_returns_if_the_lane_moves_or_the_stream_ends(fixture: LaneFixture) -> None:
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with LaneFixture() as other:
         other.reader = compiled_only("LaneReader")(fixture.lane, print, print, other.near.fileno())
@@ -133,7 +133,7 @@ def test_a_lane_that_goes_elsewhere_and_a_stream_that_ends_send_who_waits_away(f
     assert fixture.lane.watch.for_calls(calls) is None
 
 
-def test_what_is_not_plain_is_handed_over_and_until_it_was_taken_nothing_is_received(fixture: LaneFixture) -> None:
+def test_other_responses_are_handed_over_before_more_is_received(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         answer = fixture.answer(error_code=6)
@@ -160,7 +160,7 @@ def test_the_end_of_the_connection_is_left_to_the_loop(fixture: LaneFixture) -> 
     assert fixture.told == ["usual"] and fixture.near.recv(1) == b""
 
 
-def test_callbacks_get_in_line_and_who_took_their_answer_looks_there(fixture: LaneFixture) -> None:
+def test_callbacks_are_queued_and_the_reading_thread_runs_them(fixture: LaneFixture) -> None:
     calls = callbacks_go_to(fixture)
     futures = [fixture.sender.send("topic", b"v", on_delivery=print) for _ in range(2)]
     with waiting(fixture, lambda: fixture.lane.watch.for_calls(calls)) as returned:
@@ -182,7 +182,7 @@ BUSY = {
 
 
 @pytest.mark.parametrize("busy", BUSY.values(), ids=BUSY.keys())
-def test_what_would_run_code_in_python_is_left_to_the_loop_by_a_thread_in_which_ctrl_c_may_come(
+def test_main_thread_leaves_python_code_to_the_loop(
     fixture: LaneFixture, busy: Callable[[LaneFixture, Any], object]
 ) -> None:
     other, future = (fixture.sender.send("topic", b"v") for _ in range(2))
@@ -198,7 +198,7 @@ def test_what_would_run_code_in_python_is_left_to_the_loop_by_a_thread_in_which_
     assert other.done() and not future.done()
 
 
-def test_who_leaves_while_the_loop_receives_leaves_the_socket_to_it(fixture: LaneFixture) -> None:
+def test_waiter_that_leaves_while_the_loop_reads_keeps_the_loop_reading(fixture: LaneFixture) -> None:
     """The loop was told of something just before the thread came, and finds nothing any more."""
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:

@@ -1,4 +1,4 @@
-"""Requests of connections that the producer has given up, and that reach the broker all the same."""
+"""Requests of closed connections that reach the broker later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def begun(kind=HastyMachine, partition=0):
     return machine
 
 
-def test_a_batch_is_not_numbered_anew_while_its_old_number_may_still_arrive():
+def test_batch_is_not_renumbered_while_its_old_number_may_still_arrive():
     """The older of two lost batches is given up; its number is missing when the younger is tried again, and then both
     of the old requests arrive, before the new epoch would have kept them out."""
     machine = begun()
@@ -41,7 +41,7 @@ def test_a_batch_is_not_numbered_anew_while_its_old_number_may_still_arrive():
     assert "could write it twice" in str(younger)
 
 
-def test_a_batch_that_was_never_out_goes_on_under_a_new_epoch():
+def test_unsent_batch_is_sent_under_a_new_epoch():
     machine = begun()
     machine.send_alone(0)
     machine.break_connection(NODE, 0)
@@ -54,7 +54,7 @@ def test_a_batch_that_was_never_out_goes_on_under_a_new_epoch():
     assert machine.sent[0][2][1].result(0).offset == 2
 
 
-def test_what_was_confirmed_since_says_that_old_requests_come_too_late():
+def test_later_confirmation_rules_out_old_requests():
     machine = begun()
     machine.send_alone(0)
     machine.break_connection(NODE, 1)  # written, and not answered
@@ -67,7 +67,7 @@ def test_what_was_confirmed_since_says_that_old_requests_come_too_late():
     assert machine.replicas[0].log == [b"0", b"1", b"2"]
 
 
-def test_without_idempotence_a_record_given_up_may_come_late_and_its_future_said_so():
+def test_failed_record_without_idempotence_may_be_written_later():
     """No client can take back what an old connection still carries; only sequence numbers tell a broker."""
     machine = begun(HastyOneInFlightMachine)
     machine.send_alone(0)
@@ -81,7 +81,7 @@ def test_without_idempotence_a_record_given_up_may_come_late_and_its_future_said
     assert machine.sent[0][1][1].exception(0).maybe_persisted
 
 
-def test_without_idempotence_a_record_that_was_tried_again_keeps_its_first_place():
+def test_retried_record_without_idempotence_keeps_its_first_place():
     machine = begun(HastyOneInFlightMachine)
     machine.send_alone(0)
     machine.break_connection(NODE, 0)
@@ -97,7 +97,7 @@ def test_without_idempotence_a_record_that_was_tried_again_keeps_its_first_place
 
 @pytest.mark.parametrize("kind", [HastyMachine, HastyOneInFlightMachine])
 @pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 400, 100)])
-def test_no_order_of_late_requests_doubles_or_reorders_a_record(seeds, kind):
+def test_late_requests_neither_duplicate_nor_reorder_records(seeds, kind):
     """Seeded walks that lose connections, let time run out and let old requests in, far more often than chance.
 
     The number of connections to a broker changes under way, and with it the partition's own.

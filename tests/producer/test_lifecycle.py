@@ -1,4 +1,4 @@
-"""Threads, forks, signals, callbacks that close, and what a producer tells of itself."""
+"""Threads, forks, signals, callbacks that close, repr and health."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_many_threads_may_send_flush_and_wait(make, topic, log):
         assert mine == [b"%d %d" % (number, n) for n in range(300)]
 
 
-def test_threads_that_switch_all_the_time_lose_nothing(cluster, topic, log):
+def test_frequent_thread_switches_lose_no_record(cluster, topic, log):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -63,7 +63,7 @@ def test_threads_that_switch_all_the_time_lose_nothing(cluster, topic, log):
     assert len(log()[0]) == 1600
 
 
-def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(cluster, topic):
+def test_forked_child_is_refused_and_the_parent_continues(cluster, topic):
     out = run(
         """
         import os, sys
@@ -116,7 +116,7 @@ def interrupted(call):
 """
 
 
-def test_ctrl_c_ends_every_wait_and_the_producer_still_works(cluster, topic):
+def test_interrupt_ends_every_wait_and_the_producer_still_works(cluster, topic):
     out = run(
         INTERRUPTED
         + """
@@ -149,7 +149,7 @@ print("done")
 
 
 @needs_interrupt_safe_with
-def test_ctrl_c_at_any_moment_of_sending_leaves_a_producer_that_works(cluster, topic):
+def test_producer_works_after_an_interrupt_at_any_moment_of_sending(cluster, topic):
     out = run(
         INTERRUPTED
         + """
@@ -217,7 +217,7 @@ def test_a_callback_may_flush_and_even_close(cluster, topic):
         producer.send(topic, b"")
 
 
-def test_repr_and_health_tell_the_state(make, cluster, topic):
+def test_repr_and_health_show_the_state(make, cluster, topic):
     face = make()
     assert (
         repr(face.producer)
@@ -237,9 +237,7 @@ def test_signal_handlers_are_left_alone(cluster):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_after_an_exception_a_with_block_does_not_wait_long_for_a_broker_that_is_silent(
-    cluster, topic, network, monkeypatch, caplog
-):
+def test_with_block_after_an_exception_closes_within_its_limit(cluster, topic, network, monkeypatch, caplog):
     monkeypatch.setattr("pyclient.producer.producer.EXIT_SECONDS", 0.2)
     monkeypatch.setattr("pyclient.producer.async_producer.EXIT_SECONDS", 0.2)
     options = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}

@@ -1,4 +1,4 @@
-"""A request of one batch and its plain answer are, byte for byte, what the general codec makes and reads."""
+"""LoneBatch: its requests and responses equal those of the general codec, byte for byte."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def framed(message: ProduceResponse, version: int, correlation_id: int = 5) -> m
     size=st.sampled_from([1, 61, 126, 127, 128, 16_382, 16_383, 16_384, 2_097_151]) | st.integers(1, 5000),
     correlation_id=st.integers(0, 2**31 - 1),
 )
-def test_a_request_is_what_the_codec_makes_of_it(
+def test_request_equals_that_of_the_codec(
     topic: str, partition: int, version: int, client_id: str | None, acks: int, timeout_ms: int, size: int,
     correlation_id: int,
 ) -> None:  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_request_is_what_the_codec_makes_of_it(
     topic=names, partition=partitions, version=versions, base=numbers, time=numbers, start=numbers,
     correlation_id=st.integers(0, 2**31 - 1),
 )  # fmt: skip
-def test_a_plain_answer_is_read_as_the_codec_reads_it(
+def test_plain_response_is_decoded_as_by_the_codec(
     topic: str, partition: int, version: int, base: int, time: int, start: int, correlation_id: int
 ) -> None:
     plain = response(topic, partition, base_offset=base, log_append_time_ms=time, log_start_offset=start)
@@ -110,7 +110,7 @@ def not_plain(version: int) -> dict[str, ProduceResponse]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_any_other_answer_is_left_to_the_codec(version: int) -> None:
+def test_other_responses_are_left_to_the_codec(version: int) -> None:
     made = lone("t", 3, version)
     assert made.answer(framed(response("t", 3), version)) == PartitionAnswer(0, 7, -1)
     for name, message in not_plain(version).items():
@@ -118,7 +118,7 @@ def test_any_other_answer_is_left_to_the_codec(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_shortened_or_prolonged_answer_is_left_to_the_codec(version: int) -> None:
+def test_shortened_or_extended_responses_are_left_to_the_codec(version: int) -> None:
     made = lone("t", 3, version)
     whole = framed(response("t", 3), version)
     for size in range(len(whole)):

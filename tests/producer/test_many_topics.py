@@ -19,7 +19,7 @@ def test_first_records_to_many_topics_need_few_metadata_requests(make, cluster, 
     assert set(names) <= face.producer._core.cluster.topics
 
 
-def test_topics_that_a_list_of_all_topics_lacks_are_created(make, topic):
+def test_topics_missing_in_the_list_of_all_topics_are_created(make, topic):
     face = make()
     names = [f"{topic}-{number}" for number in range(COUNT)]
     futures = [face.send(name, name.encode()) for name in names]

@@ -1,4 +1,4 @@
-"""What a producer counts."""
+"""A producer's metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_counts_rates_and_latencies_are_plain_numbers():
     assert metrics.snapshot(200.0)["records_per_second"] == 0 and metrics.snapshot(200.0)["records_delivered"] == 1000
 
 
-def test_a_producer_counts_what_it_does(make, topic):
+def test_producer_counts_records_batches_and_requests(make, topic):
     face = make()
     for _ in range(10):
         face.send(topic, b"0123456789", partition=0)
@@ -52,7 +52,7 @@ def test_records_that_a_broker_refuses_are_counted_as_failed(make, cluster, topi
     assert (found["records_failed"], found["records_delivered"]) == (7, before + 1)
 
 
-def test_records_that_are_given_up_are_counted_as_failed_wherever_they_are(make, cluster, topic):
+def test_aborted_records_are_counted_as_failed_in_any_state(make, cluster, topic):
     face = make(linger_ms=0, max_in_flight_requests_per_connection=1)
     begin(face, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
@@ -65,7 +65,7 @@ def test_records_that_are_given_up_are_counted_as_failed_wherever_they_are(make,
     assert face.metrics()["records_failed"] == 7
 
 
-def test_batches_that_go_on_in_parts_are_counted(make, cluster, topic):
+def test_split_batches_are_counted(make, cluster, topic):
     face = make()
     begin(face, topic)
     assert face.metrics()["batches_split"] == 0
@@ -77,7 +77,7 @@ def test_batches_that_go_on_in_parts_are_counted(make, cluster, topic):
     assert (found["batches_split"], found["batches_delivered"] - before, found["records_failed"]) == (2, 3, 0)
 
 
-def test_what_is_under_way_is_counted_until_it_has_ended(make, cluster, topic):
+def test_requests_in_flight_are_counted_until_they_end(make, cluster, topic):
     """Two batches fill the buffer, one of them is in a request, and a third waits for memory."""
     face = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
     begin(face, topic)
@@ -107,7 +107,7 @@ def test_what_is_under_way_is_counted_until_it_has_ended(make, cluster, topic):
     until(lambda: counts() == (0, 0, 0, 0), "something is left")
 
 
-def test_what_a_producer_counted_can_be_read_after_its_close(make, topic):
+def test_metrics_can_be_read_after_close(make, topic):
     face = make()
     face.send(topic, b"x")
     face.close()
@@ -136,7 +136,7 @@ def is_json(found):
 
 
 @pytest.mark.parametrize("way", ["one by one", "together", "columns"])
-def test_what_a_producer_tells_is_plain_numbers_that_fit_together(make, topic, way):
+def test_metrics_and_health_are_plain_and_consistent(make, topic, way):
     face = make(linger_ms=0 if way == "one by one" else 5)
     assert is_json(face.metrics()) and is_json(face.health())
     for _ in range(20):
@@ -164,7 +164,7 @@ def test_what_a_producer_tells_is_plain_numbers_that_fit_together(make, topic, w
     assert ([0.0, *bounds])[longest] <= latency["max"] <= bounds[longest]
 
 
-def test_what_a_producer_tells_when_it_is_new_has_failures_or_is_closed_is_json(make, cluster):
+def test_metrics_and_health_are_json_in_every_state(make, cluster):
     new = AsyncProducer(cluster.bootstrap_servers)
     assert is_json(new.metrics()) and is_json(new.health())
     face = make("127.0.0.1:1")

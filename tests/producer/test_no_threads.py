@@ -1,4 +1,4 @@
-"""An `AsyncProducer` lives on its user's loop: no thread, but for the one that looks up a host's name."""
+"""An `AsyncProducer` runs on its user's loop: no thread except the one that resolves host names."""
 
 from __future__ import annotations
 

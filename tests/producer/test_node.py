@@ -1,4 +1,4 @@
-"""When a broker gets one more connection, and when it is back to one: decided by counts alone."""
+"""Node: when a broker gets one more connection, and when it returns to one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def pressed(node, left=10):
     return node
 
 
-def test_one_more_is_wanted_once_enough_answers_were_not_enough():
+def test_one_more_connection_is_wanted_after_enough_pressed_responses():
     node = pressed(filled())
     assert node.wanted == 1
     look(node, 2)
     assert node.wanted == 2 and node.width == 1  # until it is there
 
 
-def test_looks_that_leave_nothing_behind_count_against_it():
+def test_drains_that_leave_nothing_reduce_the_pressure():
     node = pressed(filled())
     look(node, 0)
     look(node)
@@ -45,7 +45,7 @@ def test_looks_that_leave_nothing_behind_count_against_it():
     assert node.wanted == 2
 
 
-def test_looks_without_an_answer_in_between_are_one():
+def test_drains_without_a_response_in_between_count_once():
     """A short burst makes many of them, and a broker that does not answer at all as many as one likes."""
     node = filled()
     for _ in range(3 * PRESSED):
@@ -53,7 +53,7 @@ def test_looks_without_an_answer_in_between_are_one():
     assert node.wanted == 1
 
 
-def test_nothing_is_gained_where_no_connection_is_full():
+def test_pressure_does_not_grow_unless_a_connection_is_full():
     """What is left waits for something else: a pause before it is tried again, or what is under way elsewhere."""
     node = Node(2, 3)
     node.began(0)
@@ -61,7 +61,7 @@ def test_nothing_is_gained_where_no_connection_is_full():
     assert node.wanted == 1
 
 
-def test_more_connections_than_partitions_are_of_no_use():
+def test_connections_are_not_more_than_waiting_partitions():
     node = filled()
     node.spread(2)
     look(pressed(node, left=2), 2)
@@ -70,7 +70,7 @@ def test_more_connections_than_partitions_are_of_no_use():
     assert node.wanted == 3
 
 
-def test_each_further_one_takes_as_long_and_there_is_a_limit():
+def test_each_further_connection_takes_as_long_up_to_the_limit():
     node = filled(depth=1)
     for width in (2, 3):
         look(pressed(node))
@@ -81,7 +81,7 @@ def test_each_further_one_takes_as_long_and_there_is_a_limit():
     assert node.wanted == 3
 
 
-def test_a_connection_that_is_gone_is_not_missed_at_once():
+def test_lost_connection_is_not_replaced_at_once():
     node = filled()
     node.spread(3)
     node.spread(1)
@@ -90,7 +90,7 @@ def test_a_connection_that_is_gone_is_not_missed_at_once():
     assert node.wanted == 2
 
 
-def test_at_rest_one_connection_will_do():
+def test_idle_node_returns_to_one_connection():
     node = filled()
     node.spread(3)
     pressed(node)

@@ -55,7 +55,7 @@ def send_some(face, topic, count):
 
 
 @pytest.mark.parametrize(("adaptive", "least", "most"), [(True, 1, 45), (False, 60, 140)])
-def test_a_slow_broker_gets_less_unless_that_is_off(make, cluster, topic, network, adaptive, least, most):
+def test_slow_broker_gets_fewer_records_unless_adaptivity_is_off(make, cluster, topic, network, adaptive, least, most):
     """The share of one of three partitions is 100 of 300; weighed by its queue, some 17."""
     face, held = beside_a_slow_broker(
         make, cluster, topic, network, partitioner_adaptive_partitioning_enable=adaptive
@@ -66,7 +66,7 @@ def test_a_slow_broker_gets_less_unless_that_is_off(make, cluster, topic, networ
     assert [face.exception(future) for future in held + futures] == [None] * 303
 
 
-def test_a_broker_that_took_nothing_for_long_gets_nothing_more(make, cluster, topic, network):
+def test_stalled_broker_gets_no_records_after_the_availability_timeout(make, cluster, topic, network):
     face, held = beside_a_slow_broker(
         make, cluster, topic, network,
         partitioner_adaptive_partitioning_enable=False, partitioner_availability_timeout_ms=100,
@@ -90,7 +90,7 @@ def test_a_broker_that_took_nothing_for_long_gets_nothing_more(make, cluster, to
 @pytest.mark.parametrize(
     ("limit", "options"), [(1, {}), (3, {}), (5, {}), (1, {"acks": 1}), (7, {"enable_idempotence": False})]
 )
-def test_no_more_requests_are_on_their_way_than_allowed(make, topic, network, limit, options):
+def test_requests_in_flight_are_at_most_the_configured_number(make, topic, network, limit, options):
     face = make(linger_ms=0, batch_size=0, max_in_flight_requests_per_connection=limit, **options)
     begin(face, topic)
     before = network.requests.count(PRODUCE)
@@ -167,7 +167,7 @@ def test_a_higher_level_makes_batches_smaller(make, topic, network, codec, low, 
 
 
 @pytest.mark.parametrize(("idle_ms", "kept"), [(5_000, False), (600_000, True)])
-def test_a_topic_is_asked_about_until_it_was_idle_for_so_long(make, topic, idle_ms, kept):
+def test_topic_metadata_is_requested_until_it_is_idle_for_its_maximum(make, topic, idle_ms, kept):
     face = make(metadata_max_idle_ms=idle_ms)
     face.result(face.send(topic, b""))
     face.core.accumulator.topics[topic].last_used -= 100.0

@@ -40,7 +40,7 @@ def test_batches_are_compressed_as_compression_type_says(make, topic, network, c
 
 
 @pytest.mark.parametrize(("acks", "said"), [("all", -1), (1, 1), (0, 0)])
-def test_requests_say_who_must_have_the_records_and_how_long_that_may_take(make, topic, network, acks, said):
+def test_requests_carry_acks_and_timeout(make, topic, network, acks, said):
     seen = watched(network)
     face = make(acks=acks, request_timeout_ms=23_456)
     face.result(face.send(topic, b"x", partition=0))
@@ -58,7 +58,7 @@ def test_batches_carry_a_producer_id_and_numbers_with_idempotence_only(make, top
     assert {header.producer_id >= 0 for header in headers} == {idempotent}
 
 
-def test_brokers_are_told_the_client_id(make, cluster, topic):
+def test_requests_carry_the_client_id(make, cluster, topic):
     with cluster.requests.start() as requests:
         face = make(client_id="orders-service")
         face.result(face.send(topic, b"x", partition=0))
@@ -69,7 +69,7 @@ def test_brokers_are_told_the_client_id(make, cluster, topic):
 # -- when it comes
 
 
-def test_records_wait_for_others_as_long_as_linger_ms_says(make, topic, network):
+def test_batches_linger_for_linger_ms(make, topic, network):
     face = make(linger_ms=500)
     begin(face, topic)
     seen, started = watched(network), time.monotonic()
@@ -78,7 +78,7 @@ def test_records_wait_for_others_as_long_as_linger_ms_says(make, topic, network)
     assert [header.count for request in seen for header in batches(request)] == [50]
 
 
-def test_an_answer_is_waited_for_as_long_as_request_timeout_ms_says(make, topic, network):
+def test_requests_time_out_after_request_timeout_ms(make, topic, network):
     face = make(linger_ms=0, request_timeout_ms=400, retry_backoff_ms=1, reconnect_backoff_ms=1)
     begin(face, topic)
     verdicts = [DROP]
@@ -89,7 +89,7 @@ def test_an_answer_is_waited_for_as_long_as_request_timeout_ms_says(make, topic,
     assert face.metrics()["batches_retried"] >= 1
 
 
-def test_the_cluster_is_looked_at_again_after_metadata_max_age_ms(make, topic, network):
+def test_metadata_is_refreshed_after_metadata_max_age_ms(make, topic, network):
     face = make(metadata_max_age_ms=100)
     begin(face, topic)
     network.wait_for(METADATA, network.requests.count(METADATA) + 2)
@@ -120,7 +120,7 @@ def test_requests_are_as_large_as_max_request_size_allows(make, topic, network, 
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_batch_is_sent_again_as_often_as_retries_says(make, topic, network, retries):
+def test_batch_is_retried_at_most_retries_times(make, topic, network, retries):
     face = make(retries=retries, linger_ms=0, retry_backoff_ms=1, retry_backoff_max_ms=1)
     begin(face, topic)
     asked = []

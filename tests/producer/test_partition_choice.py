@@ -1,4 +1,4 @@
-"""Both faces against the embedded broker: which partition a record goes to, and who is asked."""
+"""The choice of partitions in both APIs, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyclient import errors
 from pyclient.records import partition_for_key
 
 
-def test_keys_go_where_every_kafka_client_puts_them(make, topic, log):
+def test_keys_choose_the_partition_of_every_kafka_client(make, topic, log):
     face = make()
     keys = [b"key-%d" % number for number in range(100)]
     for key in keys:
@@ -34,7 +34,7 @@ def test_keyless_records_stay_together_and_reach_every_partition(make, topic, lo
 
 
 @pytest.mark.parametrize("linger_ms", [0, 60_000])
-def test_keyless_records_may_move_to_a_partition_whose_open_batch_has_no_room_for_them(make, topic, log, linger_ms):
+def test_keyless_records_may_move_to_a_partition_with_a_full_batch(make, topic, log, linger_ms):
     """Others have begun it, with keys or the partition's number; it is closed, and the record begins the next one."""
     face, rng = make(batch_size=1000, linger_ms=linger_ms), random.Random(5)
     for number in range(400):
@@ -57,7 +57,7 @@ def test_keys_may_be_ignored(make, topic, log):
     assert sum(bool(records) for records in log().values()) > 1
 
 
-def test_a_partitioner_of_ones_own_decides(make, topic, log):
+def test_custom_partitioner_chooses_the_partition(make, topic, log):
     asked = []
 
     def partitioner(name, key, count):
@@ -73,7 +73,7 @@ def test_a_partitioner_of_ones_own_decides(make, topic, log):
 
 
 @pytest.mark.parametrize("chosen", [99, -1, "1", 1.0, None, True])
-def test_a_partitioner_that_chooses_no_partition_is_named(make, topic, chosen):
+def test_partitioner_with_an_invalid_result_is_named(make, topic, chosen):
     def mine(name, key, count):
         return chosen
 
@@ -118,7 +118,7 @@ def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
             face.send(topic, b"x", partition=wrong)
 
 
-def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
+def test_invalid_partition_of_a_topic_in_use_opens_no_batch(make, topic):
     face = make(linger_ms=0, max_block_ms=2000)
     face.result(face.send(topic, b"first", partition=2))
     for wrong in (-1, True, "2", 2.0):
@@ -129,7 +129,7 @@ def test_a_wrong_partition_of_a_topic_in_use_begins_no_batch(make, topic):
     assert face.result(face.send(topic, b"second", partition=2)).offset == 1
 
 
-def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
+def test_unknown_partition_is_refused(make, topic):
     face = make(max_block_ms=2000)
     with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
         face.send(topic, b"", partition=3)
@@ -139,5 +139,5 @@ def test_a_partition_that_is_not_there_is_a_clear_error(make, topic):
     assert face.result(face.send(topic, b"", partition=2)).partition == 2
 
 
-def test_partitions_for_tells_the_numbers(make, topic):
+def test_partitions_for_returns_the_numbers(make, topic):
     assert make().partitions_for(topic) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Where records without a partition go."""
+"""Hash and sticky partitioner for records without a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests run as programs of their own leaves nothing behind."""
+"""Programs run by tests leave no processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_free(path: Path) -> bool:
     return True
 
 
-def test_a_child_that_hangs_is_killed_and_its_parent_sees_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_child_is_killed_and_its_parent_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "CHILD_TIMEOUT", 1)
     said = programs.run(
         """

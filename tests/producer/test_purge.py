@@ -1,4 +1,4 @@
-"""`purge` fails what waits to be sent, and leaves alone what is on its way."""
+"""`purge` fails waiting records and leaves those in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_purged(error):
 
 
 @pytest.mark.parametrize("linger_ms", [0, 60_000])
-def test_what_waits_fails_and_what_is_on_its_way_is_delivered(make, cluster, topic, log, linger_ms):
+def test_purge_fails_waiting_records_and_not_those_in_flight(make, cluster, topic, log, linger_ms):
     """One batch is on its way; others wait for its answer, or linger."""
     face = make(linger_ms=linger_ms, batch_size=300, delivery_timeout_ms=120_000, **ONE_AT_A_TIME)
     face.send(topic, b"first", partition=0)

@@ -28,7 +28,7 @@ def test_only_records_without_a_key_are_blamed_on_a_compacted_topic(make, topic,
     assert [record.key for record in log()[0]] == [b"a", b"b"]
 
 
-def test_a_record_above_the_topics_limit_says_which_limit(make, topic, cluster):
+def test_error_of_a_record_above_the_topics_limit_names_the_limit(make, topic, cluster):
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, 1, 1, configs={"max.message.bytes": "500"})])
     face = make()

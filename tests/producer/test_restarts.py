@@ -1,4 +1,4 @@
-"""What becomes of records that were on their way when their broker was stopped cleanly and started again."""
+"""Records in flight when their broker is stopped cleanly and restarted."""
 
 from __future__ import annotations
 

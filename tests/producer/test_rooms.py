@@ -1,4 +1,4 @@
-"""The modules that decide know no clock, no loop and no thread: time is handed to them, the lock is their caller's."""
+"""The deciding modules use no clock, loop or thread: the time is an argument, and the caller holds the lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DECIDING = (
 
 
 @pytest.mark.parametrize("name", DECIDING)
-def test_a_deciding_module_imports_no_clock_loop_thread_or_socket(name):
+def test_deciding_modules_import_no_clock_loop_thread_or_socket(name):
     tree = ast.parse(Path(pyclient.producer.__path__[0], f"{name}.py").read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -1,4 +1,4 @@
-"""`send_many` of both faces against the embedded broker: whole columns arrive, and bad rows are named."""
+"""`send_many` of both APIs against the embedded broker: whole columns arrive, and invalid rows are named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_send_many_of_nothing_is_done(make, topic):
     assert outcome.done() and len(face.result(outcome)) == 0
 
 
-def test_send_many_sends_the_good_ones_and_names_the_bad(make, topic, log):
+def test_send_many_sends_valid_rows_and_names_invalid_ones(make, topic, log):
     face = make(max_request_size=5000, batch_size=1000)
     values = [b"a", "b", b"c", b"d" * 6000, b"e", 5]
     outcome = face.send_many(topic, values, partition=0)

@@ -1,4 +1,4 @@
-"""Which batches the sender lets go, and how it tries again, answer by answer, with a clock that is a number."""
+"""Sender: which batches it sends, and how it retries, response by response, with a fake clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyclient.backoff import Backoff
 from tests.producer.sender_fixture import NOT_LEADER, SenderFixture
 
 
-def test_the_first_batch_of_a_partition_goes_alone_and_then_up_to_five():
+def test_first_batch_of_a_partition_is_sent_alone_and_then_up_to_five():
     fixture = SenderFixture()
     for number in range(8):
         fixture.batch(f"b{number}")
@@ -19,7 +19,7 @@ def test_the_first_batch_of_a_partition_goes_alone_and_then_up_to_five():
     assert [fixture.numbers(f"b{number}") for number in range(6)] == [(0, number) for number in range(6)]
 
 
-def test_a_broker_without_state_cannot_take_the_second_batch_before_the_first():
+def test_broker_without_state_never_gets_the_second_batch_first():
     """It takes any first sequence: were both on their way and the first refused, they would change places."""
     fixture = SenderFixture()
     fixture.batch("a")
@@ -31,7 +31,7 @@ def test_a_broker_without_state_cannot_take_the_second_batch_before_the_first():
     assert fixture.drain() == [["b"]]
 
 
-def test_each_partition_has_one_batch_in_a_request_and_requests_are_bounded():
+def test_requests_have_one_batch_per_partition_and_bounded_size():
     fixture = SenderFixture(leaders=(1, 1, 1), max_request_size=2100)
     for partition in range(3):
         fixture.batch(f"p{partition}", b"x" * 900, partition=partition)
@@ -69,7 +69,7 @@ def test_a_moved_leader_is_followed_in_order_and_without_new_numbers():
     assert [fixture.numbers(name) for name in "abc"] == [(0, 1), (0, 2), (0, 3)]
 
 
-def test_a_lost_connection_is_retried_one_by_one_and_then_in_a_row():
+def test_lost_batches_are_retried_one_by_one_and_then_pipelined():
     fixture = SenderFixture()
     fixture.warm()
     for name in "abcd":

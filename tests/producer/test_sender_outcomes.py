@@ -1,4 +1,4 @@
-"""What the sender makes of refusals, lost answers and times that run out: numbers, epochs, and what a future says."""
+"""Sender: refusals, lost responses and timeouts: sequence numbers, epochs and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOST_ITS_PLACE = pytest.mark.parametrize("lost", [OUT_OF_ORDER, errors.UnknownPr
 
 
 @LOST_ITS_PLACE
-def test_out_of_order_behind_a_refused_batch_waits_for_it(lost):
+def test_out_of_order_batch_waits_for_the_refused_one_before_it(lost):
     fixture = SenderFixture()
     fixture.warm()
     fixture.batch("a")
@@ -25,7 +25,7 @@ def test_out_of_order_behind_a_refused_batch_waits_for_it(lost):
 
 
 @LOST_ITS_PLACE
-def test_a_batch_that_is_out_of_order_with_nothing_before_it_begins_a_new_epoch(lost):
+def test_out_of_order_first_batch_begins_a_new_epoch(lost):
     fixture = SenderFixture()
     fixture.warm()
     fixture.batch("a")
@@ -39,7 +39,7 @@ def test_a_batch_that_is_out_of_order_with_nothing_before_it_begins_a_new_epoch(
     assert fixture.drain(seconds=1.0) == [["b"]] and fixture.numbers("b") == (1, 1)
 
 
-def test_a_refused_record_leaves_no_hole_behind():
+def test_refused_record_leaves_no_sequence_gap():
     fixture = SenderFixture()
     fixture.warm()
     bad = fixture.batch("bad", b"1", b"2", b"3")
@@ -54,7 +54,7 @@ def test_a_refused_record_leaves_no_hole_behind():
     assert not bad[0].exception(0).maybe_persisted
 
 
-def test_a_refused_batch_does_not_renumber_an_earlier_one_that_may_be_written():
+def test_refused_batch_does_not_renumber_an_earlier_doubtful_one():
     fixture = SenderFixture()
     fixture.warm()
     (first,) = fixture.batch("first")
@@ -70,7 +70,7 @@ def test_a_refused_batch_does_not_renumber_an_earlier_one_that_may_be_written():
     assert fixture.drain() == [["last"]] and fixture.numbers("last") == (1, 0)
 
 
-def test_an_expired_batch_of_unknown_outcome_keeps_the_numbers_going():
+def test_expired_batch_of_unknown_outcome_keeps_the_sequence():
     fixture = SenderFixture()
     fixture.warm()
     (lost,) = fixture.batch("lost")
@@ -87,7 +87,7 @@ def test_an_expired_batch_of_unknown_outcome_keeps_the_numbers_going():
     assert after.result(0).offset == 0
 
 
-def test_a_batch_that_expires_on_the_wire_keeps_its_buffer_until_its_request_ends():
+def test_batch_expired_in_flight_keeps_its_buffer_until_its_request_ends():
     fixture = SenderFixture()
     (future,) = fixture.batch("a")
     fixture.drain()
@@ -101,7 +101,7 @@ def test_a_batch_that_expires_on_the_wire_keeps_its_buffer_until_its_request_end
     assert fixture.drain() == [["b"]] and fixture.numbers("b") == (0, 1)
 
 
-def test_a_batch_that_never_went_out_is_certainly_not_written():
+def test_unsent_batch_is_certainly_not_written():
     fixture = SenderFixture(leaders=(-1,))
     (future,) = fixture.batch("a")
     assert fixture.drain(seconds=60.0) == []
@@ -122,7 +122,7 @@ def test_a_batch_that_never_went_out_is_certainly_not_written():
         (9999, True),
     ],
 )
-def test_an_error_tells_whether_the_record_may_be_in_the_log(code, doubtful):
+def test_maybe_persisted_of_an_error_is_true_if_the_record_may_be_written(code, doubtful):
     fixture = SenderFixture(idempotent=False, retries=0)
     (future,) = fixture.batch("a")
     fixture.drain()
@@ -140,7 +140,7 @@ def test_retries_are_counted():
     assert isinstance(future.exception(0), errors.LeaderNotAvailable)
 
 
-def test_a_duplicate_is_a_success_whose_offset_is_unknown():
+def test_duplicate_is_a_success_with_unknown_offset():
     fixture = SenderFixture()
     (future,) = fixture.batch("a")
     fixture.drain()
@@ -183,7 +183,7 @@ def test_a_refused_epoch_after_a_lost_answer_is_not_written_twice():
     assert isinstance(future.exception(0), errors.InvalidProducerEpoch) and future.exception(0).maybe_persisted
 
 
-def test_a_refused_producer_id_fails_only_what_needs_one():
+def test_refused_producer_id_fails_only_batches_that_need_one():
     fixture = SenderFixture(leaders=(1, 1))
     fixture.warm()  # partition 0 has its numbers
     (a,), (b,) = fixture.batch("a"), fixture.batch("b", partition=1)
@@ -196,7 +196,7 @@ def test_a_refused_producer_id_fails_only_what_needs_one():
     assert a.result(0).offset == 1
 
 
-def test_a_refused_producer_id_fails_what_follows_a_missing_number_and_nothing_before_it():
+def test_refused_producer_id_fails_only_batches_after_a_missing_number():
     fixture = SenderFixture()
     fixture.sender.identity.obtained(7, 32_767)
     fixture.warm()

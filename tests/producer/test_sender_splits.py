@@ -1,4 +1,4 @@
-"""Batches that are too large go on in parts, and brokers that want less get less."""
+"""Sender: splits of too large batches, and throttled or stalled brokers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.producer.sender_fixture import NOT_LEADER, OUT_OF_ORDER, SenderFixtur
 # -- splits
 
 
-def test_a_batch_that_is_too_large_goes_on_in_halves_with_the_same_numbers():
+def test_too_large_batch_is_split_into_halves_with_the_same_sequences():
     fixture = SenderFixture()
     fixture.warm()
     futures = fixture.batch("a", *(b"%d" % number for number in range(5)))
@@ -29,7 +29,7 @@ def test_a_batch_that_is_too_large_goes_on_in_halves_with_the_same_numbers():
     assert fixture.drain(seconds=1.0) == [["b"]] and fixture.numbers("b") == (0, 6)
 
 
-def test_the_memory_of_halves_is_theirs_when_a_send_fails_just_then():
+def test_memory_of_split_parts_survives_a_concurrent_failed_send():
     fixture = SenderFixture()
     fixture.warm()
     futures = fixture.batch("a", *(b"%d" % number for number in range(4)))
@@ -74,10 +74,10 @@ def test_the_parts_of_a_batch_that_may_be_in_the_log_are_not_written_again():
     assert fixture.drain() == [["b"]] and fixture.numbers("b") == (0, 3)
 
 
-# -- brokers that want less
+# -- throttled and stalled brokers
 
 
-def test_a_throttled_broker_is_left_alone_as_long_as_it_asks():
+def test_throttled_broker_gets_no_request_during_its_throttle_time():
     fixture = SenderFixture(idempotent=False)
     fixture.batch("a")
     fixture.drain()
@@ -87,7 +87,7 @@ def test_a_throttled_broker_is_left_alone_as_long_as_it_asks():
     assert fixture.drain(seconds=5.0) == [["b"]]
 
 
-def test_a_throttle_time_that_nobody_can_mean_is_bounded():
+def test_excessive_throttle_time_is_bounded():
     fixture = SenderFixture(idempotent=False)
     fixture.batch("a")
     fixture.drain()
@@ -101,7 +101,7 @@ def test_a_throttle_time_that_nobody_can_mean_is_bounded():
     assert fixture.drain() == [["c"]]
 
 
-def test_without_idempotence_and_one_in_flight_the_order_is_kept_over_a_move():
+def test_order_is_kept_over_a_move_with_one_request_in_flight():
     fixture = SenderFixture(idempotent=False, max_in_flight=1)
     fixture.batch("a")
     fixture.batch("b")
@@ -114,7 +114,7 @@ def test_without_idempotence_and_one_in_flight_the_order_is_kept_over_a_move():
     assert fixture.drain(2) == [["b"]]
 
 
-def test_a_broker_that_takes_nothing_is_found_out():
+def test_stalled_broker_is_detected():
     fixture = SenderFixture(leaders=(1, 2), availability_timeout=10.0)
     fixture.sender.stalled(1, fixture.now)
     fixture.drain(seconds=9.0)
@@ -126,7 +126,7 @@ def test_a_broker_that_takes_nothing_is_found_out():
     assert fixture.accumulator.stalled_nodes() == set()
 
 
-def test_purging_leaves_what_is_on_the_wire():
+def test_purge_leaves_batches_in_flight():
     fixture = SenderFixture()
     (sent,) = fixture.batch("a")
     (waiting,) = fixture.batch("b")

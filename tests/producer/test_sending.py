@@ -1,4 +1,4 @@
-"""Both faces against the embedded broker: what is sent arrives, and bad input gets one clear error."""
+"""Both APIs against the embedded broker: records arrive, and invalid input gets one clear error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclient.records import partition_for_key
 from tests.patience import retry_until_error
 
 
-def test_a_record_arrives_whole_and_its_future_says_where(make, topic, log):
+def test_record_arrives_whole_and_its_future_has_its_offset(make, topic, log):
     face = make()
     future = face.send(topic, b"value", key=b"key", headers={"trace": b"1", "none": None}, timestamp_ms=1234)
     metadata = face.result(future)
@@ -34,7 +34,7 @@ def test_a_record_without_anything_is_a_record(make, topic, log):
     assert before <= metadata.timestamp_ms == record.timestamp_ms
 
 
-def test_records_that_each_begin_a_batch_go_at_once_whatever_their_size(make, topic, log):
+def test_records_that_each_open_a_batch_are_sent_at_once_at_any_size(make, topic, log):
     face = make(batch_size=300, linger_ms=0)
     sizes = [0, 1, 200, 230, 231, 300, 5_000, 10]
     for number, size in enumerate(sizes):
@@ -63,7 +63,7 @@ def test_each_kind_of_acks_delivers(make, topic, log, acks):
 
 
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
-def test_a_serializer_that_gives_no_bytes_is_named(make, topic, option):
+def test_serializer_that_returns_no_bytes_is_named(make, topic, option):
     face = make(**{option: lambda data: "a str"})
     with pytest.raises(errors.SerializationError, match=f"{option} gave str for topic '{topic}': it has to give bytes"):
         face.send(topic, b"v", key=b"k")
@@ -114,7 +114,7 @@ def test_a_topic_name_that_kafka_refuses_is_refused_at_once(make, name):
     ],
 )
 @pytest.mark.parametrize("warm", [True, False], ids=["open batch", "no batch"])
-def test_what_is_not_bytes_is_a_clear_error_and_nothing_is_lost(make, topic, log, record, text, warm):
+def test_record_that_is_not_bytes_is_refused_and_no_other_lost(make, topic, log, record, text, warm):
     face = make(linger_ms=10_000, delivery_timeout_ms=60_000)
     before = [face.send(topic, b"before", partition=0)] if warm else []
     with pytest.raises(errors.SerializationError) as caught:
@@ -147,7 +147,7 @@ def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, 
         face.send(topic, b"")
 
 
-def test_only_topics_in_use_are_asked_about(make, topic):
+def test_metadata_is_requested_only_for_topics_in_use(make, topic):
     face = make(max_block_ms=2000)
     face.result(face.send(topic, b""))
     assert face.core.cluster.topics == {topic}
@@ -162,8 +162,8 @@ def test_only_topics_in_use_are_asked_about(make, topic):
     assert face.result(face.send(topic, b"")).topic == topic
 
 
-def test_a_topic_that_was_forgotten_takes_records_that_look_like_its_first_ones(make, topic, log):
-    """Its numbers are forgotten with it: begun anew under the same epoch, they would be taken for duplicates."""
+def test_forgotten_topic_takes_records_like_its_first_ones(make, topic, log):
+    """Its numbers are forgotten with it: restarted under the same epoch, they would be taken for duplicates."""
     face = make(linger_ms=0)
     for number in range(3):
         assert face.result(face.send(topic, b"%d" % number, partition=0)).offset == number
@@ -179,7 +179,7 @@ def test_an_unreachable_cluster_is_named_in_the_error(make):
     retry_until_error(lambda: face.send("t", b""), r"127\.0\.0\.1:1.*connection refused")
 
 
-def test_a_closed_producer_says_so_at_once(make, topic):
+def test_closed_producer_raises_at_once(make, topic):
     face = make(max_block_ms=60_000)
     face.result(face.send(topic, b""))
     face.close()
@@ -208,7 +208,7 @@ def test_headers_may_be_any_iterable_and_none_is_lost_when_a_batch_begins(make, 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", 2**63, 2**70])
 @pytest.mark.parametrize("warm", [False, True])
-def test_what_cannot_be_a_timestamp_is_named_in_a_new_batch_and_in_an_open_one(make, topic, wrong, warm):
+def test_invalid_timestamp_is_named_in_new_and_open_batches(make, topic, wrong, warm):
     face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
     if warm:
         face.send(topic, b"before", partition=0)
@@ -220,6 +220,6 @@ def test_what_cannot_be_a_timestamp_is_named_in_a_new_batch_and_in_an_open_one(m
 
 
 @pytest.mark.parametrize("use", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_producer_is_not_copied_and_says_so(make, use):
+def test_producer_refuses_to_be_copied(make, use):
     with pytest.raises(TypeError, match=r"Producer holds connections and cannot be copied or pickled: make one"):
         use(make().producer)

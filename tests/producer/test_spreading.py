@@ -1,4 +1,4 @@
-"""Partitions over several connections to their broker: each keeps to one, and moves when nothing of it is under way."""
+"""Partitions spread over several connections to their broker: each uses one, and moves with nothing in flight."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_partitions_of_each_broker_take_turns_of_their_own():
     assert fixture.drain_all(2, node=2) == [[["p1"]], [["p3"]]]
 
 
-def test_a_partition_moves_only_when_nothing_of_it_is_under_way(fixture):
+def test_partition_moves_only_with_nothing_in_flight(fixture):
     fill(fixture)
     assert fixture.drain_all(1) == [[["p0", "p1", "p2", "p3"]]]
     fill(fixture, " again")
@@ -46,7 +46,7 @@ def test_a_partition_moves_only_when_nothing_of_it_is_under_way(fixture):
     assert fixture.drain_all(2) == [[["p0 again", "p2 again"]], [["p1 again", "p3 again"]]]
 
 
-def test_it_moves_back_in_the_same_way(fixture):
+def test_partition_moves_back_only_with_nothing_in_flight(fixture):
     fill(fixture)
     fixture.drain_all(2)
     fill(fixture, " again")
@@ -59,7 +59,7 @@ def test_it_moves_back_in_the_same_way(fixture):
     assert fixture.drain_all(1) == [[["p1 again", "p3 again"]]]
 
 
-def test_what_a_broken_connection_had_goes_where_there_is_one(fixture):
+def test_batches_of_a_broken_connection_use_another(fixture):
     fill(fixture)
     fixture.drain_all(2)
     fill(fixture, " again")
@@ -71,7 +71,7 @@ def test_what_a_broken_connection_had_goes_where_there_is_one(fixture):
     assert fixture.numbers("p1") == (0, 1) and fixture.numbers("p3") == (0, 1)
 
 
-def test_each_connection_has_as_much_under_way_as_is_allowed_and_no_more(fixture):
+def test_each_connection_has_at_most_the_allowed_requests_in_flight(fixture):
     fill(fixture)
     fixture.drain_all(3)
     assert [fixture.sender.nodes[1].in_flight_on(link) for link in range(3)] == [1, 1, 1]
@@ -82,7 +82,7 @@ def test_each_connection_has_as_much_under_way_as_is_allowed_and_no_more(fixture
     assert fixture.drain_all(3) == [[], [["p1 again"]], []]
 
 
-def test_pressure_asks_for_a_connection_and_rest_gives_it_back(fixture):
+def test_pressure_adds_a_connection_and_idleness_removes_it(fixture):
     fill(fixture, " 0")
     fixture.drain_all(1)
     fill(fixture, " 1")
@@ -102,7 +102,7 @@ def test_pressure_asks_for_a_connection_and_rest_gives_it_back(fixture):
     assert (node.width, node.wanted, node.in_flight, fixture.sender.connections) == (1, 1, 0, 0)
 
 
-def test_throttling_is_the_brokers_and_holds_on_all_connections(fixture):
+def test_throttling_applies_to_all_connections_of_a_broker(fixture):
     fill(fixture)
     fixture.drain_all(2)
     fixture.answer("p0", throttle_ms=5000)
@@ -123,7 +123,7 @@ def test_without_idempotence_the_order_is_kept_as_well():
     assert fixture.drain_all(2) == [[], [["b"]]]
 
 
-def test_without_idempotence_a_new_leader_is_not_made_to_wait_for_the_old_one():
+def test_new_leader_does_not_wait_for_the_old_one_without_idempotence():
     fixture = SenderFixture((1, 1), max_connections=2, idempotent=False)
     fixture.batch("a", partition=1)
     assert fixture.drain_all(2) == [[], [["a"]]]
@@ -132,7 +132,7 @@ def test_without_idempotence_a_new_leader_is_not_made_to_wait_for_the_old_one():
     assert fixture.drain_all(1, node=2) == [[["b"]]]
 
 
-def test_a_full_connection_does_not_stall_a_broker_for_which_nothing_is_left():
+def test_full_connection_does_not_stall_a_broker_without_ready_batches():
     """`partitioner_availability_timeout_ms` would otherwise keep records from it."""
     fixture = SenderFixture((1, 1), max_connections=2, max_in_flight=1, availability_timeout=1.0)
     fixture.batch("a", partition=1)

@@ -97,7 +97,7 @@ class ProducerMachine(RuleBasedStateMachine):
     # -- what the producer does
 
     def send_alone(self, partition):
-        """A record in a batch of its own, which is sent at once."""
+        """Send a record in its own batch at once."""
         self._send(partition, b"%d" % self.counter)
         self.accumulator.close_open(self.topic.queues[partition])
         self._step()
@@ -330,13 +330,13 @@ class ProducerMachine(RuleBasedStateMachine):
         self.desk.failures.take()
 
     def _keeps_its_place(self, sent):
-        """Whether a record that is in the log must be where its call's turn was."""
+        """Return True if a record in the log must be at the place of its call."""
         error = sent[1].exception(0)
         return self.idempotent or error is None or not error.maybe_persisted
 
 
 class HastyMachine(ProducerMachine):
-    """Batches are given up soon, while others like them go on and requests of dead connections still arrive."""
+    """Batches expire soon, while others continue and requests of closed connections still arrive."""
 
     timeout = 2.0
     jumps = (0.2, 0.5, 1.0)

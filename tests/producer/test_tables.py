@@ -14,14 +14,14 @@ HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 def rows(log):
-    """Partition -> what was sent there."""
+    """Return the sent rows by partition."""
     return {
         partition: [(r.timestamp_ms, r.key, r.value, list(r.headers or ())) for r in records]
         for partition, records in log().items()
     }
 
 
-def test_a_pandas_frame_is_refused_with_what_to_give_instead(make, topic, log):
+def test_pandas_frame_is_refused_with_advice(make, topic, log):
     pandas = pytest.importorskip("pandas")
     face, frame = make(), pandas.DataFrame({"value": [b"a", b"b"]})
     with pytest.raises(TypeError, match=r"values is a DataFrame: give one of its columns, or all as a pyarrow\.Table"):
@@ -32,7 +32,7 @@ def test_a_pandas_frame_is_refused_with_what_to_give_instead(make, topic, log):
 
 
 @pytest.mark.parametrize("kind", ["table", "table of chunks", "record batch"])
-def test_a_table_with_all_columns_lands_as_it_is(make, topic, log, kind):
+def test_table_with_all_columns_is_written_unchanged(make, topic, log, kind):
     headers = [[] if n % 3 else [("h", b"%d" % n), ("none", None)] for n in range(300)]
     batch = pa.record_batch(
         {
@@ -68,7 +68,7 @@ def test_a_table_with_all_columns_lands_as_it_is(make, topic, log, kind):
 
 
 @pytest.mark.parametrize("options", [{}, {"interceptors": [type("Quiet", (), {"on_send": lambda self, r: r})()]}])
-def test_what_a_consumer_gives_as_arrow_can_be_sent_on(make, cluster, topic, log, options):
+def test_consumers_arrow_table_can_be_sent(make, cluster, topic, log, options):
     face = make(batch_size=500)
     for number in range(100):
         headers = {"trace": b"%d" % number} if number % 2 else None
@@ -94,7 +94,7 @@ def test_what_a_consumer_gives_as_arrow_can_be_sent_on(make, cluster, topic, log
     assert found == before
 
 
-def test_without_a_partition_column_keys_decide_and_arguments_stand_in_for_columns(make, topic, log):
+def test_table_without_partition_column_uses_keys_and_arguments(make, topic, log):
     face = make()
     table = pa.table({"value": [b"%d" % n for n in range(50)], "key": [b"%d" % n for n in range(50)]})
     outcome = face.send_many(topic, table, timestamps_ms=range(50), headers=[{"n": b"x"}] * 50)
@@ -111,7 +111,7 @@ def test_tables_go_through_serializers(make, topic, log):
     assert rows(log)[1] == [(7, None, b"2", []), (8, None, b"3", [])]
 
 
-def test_timestamps_of_other_units_are_cut_and_nulls_are_now(make, topic, log):
+def test_timestamps_of_other_units_are_truncated_and_nulls_are_now(make, topic, log):
     face = make()
     moment = datetime.datetime(2020, 1, 1, 0, 0, 0, 1999, tzinfo=datetime.UTC)
     column = pa.array([moment, None], pa.timestamp("us", "UTC"))
@@ -139,7 +139,7 @@ def test_an_empty_table_is_delivered_at_once(make, topic):
         ({"value": [b""]}, {"keys": [b"", b""]}, "columns of one length"),
     ],
 )
-def test_a_table_that_is_not_clear_is_refused(make, topic, columns, arguments, says):
+def test_ambiguous_table_is_refused(make, topic, columns, arguments, says):
     with pytest.raises(ValueError, match=says):
         make().send_many(topic, pa.table(columns), **arguments)
 

@@ -1,4 +1,4 @@
-"""A broker that asks for silence in its answer to Produce: what it confirms is confirmed, and what follows waits."""
+"""Throttle times in Produce responses: confirmed batches are complete, and later requests wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def proxy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def throttle(proxy: Proxy, milliseconds: int) -> None:
-    """From now on answers to Produce ask for so much silence."""
+    """Set this throttle time in all Produce responses from now on."""
 
     def change(answer: ProduceResponse) -> None:
         answer.throttle_time_ms = milliseconds
@@ -35,7 +35,7 @@ def throttle(proxy: Proxy, milliseconds: int) -> None:
     proxy.change = change
 
 
-def check_that_the_next_one_waits(face: Any, topic: str, log: Callable[[], Any], last: Any) -> None:
+def check_next_request_waits(face: Any, topic: str, log: Callable[[], Any], last: Any) -> None:
     """Behind `last`, whose answer asks for a long silence."""
     place = face.result(last).offset
     later = face.send(topic, b"later", partition=0)
@@ -50,16 +50,18 @@ def check_that_the_next_one_waits(face: Any, topic: str, log: Callable[[], Any],
 
 
 @pytest.mark.parametrize("linger_ms", [0, 2])
-def test_what_follows_waits(proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], linger_ms: int) -> None:
+def test_requests_after_a_throttled_response_wait(
+    proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], linger_ms: int
+) -> None:
     face = make(linger_ms=linger_ms)
     face.result(face.send(topic, b"first", partition=0))
     throttle(proxy, FOR_LONG)
-    check_that_the_next_one_waits(face, topic, log, face.send(topic, b"throttled", partition=0))
+    check_next_request_waits(face, topic, log, face.send(topic, b"throttled", partition=0))
 
 
 @pytest.mark.compiled
 @pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")
-def test_what_follows_on_the_lane_waits_too(
+def test_fast_path_after_a_throttled_response_waits(
     cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any]
 ) -> None:
     with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0)) as face:
@@ -72,12 +74,12 @@ def test_what_follows_on_the_lane_waits_too(
                     throttle(proxy, FOR_LONG)
                     held.release()
                     break
-        check_that_the_next_one_waits(face, topic, log, last)
+        check_next_request_waits(face, topic, log, last)
         assert not lane.armed
 
 
 @pytest.mark.parametrize("linger_ms", [0, 2])
-def test_after_the_silence_all_goes_on_in_order(
+def test_records_after_the_throttle_time_keep_their_order(
     proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], linger_ms: int
 ) -> None:
     face = make(linger_ms=linger_ms, batch_size=200)

@@ -1,4 +1,4 @@
-"""Doubtful batches that a restarted broker calls out of order: the table of `producer/idempotence.py`, row by row."""
+"""Doubtful batches that a restarted broker refuses as out of order: the table of `producer/idempotence.py`, by rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_batches_before_one_that_the_broker_has_are_written(refusal, decision):
 
 
 @REFUSALS
-def test_batches_of_which_the_broker_has_none_are_sent_under_a_new_epoch(refusal):
+def test_batches_missing_at_the_broker_are_sent_under_a_new_epoch(refusal):
     fixture, futures = lost_together("a", "b")
     refuse(fixture, "a", "b", code=refusal)
     assert fixture.drain(seconds=1.0) == [["a"]] and fixture.numbers("a") == (1, 0)
@@ -82,7 +82,7 @@ def test_a_doubtful_batch_is_written_if_a_later_one_was_confirmed():
     assert (a.result(0).offset, b.result(0).offset) == (UNKNOWN, 2)
 
 
-def test_an_undecided_batch_fails_in_doubt_if_an_earlier_one_was_given_up():
+def test_undecided_batch_fails_if_an_earlier_outcome_is_unknown():
     fixture = SenderFixture()
     fixture.warm()
     (old,) = fixture.batch("old")
@@ -116,7 +116,7 @@ def test_an_undecided_batch_that_expires_leaves_the_decision_to_the_next():
     assert (b.result(0).offset, c.result(0).offset) == (UNKNOWN, 3)
 
 
-def test_undecided_parts_of_a_doubtful_batch_fail_in_doubt():
+def test_undecided_parts_of_a_doubtful_batch_fail_as_maybe_persisted():
     """The broker may have the whole batch: under its numbers, not under those of its parts."""
     fixture = SenderFixture()
     fixture.warm()
@@ -149,7 +149,7 @@ def test_a_batch_after_the_parts_of_a_doubtful_one_proves_them_written():
     assert [future.result(0).offset for future in [*futures, b]] == [UNKNOWN, UNKNOWN, 3]
 
 
-def test_a_refused_epoch_gives_no_new_numbers_to_what_may_be_written():
+def test_refused_epoch_gives_no_new_numbers_to_doubtful_batches():
     fixture, (a, b) = lost_together("a", "b")
     clean = fixture.batch("clean")[0]
     assert fixture.drain(seconds=1.0) == [["a"]]
@@ -160,7 +160,7 @@ def test_a_refused_epoch_gives_no_new_numbers_to_what_may_be_written():
     assert fixture.drain() == [["clean"]] and fixture.numbers("clean") == (0, 0)
 
 
-def test_undecided_batches_are_sent_again_to_a_topic_that_was_created_again():
+def test_undecided_batches_are_sent_again_to_a_recreated_topic():
     fixture, (a, b) = lost_together("a", "b")
     refuse(fixture, "a")
     fixture.topic = fixture.accumulator.update_topic("t", uuid.uuid4(), [1], fixture.now)
@@ -172,7 +172,7 @@ def test_undecided_batches_are_sent_again_to_a_topic_that_was_created_again():
     assert fixture.drain() == [["next"]] and fixture.numbers("next") == (1, 0)
 
 
-def test_being_out_of_order_because_of_an_earlier_batch_is_no_attempt():
+def test_out_of_order_error_of_a_later_batch_counts_no_attempt():
     fixture = SenderFixture(retries=1)
     fixture.warm()
     fixture.batch("a")
@@ -199,7 +199,7 @@ def test_parts_of_a_split_batch_have_all_their_attempts_and_do_not_pause():
     assert all(future.exception(0) is None for future in futures)
 
 
-def test_the_first_batch_after_a_long_pause_goes_alone_until_it_is_confirmed():
+def test_first_batch_after_a_long_pause_is_sent_alone_until_confirmed():
     """The broker may have forgotten the producer, and would then take a second batch whose first it refused."""
     fixture = SenderFixture()
     fixture.warm()
@@ -233,7 +233,7 @@ def in_flight(count):
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 @pytest.mark.parametrize("written", [0, 1, 2, 3, 4, 5])
-def test_written_batches_are_not_doubled_after_answers_are_lost_and_the_broker_restarts(count, written):
+def test_written_batches_are_not_duplicated_after_a_restart(count, written):
     machine = in_flight(count)
     machine.break_connection(0, min(written, count))
     machine.late.clear()
@@ -260,7 +260,7 @@ def test_batches_that_an_unclean_election_lost_are_sent_again():
     assert [future.result(0).offset for _, future, _ in machine.sent[0][1:]] == [0, 1, 2]
 
 
-def test_an_idle_producer_that_the_broker_forgot_goes_on_in_order():
+def test_idle_producer_forgotten_by_the_broker_continues_in_order():
     machine = begun(ProducerMachine)
     machine.wait(KNOWN_SECONDS + 1)
     machine.replicas[0].expire_producers()

@@ -32,7 +32,7 @@ def waking(cluster: Any, topic: str) -> Any:
         face.end()
 
 
-def test_records_that_join_a_batch_wake_nobody(waking: Any, topic: str) -> None:
+def test_records_appended_to_a_batch_do_not_wake_the_loop(waking: Any, topic: str) -> None:
     face, wakes = waking
     face.send(topic, b"begins a batch, whose linger the loop is to know of", partition=0)
     begun = len(wakes)
@@ -44,7 +44,7 @@ def test_records_that_join_a_batch_wake_nobody(waking: Any, topic: str) -> None:
     assert face.metrics()["records_delivered"] == RECORDS + 2
 
 
-def test_a_full_batch_whose_partition_keyless_records_leave_is_sent_at_once(waking: Any, topic: str) -> None:
+def test_full_batch_of_the_former_sticky_partition_is_sent_at_once(waking: Any, topic: str) -> None:
     face, _ = waking
     for partition in range(3):  # the loop knows when the linger of each is over
         face.send(topic, b"begins a batch", partition=partition)

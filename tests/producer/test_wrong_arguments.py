@@ -1,4 +1,4 @@
-"""Arguments of calls that cannot be meant are refused by their names, before anything has happened."""
+"""Invalid arguments are refused by name, before the call has any effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_SECONDS = pytest.mark.parametrize(
 
 @NO_SECONDS
 @pytest.mark.parametrize("call", ["flush", "close"])
-def test_a_timeout_that_is_no_number_is_refused_and_the_producer_goes_on(make, topic, call, timeout):
+def test_non_numeric_timeout_is_refused_and_the_producer_works(make, topic, call, timeout):
     face = make()
     with pytest.raises(TypeError, match=r"timeout=.* takes seconds, as a number"):
         getattr(face, call)(timeout)
@@ -33,7 +33,7 @@ NEGATIVE = pytest.mark.parametrize("timeout", [math.nan, -1, -0.5, -math.inf])
 
 @NEGATIVE
 @pytest.mark.parametrize("call", ["flush", "close"])
-def test_a_timeout_that_is_no_time_is_refused(make, call, timeout):
+def test_negative_or_nan_timeout_is_refused(make, call, timeout):
     face = make()
     with pytest.raises(ValueError, match=f"timeout={timeout!r} is not possible: it takes seconds from 0"):
         getattr(face, call)(timeout)
@@ -41,7 +41,7 @@ def test_a_timeout_that_is_no_time_is_refused(make, call, timeout):
 
 
 @NEGATIVE
-def test_a_future_refuses_a_timeout_that_is_no_time_before_and_after_its_outcome(make, topic, network, timeout):
+def test_future_refuses_an_invalid_timeout_before_and_after_its_outcome(make, topic, network, timeout):
     network.response = lambda api: HOLD if api == PRODUCE else PASS
     face = make(linger_ms=0, retries=0)
     future, column = face.send(topic, b"x", partition=0), face.send_many(topic, [b"y"], partition=0)
@@ -59,7 +59,7 @@ def test_a_future_refuses_a_timeout_that_is_no_time_before_and_after_its_outcome
 
 
 @NO_SECONDS
-def test_a_future_names_a_timeout_that_is_no_number(make, topic, network, timeout):
+def test_future_names_a_non_numeric_timeout(make, topic, network, timeout):
     network.response = lambda api: HOLD if api == PRODUCE else PASS
     face = make(linger_ms=0)
     future, column = face.send(topic, b"x", partition=0), face.send_many(topic, [b"y"], partition=0)
@@ -76,7 +76,7 @@ def test_a_future_names_a_timeout_that_is_no_number(make, topic, network, timeou
 
 
 @pytest.mark.parametrize("callback", [5, "print", object()], ids=["number", "text", "object"])
-def test_a_callback_that_cannot_be_called_is_refused_before_the_record_is_taken(make, topic, callback):
+def test_non_callable_callback_is_refused_before_the_record_is_accepted(make, topic, callback):
     face = make(linger_ms=60_000)
     with pytest.raises(TypeError, match=r"on_delivery=.* takes a function"):
         face.send(topic, b"x", partition=0, on_delivery=callback)
@@ -94,7 +94,7 @@ def test_a_callback_that_cannot_be_called_is_refused_before_the_record_is_taken(
         first.add_done_callback(callback)
 
 
-def test_a_callback_that_is_a_coroutine_is_told_about(make, topic, caplog):
+def test_coroutine_callback_is_logged(make, topic, caplog):
     async def never(future: Any) -> None:
         raise AssertionError("nobody awaits it")
 
@@ -105,7 +105,7 @@ def test_a_callback_that_is_a_coroutine_is_told_about(make, topic, caplog):
     assert any("is a coroutine function and was not run" in message for message in caplog.messages)
 
 
-def test_an_interceptor_that_is_a_coroutine_is_refused(make):
+def test_coroutine_interceptor_is_refused(make):
     async def on_send(record: Any) -> Any:
         return record
 
@@ -114,7 +114,7 @@ def test_an_interceptor_that_is_a_coroutine_is_refused(make):
             make(interceptors=[interceptor])
 
 
-def test_closed_tells_whether_records_are_taken(make, cluster):
+def test_closed_is_true_once_no_records_are_accepted(make, cluster):
     face = make()
     assert not face.producer.closed
     face.close()

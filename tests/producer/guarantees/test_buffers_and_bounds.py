@@ -1,4 +1,4 @@
-"""Guarantees 1, 2, 5, 6 and 7: buffers, what close promises, how long anything may take, and what a failure tells."""
+"""Guarantees 1, 2, 5, 6 and 7: buffers, close, time limits, and `maybe_persisted` of failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def checked(name, number):
     return body + b" %08x" % zlib.crc32(body)
 
 
-def is_whole(value, name):
+def has_valid_crc(value, name):
     body, _, crc = value.rpartition(b" ")
     return body.startswith(name.encode() + b" ") and int(crc, 16) == zlib.crc32(body)
 
@@ -65,13 +65,13 @@ def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(make, cl
     assert face.health()["buffer_bytes_used"] == 0
     for name, count in ((a, 3), (b, 40)):
         values = [record.value for record in read_log(cluster.bootstrap_servers, name)[0]]
-        assert all(is_whole(value, name) for value in values)
+        assert all(has_valid_crc(value, name) for value in values)
         while values[1] == values[0]:  # `begin` had to send it again
             del values[0]
         assert values == [checked(name, number) for number in range(count)], "the late request did arrive"
 
 
-# -- 2: close, flush and exit lose nothing, or say so
+# -- 2: close, flush and exit lose no record silently
 
 
 def test_a_hundred_thousand_sends_and_a_close_lose_nothing(cluster, topic):
@@ -93,7 +93,7 @@ def test_a_hundred_thousand_sends_and_a_close_lose_nothing(cluster, topic):
     assert [record.value for record in log[0]] == values == [record.value for record in log[1]]
 
 
-def test_close_while_the_cluster_is_down_ends_in_time_and_every_future_says_why(make, topic):
+def test_close_ends_in_time_while_the_cluster_is_down(make, topic):
     """Guarantee 2: close(timeout=2) takes at most 2.5 s, every future fails clearly, and send raises at once."""
     took = []
     for _ in range(15):  # a busy machine may delay one
@@ -119,7 +119,7 @@ def test_close_while_the_cluster_is_down_ends_in_time_and_every_future_says_why(
 
 @pytest.mark.parametrize("fault", ["requests vanish", "answers vanish", "nobody listens"])
 def test_the_delivery_timeout_bounds_every_record(make, topic, fault, network):
-    """Guarantee 5: into a black hole, each future fails in [T, T + 1 s], and its callback is called once."""
+    """Guarantee 5: without responses, each future fails in [T, T + 1 s], and its callback is called once."""
     face = make(request_timeout_ms=300, delivery_timeout_ms=500, linger_ms=5, batch_size=0, retry_backoff_ms=20)
     begin(face, topic)
     if fault == "requests vanish":
@@ -129,15 +129,15 @@ def test_the_delivery_timeout_bounds_every_record(make, topic, fault, network):
     else:
         network.request = lambda api: CUT
     for _ in range(15):  # a busy machine may delay single ones
-        waited = send_into_the_hole(face, topic)
+        waited = send_unanswered(face, topic)
         assert min(waited) >= 0.49
         if max(waited) <= 1.5:
             break
     assert max(waited) <= 1.5
 
 
-def send_into_the_hole(face, topic):
-    """For each of 60 records, the seconds from `send` to its callback."""
+def send_unanswered(face, topic):
+    """Return the seconds from `send` to its callback for each of 60 records."""
     waited, calls = {}, []
     for number in range(60):
         sent = time.monotonic()
@@ -160,7 +160,7 @@ def test_a_delivery_timeout_that_leaves_no_time_for_a_request_is_refused(make):
         make(request_timeout_ms=1000, linger_ms=10, delivery_timeout_ms=1009)
 
 
-# -- 6: an unknown outcome is told from "not written"
+# -- 6: an unknown outcome differs from "not written"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,9 @@ def test_a_delivery_timeout_that_leaves_no_time_for_a_request_is_refused(make):
         ("the request cannot be sent", False, True),
     ],
 )
-def test_a_failure_tells_whether_the_record_may_be_written(make, topic, log, network, case, maybe_persisted, retriable):
+def test_maybe_persisted_of_an_error_is_true_if_the_outcome_is_unknown(
+    make, topic, log, network, case, maybe_persisted, retriable
+):
     """Guarantee 6: `maybe_persisted` and `retriable` of the error; a lost reply leaves the outcome unknown."""
     within = {"request_timeout_ms": 500, "delivery_timeout_ms": 1500} if case == "the request cannot be sent" else {}
     face = make(acks=1, retries=0, linger_ms=0, **within)
@@ -197,7 +199,7 @@ def test_a_failure_tells_whether_the_record_may_be_written(make, topic, log, net
 # -- 7: memory is bounded, and back-pressure never deadlocks
 
 
-def test_callbacks_that_send_into_a_full_buffer_do_not_stop_the_producer(cluster, topic):
+def test_callbacks_may_send_into_a_full_buffer(cluster, topic):
     """Guarantee 7: no deadlock from callbacks that send, even if each has to wait for memory."""
     done, sent = threading.Event(), []
     with Producer(cluster.bootstrap_servers, batch_size=500, buffer_memory=1000, linger_ms=0) as producer:
@@ -216,7 +218,7 @@ def test_callbacks_that_send_into_a_full_buffer_do_not_stop_the_producer(cluster
         assert producer.metrics()["buffer_bytes_used"] == 0
 
 
-def test_tasks_that_send_from_callbacks_into_a_full_buffer_do_not_stop_the_producer(cluster, topic):
+def test_tasks_started_by_callbacks_may_send_into_a_full_buffer(cluster, topic):
     """Guarantee 7, on an event loop: there a callback starts a task that sends."""
 
     async def main():

@@ -15,8 +15,8 @@ CALLS = 25
 
 
 @pytest.mark.parametrize("columns", ["lists", "headers", "Arrow"])
-def test_columns_beside_single_records_keep_their_places(cluster, topic, columns):
-    """Guarantee 21: an offset that a future tells is that of its record, whoever appends beside it."""
+def test_concurrent_columns_and_single_records_keep_their_offsets(cluster, topic, columns):
+    """Guarantee 21: a future's offset is that of its record, with concurrent appends too."""
     pa = pytest.importorskip("pyarrow")
     singles, many, wrong = [], [], []
     headers = [("a", b"1")] if columns == "headers" else None

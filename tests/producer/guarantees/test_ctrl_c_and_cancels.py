@@ -23,7 +23,7 @@ SWALLOWED = re.compile(
 
 
 def run(code, *arguments):
-    """Runs a program with warnings as errors, to its end; it prints "done" and says nothing else.
+    """Run a program with warnings as errors; it must print "done" and nothing else.
 
     But for a coroutine that had not begun when an interrupt came, between making it and handing it to the loop, and for
     an interrupt that the interpreter swallows.
@@ -123,7 +123,7 @@ print("done")
 
 @OFTEN
 @needs_interrupt_safe_with
-def test_ctrl_cs_at_any_moment_leave_a_producer_that_works(cluster, topic, log, times):
+def test_producer_works_after_interrupts_at_any_moment(cluster, topic, log, times):
     """Guarantee 22: SIGINT at random points of send, send_many, result, purge, flush and close, 1,000 times: nothing
     hangs, close works, what has a future is delivered once and in order, or was purged, nothing is there twice, and
     nobody complains about anything."""
@@ -138,7 +138,7 @@ def test_ctrl_cs_at_any_moment_leave_a_producer_that_works(cluster, topic, log, 
 
 
 @OFTEN
-def test_tasks_cancelled_at_any_moment_leave_a_producer_that_works(cluster, topic, times):
+def test_producer_works_after_cancelled_tasks(cluster, topic, times):
     """Guarantee 22, on an event loop: 1,000 tasks are cancelled somewhere in send, flush, close or their awaits."""
     complaints = []
 

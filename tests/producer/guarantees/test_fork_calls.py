@@ -83,8 +83,7 @@ CALLS = [(face, call) for face in FACES for call in REFUSED] + [("async", "start
 
 @pytest.fixture(scope="module")
 def outcomes(cluster):
-    """`outcomes(face)`: what each call came to in the child, of one fork for each face; the parent's records are there,
-    and no others."""
+    """`outcomes(face)` returns the outcome of each call in a forked child; only the parent's records are in the log."""
     known = {}
 
     def of(face):
@@ -99,7 +98,7 @@ def outcomes(cluster):
 
 @pytest.mark.parametrize(("face", "call"), CALLS, ids=lambda part: part.replace(" ", "_"))
 def test_a_call_in_a_child_is_refused(outcomes, face, call):
-    """Whatever locks the parent's threads held; a coroutine before it first waits."""
+    """Also with locks held by the parent's threads; a coroutine is refused before it first waits."""
     assert outcomes(face)[call] == "ForkError"
 
 
@@ -109,13 +108,13 @@ def test_a_close_in_a_child_does_nothing(outcomes, face):
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_no_method_is_left_out(face):
+def test_fork_calls_cover_every_public_method(face):
     kind = FACES[face]
     public = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     assert public - {call for of, call in CALLS if of == face} == {"after_fork", "close"}
 
 
-def test_a_child_that_exits_as_programs_do_neither_flushes_nor_closes_its_parents_producer(cluster, topic, log):
+def test_exit_of_a_child_leaves_its_parents_producer_open(cluster, topic, log):
     """Guarantee 20: use in the child raises ForkError at once, and the exit of the child, exit handlers and garbage
     collection included, leaves the parent's records and sockets alone."""
     out = run(

@@ -1,4 +1,4 @@
-"""Guarantee 20: a child made by fork sends nothing that its parent accepted, says nothing, and is refused at once."""
+"""Guarantee 20: a forked child sends no record of its parent, logs nothing, and is refused at once."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ print(asyncio.run(main()), flush=True)
 
 @needs_loop_after_fork
 @pytest.mark.parametrize("ending", ["exits", "returns", "goes on"])
-def test_a_child_that_leaves_or_runs_a_copied_loop_sends_nothing_that_lingers(cluster, topic, log, ending):
-    """asyncio winds up the copied loop in the child; without idempotence what is sent twice is there twice."""
+def test_child_with_a_copied_loop_sends_no_lingering_records(cluster, topic, log, ending):
+    """asyncio closes the copied loop in the child; without idempotence a record sent twice would be there twice."""
     out = run(ASYNC, cluster.bootstrap_servers, topic, ending, said="")
     assert out == ("parent\n" if ending == "exits" else "child\nparent\n")
     assert [record.value for record in log()[0]] == [b"0", b"1"]
 
 
-def test_a_child_of_a_program_with_a_synchronous_producer_exits_silently_and_sends_nothing(cluster, topic, log):
+def test_child_of_a_synchronous_producer_exits_without_output_or_records(cluster, topic, log):
     run(
         """
         import os, sys
@@ -69,8 +69,8 @@ def test_a_child_of_a_program_with_a_synchronous_producer_exits_silently_and_sen
     assert [record.value for record in log()[0]] == [b"0", b"1"]
 
 
-def test_a_child_with_a_producer_of_its_own_ends_whatever_its_parent_was_doing(cluster, topic, log):
-    """A thread that is not in the child held the lock of the parent's producer."""
+def test_child_with_its_own_producer_ends_despite_locks_of_its_parent(cluster, topic, log):
+    """A thread of the parent held the lock of its producer during the fork."""
     run(
         """
         import os, sys, threading
@@ -103,8 +103,8 @@ def test_a_child_with_a_producer_of_its_own_ends_whatever_its_parent_was_doing(c
     assert [record.value for partition in (0, 1) for record in log()[partition]] == [b"parent's", b"child's"]
 
 
-def test_failed_futures_that_die_in_a_child_wait_for_nobody_and_say_nothing(cluster, topic):
-    """A thread that is not in the child was just counting failures."""
+def test_failed_futures_freed_in_a_child_neither_block_nor_log(cluster, topic):
+    """A thread of the parent was counting failures during the fork."""
     run(
         """
         import os, signal, sys, threading
@@ -138,7 +138,7 @@ def test_failed_futures_that_die_in_a_child_wait_for_nobody_and_say_nothing(clus
 
 
 @needs_loop_after_fork
-def test_a_dropped_producer_that_still_delivers_leaves_a_child_alone(cluster, topic, log):
+def test_child_is_not_affected_by_a_dropped_producer_that_delivers(cluster, topic, log):
     run(
         """
         import asyncio, os, sys, warnings

@@ -1,4 +1,4 @@
-"""Guarantee 27: opening, failing and closing over and over leaves files, threads and memory as they were."""
+"""Guarantee 27: repeated opening, failing and closing leaks no files, threads or memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GROWTH = 8_000  # KiB; with one leaked producer in a hundred it is more
 
 
 def resident():
-    """This process's memory in KiB, without what the C library keeps of what was given back."""
+    """Return this process's memory in KiB, without freed memory that the C library keeps."""
     TRIM(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def files():
-    """How many are open, but for those in the broker's directory, which opens an index when a log has grown enough."""
+    """Return the number of open files, except those in the broker's directory, which opens indexes as logs grow."""
     return sum(not is_of_a_log(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))
 
 
@@ -44,17 +44,17 @@ def is_of_a_log(place):
 
 
 def threads():
-    """How many there are, but for the one that the broker starts when it first has to wait for its disk."""
+    """Return the number of threads, except the one that the broker starts when it first waits for its disk."""
     return sum(thread.name != "pyclient-log-disk" for thread in threading.enumerate())
 
 
 def deliveries():
-    """How many batches' outcomes are alive."""
+    """Return the number of living `Delivery` objects."""
     return sum(isinstance(thing, Delivery) for thing in gc.get_objects())
 
 
 class Flat:
-    """What there was at the beginning."""
+    """The resources in use at the beginning."""
 
     def __init__(self):
         gc.collect()
@@ -62,14 +62,14 @@ class Flat:
         self.deliveries = deliveries()
 
     def check(self):
-        """There is no more now; the broker's ends of connections, and threads that end, may take a moment."""
+        """Assert that no more is in use; the broker's ends of connections, and ending threads, may take a moment."""
         deadline = time.monotonic() + PATIENCE
         while (left := self.left()) and time.monotonic() < deadline:
             time.sleep(0.05)  # between two looks
         assert left == []
 
     def left(self):
-        """What there is too much of."""
+        """Return the resources of which too many are in use."""
         gc.collect()
         left = [] if deliveries() <= self.deliveries else [f"{deliveries()} deliveries"]
         if files() > self.files or threads() > self.threads:
@@ -116,7 +116,7 @@ def test_a_thousand_async_producers_opened_and_closed_leave_nothing_behind(clust
 
 
 def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, network):
-    """Guarantee 27, where records are given up, looked at and raised, and some nobody looks at."""
+    """Guarantee 27, with failed records of which some are observed, some raised, and some not observed."""
 
     def once():
         producer = Producer(cluster.bootstrap_servers, linger_ms=0)

@@ -1,4 +1,4 @@
-"""Guarantee 7: what a producer holds is bounded however much it is given, and so is what a held future costs."""
+"""Guarantee 7: the memory of a producer, and that of a held future, is bounded."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ASYNC = """
 
 
 def grown(cluster, topic, face, way, codec):
-    """Sends it all in a program of its own; by how much that grew at most, but for a list of what is held."""
+    """Send all records in a separate process; return its peak growth in bytes, without the list of held futures."""
     arguments = (cluster.bootstrap_servers, topic, way, codec, str(BUFFER), str(RECORDS))
     grown, held, delivered = json.loads(programs.run(PROGRAM + face, *arguments))
     assert delivered == RECORDS + 1
@@ -95,7 +95,7 @@ FACES = pytest.mark.parametrize(
 
 @pytest.mark.compiled
 @FACES
-def test_memory_is_bounded_by_the_buffer_and_eighty_bytes_for_each_future_that_is_held(cluster, topic, face, codec):
+def test_memory_is_bounded_by_the_buffer_and_80_bytes_per_future(cluster, topic, face, codec):
     """Guarantee 7: `buffer_memory` and 32 MB, and 80 bytes for each record whose future is held.
 
     The latter is measured against a program that holds none: within the slack, some bytes more would not be seen.
@@ -107,6 +107,6 @@ def test_memory_is_bounded_by_the_buffer_and_eighty_bytes_for_each_future_that_i
 
 @pytest.mark.compiled
 @FACES
-def test_memory_is_bounded_by_the_buffer_whatever_is_sent_as_columns(cluster, topic, face, codec):
+def test_memory_of_send_many_is_bounded_by_the_buffer(cluster, topic, face, codec):
     """Guarantee 7, for `send_many`."""
     assert grown(cluster, topic, face, "columns", codec) <= BUFFER + SLACK

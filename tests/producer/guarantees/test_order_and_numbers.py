@@ -1,4 +1,4 @@
-"""Guarantees 3, 8, 17 and 25: order under retries, sequences and epochs that run out, topics made anew, murmur2."""
+"""Guarantees 3, 8, 17 and 25: order under retries, exhausted sequences and epochs, recreated topics, murmur2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW = {"delivery_timeout_ms": 30_000, "request_timeout_ms": 500, "retry_backoff
 
 
 def second_of(verdict, otherwise):
-    """A rule that gives its verdict for the second Produce message from now on."""
+    """Return a rule that applies its verdict to the second Produce message from now on."""
     seen = []
 
     def rule(api):
@@ -31,7 +31,7 @@ def second_of(verdict, otherwise):
     "fault",
     ["NOT_LEADER_OR_FOLLOWER", "disconnect before", "disconnect after", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "lost"],
 )
-def test_the_log_keeps_the_order_of_the_calls_when_the_second_of_five_batches_fails(make, topic, log, network, fault):
+def test_log_keeps_the_call_order_when_the_second_of_five_batches_fails(make, topic, log, network, fault):
     """Guarantee 3: with idempotence and five requests in flight, log order is call order, without gap or duplicate."""
     face = make(batch_size=0, linger_ms=0, **SLOW)
     face.result(face.send(topic, b"first", partition=0))
@@ -66,7 +66,7 @@ def test_the_log_keeps_the_order_of_the_calls_when_the_second_of_five_batches_fa
 
 
 @pytest.mark.parametrize("sequence", [0, 2**31 - 3])
-def test_sequences_and_epochs_that_run_out_go_on_with_a_new_producer_id(make, topic, log, network, sequence):
+def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, topic, log, network, sequence):
     """Guarantee 8: from sequence 2^31-3 and epoch 32766; each refused record needs a new epoch, and behind 32767 there
     is none, so a new producer id comes."""
     face = make(linger_ms=0, batch_size=0)
@@ -114,8 +114,8 @@ def test_sequences_and_epochs_that_run_out_go_on_with_a_new_producer_id(make, to
 
 
 @pytest.mark.parametrize("code", [errors.UnknownProducerId.code, errors.OutOfOrderSequenceNumber.code])
-def test_a_broker_that_has_forgotten_the_producer_gets_a_new_epoch_and_no_error_shows(make, topic, log, network, code):
-    """KIP-360: what is in flight is refused and begins anew under the next epoch, each record once and in order."""
+def test_broker_that_forgot_the_producer_gets_a_new_epoch_without_error(make, topic, log, network, code):
+    """KIP-360: batches in flight are refused and restart under the next epoch, each record once and in order."""
     face = make(batch_size=0, linger_ms=0, **SLOW)
     for number in range(3):
         face.result(face.send(topic, b"%d" % number, partition=0))
@@ -135,7 +135,7 @@ def test_a_broker_that_has_forgotten_the_producer_gets_a_new_epoch_and_no_error_
     assert (before, 3) in refused and (before + 1, 0) in refused
 
 
-def test_a_topic_made_anew_gets_new_sequences_and_no_stale_offset(make, cluster, topic, log, network):
+def test_recreated_topic_gets_new_sequences_and_no_stale_offset(make, cluster, topic, log, network):
     """Guarantee 17: the other topic id is seen, sequences restart, and no error shows meanwhile."""
     face = make(linger_ms=0, **SLOW)
     for number in range(5):
@@ -157,7 +157,7 @@ def test_a_topic_made_anew_gets_new_sequences_and_no_stale_offset(make, cluster,
     assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(20)] + [b"last"]
 
 
-def test_murmur2_is_javas_for_a_hundred_thousand_keys():
+def test_murmur2_equals_javas_for_100000_keys():
     """Guarantee 25: the same hash, and so the same partition, as another client's port of Java's murmur2."""
     partitioner = pytest.importorskip("kafka.partitioner.default")
     rng = random.Random(25)

@@ -1,4 +1,4 @@
-"""Guarantee 21: any number of threads and tasks use one producer at a time, and close it meanwhile."""
+"""Guarantee 21: any number of threads and tasks use one producer concurrently, and close it meanwhile."""
 
 from __future__ import annotations
 
