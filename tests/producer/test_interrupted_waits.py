@@ -1,4 +1,4 @@
-"""Interrupted waits for callbacks, for the loop's thread or for its end: the work continues, a repeated wait succeeds."""
+"""Interrupted waits for callbacks, the loop's thread or its end: the work continues, and a repeated wait succeeds."""
 
 from __future__ import annotations
 

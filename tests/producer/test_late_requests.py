@@ -38,7 +38,7 @@ def test_batch_is_not_renumbered_while_its_old_number_may_still_arrive():
     older, younger = (future.exception(0) for _, future, _ in machine.sent[0][1:])
     assert isinstance(older, errors.DeliveryTimeout) and older.maybe_persisted
     assert isinstance(younger, errors.OutOfOrderSequenceNumber) and younger.maybe_persisted
-    assert "could write it twice" in str(younger)
+    assert "could duplicate records" in str(younger)
 
 
 def test_unsent_batch_is_sent_under_a_new_epoch():

@@ -96,7 +96,7 @@ def test_undecided_batch_fails_if_an_earlier_outcome_is_unknown():
     fixture.answer("a", OUT_OF_ORDER)
     error = a.exception(0)
     assert isinstance(error, errors.OutOfOrderSequenceNumber) and error.maybe_persisted
-    assert "could write it twice" in str(error)
+    assert "could duplicate records" in str(error)
 
 
 def test_an_undecided_batch_that_expires_leaves_the_decision_to_the_next():
