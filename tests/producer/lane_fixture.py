@@ -32,19 +32,19 @@ FAR = 1e18
 
 
 class Sender(RecordSender[DeliveryFuture]):
-    """What the lane hands back, and None for what has to go another way."""
+    """Return the lane's future, None if it refuses the record."""
 
     def _send(self, topic: str, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any) -> Any:
         return None
 
 
 class LaneFixture:
-    """The lane is aimed at a partition of `topic`; `far` is the broker's end, `told` what others were told."""
+    """A lane aimed at a partition of `topic`; `far` is the broker's end, `events` are the calls of the lane."""
 
     def __init__(self, version: int = 9, *, idempotent: bool = True, partition: int = 2, largest: int = 4096) -> None:
         self.near, self.far = socket.socketpair()
         self.far.settimeout(30)
-        self.told: list[Any] = []
+        self.events: list[Any] = []
         callbacks = CallbackThread("test")
         self.desk = DeliveryDesk(callbacks, None, SYSTEM_CLOCK)
         self.lane = compiled_only("SendLane")(
@@ -66,9 +66,9 @@ class LaneFixture:
         self.frames: Any = SimpleNamespace(paused=False, _tail=b"", _large=None)
         self.stream: Any = SimpleNamespace(
             gate=threading.RLock(), frames=self.frames, _queue=[], _writing=False, _corked=False, closed=False,
-            left_here=self.told.append, lost_here=self.told.append,
+            left_here=self.events.append, lost_here=self.events.append,
         )  # fmt: skip
-        self.usual: Callable[[], object] = partial(self.told.append, "usual")
+        self.usual: Callable[[], object] = partial(self.events.append, "usual")
         self.reader = compiled_only("LaneReader")(self.lane, lambda: self.usual(), self.hand_over, self.near.fileno())
         self.sender = Sender()
         self.sender._lane, self.sender._direct = self.lane, True
@@ -89,19 +89,19 @@ class LaneFixture:
         self.close()
 
     def adopt(self, record: Any) -> None:
-        self.told.append(("adopt", record))
+        self.events.append(("adopt", record))
         self.lane.records = self.lane.records[1:]
 
     def hand_over(self, reader: Any, data: bytes, on_loop: bool) -> None:
-        self.told.append(data)
+        self.events.append(data)
         if on_loop:
             reader.taken()
 
     def note(self, *notes: Any) -> None:
-        self.told.append(("note", *notes))
+        self.events.append(("note", *notes))
 
     def rest(self) -> None:
-        self.told.append("rest")
+        self.events.append("rest")
 
     def answer(self, **fields: Any) -> bytes:
         answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)

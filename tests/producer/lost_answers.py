@@ -19,7 +19,7 @@ def check_written_once(
 ) -> None:  # fmt: skip
     """Send `count` batches to partition 0 whose answers are lost; `restart` all its replicas, then let it go on.
 
-    `values` reads the partition's log. The snapshot of a clean stop has the last batch alone, whose offset is told.
+    `values` reads the partition's log. The snapshot of a clean stop has only the last batch, whose offset is returned.
     """
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: DROP if api == PRODUCE else PASS

@@ -19,11 +19,11 @@ os.register_at_fork(after_in_child=lambda: signal.alarm(%d))  # before anything 
 """
 
 WARNINGS: Final = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
-"""All are errors, but that of Python 3.12 and later about forks beside threads, which are what is tested."""
+"""All warnings are errors, except that of Python 3.12 and later about forks in a process with threads."""
 
 
 def run(code: str, *arguments: str, expected: int = 0, said: str | None = None) -> str:
-    """Runs a program of its own; its stdout. `said`: what it, and its children, must have written to stderr.
+    """Run a program and return its stdout. `said`: the text that it and its children must have written to stderr.
 
     Nothing of it stays: its children, made by fork, are killed after `CHILD_TIMEOUT`, and all of it after `PATIENCE`.
     """

@@ -57,7 +57,7 @@ class Proxy:
         self.change: Callable[[ProduceResponse], object] | None = None
         """May change an answer to Produce in place."""
         self.resets = False
-        """Whether a client's connection ends by a reset, just behind its last bytes."""
+        """True if a client's connection ends by a reset, right after its last bytes."""
         self._target = parse_address(servers)
         self._cut: Cut | None = None
         self._connections: set[asyncio.Task[None]] = set()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pyclient import Admin, NewTopic, errors
-from tests.producer.beside import beside, blocked
+from tests.producer.background import blocked, in_background
 from tests.producer.faces import begin
 from tests.producer.network import HOLD, METADATA, PASS
 from tests.waiting import PATIENCE, until
@@ -73,7 +73,7 @@ def test_waits_for_metadata_and_memory_share_one_deadline(make, cluster, topic, 
         accepted = face.send(full, b"x" * 800, partition=0)
         produce.wait()
         hold_metadata(network)
-        sending = beside(lambda: face.send(other, b"y" * 800, key=b"key"))
+        sending = in_background(lambda: face.send(other, b"y" * 800, key=b"key"))
         until(lambda: face.core.loop.learning[other], "nobody asks for the topic")
         clock.seconds = MAX_BLOCK + 1 if late else MAX_BLOCK / 2
         network.release()
@@ -95,7 +95,7 @@ def test_send_waits_for_a_partition_to_be_added(make, cluster, topic, network, c
         begin(face, topic)
         asked = network.requests.count(METADATA)
         value = b"x" if call == "send" else [b"x"]
-        sending = beside(lambda: getattr(face, call)(topic, value, partition=3))
+        sending = in_background(lambda: getattr(face, call)(topic, value, partition=3))
         network.wait_for(METADATA, asked + 2)  # one answer says that there is no such partition
         admin.create_partitions({topic: 4})
         assert face.exception(sending.result(PATIENCE)) is None
@@ -111,7 +111,7 @@ def test_waits_for_memory_are_served_in_order(make, cluster, topic, log):
         for number in range(2, 10):
             size = 800 if number % 2 else 1900
             sending.append(
-                beside(lambda number=number, size=size: face.send(topic, b"%d" % number * size, partition=0))
+                in_background(lambda number=number, size=size: face.send(topic, b"%d" % number * size, partition=0))
             )
             blocked(face, len(sending))
         held.release()

@@ -49,7 +49,7 @@ def test_first_of_several_answers_for_one_partition_counts():
 
 
 def spoil_once(api, change):
-    """Changes the next response of an API."""
+    """Change the next response of an API."""
     left = [change]
 
     def rewrite(seen, frame):
@@ -60,7 +60,7 @@ def spoil_once(api, change):
 
 
 def set_error(code):
-    """Puts a code into the first partition of a Produce v11 response; the topic's name is 7 to 9 bytes long."""
+    """Put a code into the first partition of a Produce v11 response; the topic's name is 7 to 9 bytes long."""
 
     def change(frame):
         name = frame[6] - 1

@@ -11,7 +11,7 @@ from pyclient.producer.buffer_pool import AHEAD, PACE, BufferPool, Waiter
 
 
 def taken(pool, size):
-    """A buffer of a batch that is listed; None if there is none."""
+    """Acquire a buffer for a queued batch; return None if there is none."""
     buffer = pool.try_acquire(size)
     pool.unowned = None
     return buffer

@@ -8,7 +8,7 @@ import tracemalloc
 
 import pytest
 
-from tests.producer.beside import beside, blocked
+from tests.producer.background import blocked, in_background
 from tests.producer.faces import begin
 from tests.waiting import PATIENCE, until
 
@@ -39,7 +39,7 @@ def send_and_look(face, cluster, topic, values, keys):
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
         tracemalloc.start()
         try:
-            sending = beside(lambda: face.send_many(topic, values, keys))
+            sending = in_background(lambda: face.send_many(topic, values, keys))
             blocked(face)  # it has read the columns, written some rows, and waits for memory
             peak = tracemalloc.get_traced_memory()[1]
         finally:

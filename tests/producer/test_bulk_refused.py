@@ -8,7 +8,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.records import partition_for_key
-from tests.producer.beside import beside, blocked
+from tests.producer.background import blocked, in_background
 from tests.producer.faces import begin
 from tests.waiting import PATIENCE, until
 
@@ -19,14 +19,14 @@ KEYS = [b"key %d" % (number % 7) for number in range(ROWS)]
 
 
 def columns(given, way):
-    """What to send, and how: rows of one partition, or those of three mixed, from lists or of Arrow."""
+    """Arguments of `send_many`: rows of one partition, or of three mixed, as lists or Arrow arrays."""
     pa = pytest.importorskip("pyarrow") if given == "Arrow" else None
     values, keys = (pa.array(VALUES), pa.array(KEYS)) if pa else (VALUES, KEYS)
     return {"values": values, **({"partition": 1} if way == "one partition" else {"keys": keys})}
 
 
 def check(face, outcome, found, error, says):
-    """The rows that failed did so with that error, and exactly the others are in the log; how many failed."""
+    """Assert that rows failed with that error, and exactly the others are in the log; return how many failed."""
     failure = face.exception(outcome)
     refused = outcome.failures
     assert isinstance(failure, errors.DeliveryFailed) and failure.count == len(refused) == outcome.failed
@@ -73,13 +73,13 @@ def test_close_wakes_a_waiting_send_many_and_its_accepted_rows_arrive(make, clus
     face = make(**SMALL)
     begin(face, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
-        sending = beside(lambda: face.send_many(topic, **columns(given, way)))
+        sending = in_background(lambda: face.send_many(topic, **columns(given, way)))
         blocked(face)
-        closing = beside(lambda: face.close(PATIENCE))
+        closing = in_background(lambda: face.close(PATIENCE))
         outcome = sending.result(PATIENCE)
         assert outcome.failed and not closing.done()
         held.release()
-        with contextlib.suppress(errors.DeliveryFailed):  # unless the future told of the refused ones first
+        with contextlib.suppress(errors.DeliveryFailed):  # unless the refused ones were observed first
             closing.result(PATIENCE)
     check(face, outcome, log(), errors.ClosedError, "the producer is closed")
 
@@ -90,9 +90,9 @@ def test_close_wakes_a_send_many_that_accepted_no_row(make, cluster, topic):
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
         accepted = [face.send(topic, b"x" * 800, partition=0) for _ in range(3)]
         until(lambda: face.metrics()["requests_in_flight"] == 3, "a batch still takes rows")
-        sending = beside(lambda: face.send_many(topic, VALUES))
+        sending = in_background(lambda: face.send_many(topic, VALUES))
         blocked(face)
-        closing = beside(lambda: face.close(PATIENCE))
+        closing = in_background(lambda: face.close(PATIENCE))
         with pytest.raises(errors.ClosedError, match="the producer is closed"):
             sending.result(PATIENCE)
         held.release()

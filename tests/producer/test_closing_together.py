@@ -18,7 +18,7 @@ HELD = {"linger_ms": 0, "request_timeout_ms": 600_000, "delivery_timeout_ms": 70
 
 
 async def one_in_flight(producer, topic, network):
-    """The future of a record whose answer is held, behind one that is delivered."""
+    """Return the future of a record whose response is held, after one that is delivered."""
     await (await producer.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
     return await producer.send(topic, b"held", partition=0)

@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {"batch_size": 512, "buffer_memory": 65_536, "retry_back
 
 
 class Load:
-    """Sends numbered rows to all partitions, or to some, as fast as it may, and knows what their logs must be."""
+    """Sends numbered rows to all or some partitions as fast as possible, and checks their logs."""
 
     def __init__(self, face: Any, topic: str, partitions: int = PARTITIONS) -> None:
         self.face, self.topic = face, topic
@@ -46,18 +46,18 @@ class Load:
 
     @property
     def used(self) -> int:
-        """Connections that partitions are spread over now."""
+        """Return the number of connections over which partitions are spread now."""
         used: int = self.face.metrics()["connections_used"]
         return used
 
     def check(self, servers: str) -> None:
-        """All is delivered, once and in order."""
+        """Assert that all records are delivered, once and in order."""
         self.face.flush()
         assert [error for future in self.futures if (error := self.face.exception(future)) is not None] == []
         self.check_log(servers)
 
     def found(self, servers: str) -> bool:
-        """Whether a broker that takes few connections has one left to read with; what is read is checked."""
+        """Read and check the log; return False if the broker has no connection left to read with."""
         try:
             self.check_log(servers)
         except errors.ConnectionFailed:

@@ -16,11 +16,11 @@ from tests.producer.proxy import ANSWER, REQUEST, Proxy, through_a_proxy
 from tests.producer.test_lane_in_a_producer import open_lane
 
 PLACES = (0, 1, 3, 4, 5, 13, 0.5, 0.9, -1, 1.0)
-"""Before, in and behind the length, in the header, in the midst, and one byte before the end; at last the whole."""
+"""Before, in and after the length, in the header, in the middle, and one byte before the end; at last the whole."""
 
 
 class Way(NamedTuple):
-    """How records leave: so many at a time, each of about so many bytes."""
+    """Return how records are sent: so many at a time, each of about so many bytes."""
 
     linger_ms: int
     records: int
@@ -38,7 +38,7 @@ def proxy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | float, values: list[bytes]) -> int:
-    """Sends these; how many were on the lane when the connection had not ended yet."""
+    """Send these; return how many were on the fast path before the connection ended."""
     with proxy.cutting(side, where):
         futures = [face.send(topic, value, key=b"k", partition=0) for value in values]
         on_lane = len(face.producer._lane.records) if face.name == "sync" and face.producer._lane else 0

@@ -255,7 +255,7 @@ def test_last_future_of_a_batch_logs_unobserved_failures(desk, caplog):
 def test_batches_failed_together_are_logged_in_one_line(desk, caplog):
     with caplog.at_level(logging.ERROR), desk.failures.in_one_line():
         for number in (2, 0, 1, 0):
-            with desk.failures.in_one_line():  # whoever began it logs it
+            with desk.failures.in_one_line():  # the outermost context logs
                 every = futures(delivery := Delivery(desk, "t", number), 2)
                 delivery.fail(2, errors.DeliveryTimeout(f"late {number}"))
                 del every, delivery

@@ -42,7 +42,7 @@ def test_direct_send_reaches_the_log_while_the_senders_thread_is_busy(
         producer.send(topic, b"first", partition=0).result(60)
         with busy_sender(producer):
             second = producer.send(topic, b"second", key=b"k", headers={"h": b"v"}, partition=0)
-            third = producer.send(topic, b"third", partition=0)  # behind another: that is the sender's affair
+            third = producer.send(topic, b"third", partition=0)  # another is in flight: the sender takes it
             until(lambda: len(log()[0]) == 2)
             assert not second.done() and not third.done()
         assert [second.result(60).offset, third.result(60).offset] == [1, 2]

@@ -262,7 +262,7 @@ def test_batches_failed_together_are_logged_in_one_line(make, topic, network, ca
             assert time.monotonic() < deadline, caplog.messages
             time.sleep(0.01)  # between two looks
     assert sum(told) <= 39 and "not delivered to" in caplog.messages[0]
-    if not FREE_THREADED:  # there an object dies when the thread that made it sees to it, so perhaps behind the line
+    if not FREE_THREADED:  # there an object may be freed later, by the thread that created it
         assert max(told) >= 30 and any("and 1 other partition," in line for line in caplog.messages)
         assert len(told) <= 3, "it, and those that something still referred to"
 

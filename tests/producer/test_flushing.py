@@ -37,7 +37,7 @@ def test_flush_waits_for_deliveries_not_yet_notified(
 
         monkeypatch.setattr(CallbackThread, "submit", slow)
         future = producer.send(topic, b"x", partition=0, on_delivery=called.append)
-        until(lambda: future.done())  # and not told yet: the callback is not in line
+        until(lambda: future.done())  # its waiters are not notified yet: the callback is not queued
         waiting = threading.Thread(target=flush)
         waiting.start()
         try:

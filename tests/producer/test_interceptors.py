@@ -12,7 +12,7 @@ from tests.producer.network import DROP, PASS, PRODUCE
 
 
 class Watcher(ProducerInterceptor):
-    """Keeps what it sees."""
+    """Records its calls."""
 
     def __init__(self):
         self.records = []

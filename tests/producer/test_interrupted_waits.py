@@ -14,7 +14,7 @@ import pytest
 from pyclient import Producer
 from pyclient.net.latch import acquire
 from pyclient.producer import engine
-from tests.producer.beside import beside
+from tests.producer.background import in_background
 from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
 from tests.producer.test_interrupts import Interrupt, interrupted
 from tests.waiting import PATIENCE, until
@@ -125,7 +125,7 @@ def test_memory_granted_to_a_twice_interrupted_waiter_is_recovered(
         network.response = lambda api: HOLD if api == PRODUCE else PASS
         producer.send(topic, b"in the way", partition=0)
         pool = producer._core.accumulator.pool
-        memory = beside(lambda: (until(lambda: pool.waiting), network.release()))
+        memory = in_background(lambda: (until(lambda: pool.waiting), network.release()))
         with monkeypatch.context() as patch:
             patch.setattr(engine, "acquire", interrupted_acquire)
             with pytest.raises(KeyboardInterrupt):
@@ -144,5 +144,5 @@ def test_memory_granted_to_a_twice_interrupted_waiter_is_recovered(
 
 
 def moments(more_than: Callable[[int], bool]) -> int:
-    """How many moments there are: `more_than` tries each, and says whether it came."""
+    """Return the number of points; `more_than` tries each, and returns False if there are fewer."""
     return next(number for number in count() if not more_than(number))

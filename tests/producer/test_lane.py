@@ -59,7 +59,7 @@ def test_plain_response_completes_the_record_and_its_callback() -> None:
         assert (future.result(0).offset, future.result(0).partition) == (41, 2)
         assert not fixture.connection._waiting and not fixture.lane.records and fixture.lane.armed
         fixture.lane.stop()
-        [(_, number, size, last, longest, buckets)] = fixture.told
+        [(_, number, size, last, longest, buckets)] = fixture.events
         assert (number, size, sum(buckets)) == (1, 61 + 8, 1) and 0 <= longest < last
         fixture.desk.callbacks.stop(30)  # type: ignore[attr-defined]
 
@@ -75,7 +75,7 @@ def test_other_responses_are_left_to_the_connection(fields: dict[str, Any]) -> N
         answer = fixture.answer(**fields)
         fixture.far.sendall(answer)
         fixture.reader()
-        assert fixture.told == [answer] and not future.done()
+        assert fixture.events == [answer] and not future.done()
 
 
 @pytest.mark.parametrize("version", range(ProduceRequest.versions[0], 12))
@@ -88,7 +88,7 @@ def test_throttled_response_is_left_to_the_connection(version: int, throttle_ms:
         parts: Any = encode_response(message, version, correlation_id)
         fixture.far.sendall(b"".join(parts))
         fixture.reader()
-        assert fixture.told == [b"".join(parts)] and not future.done() and not fixture.lane.armed
+        assert fixture.events == [b"".join(parts)] and not future.done() and not fixture.lane.armed
         assert fixture.lane.records == list(fixture.connection._waiting)
 
 
@@ -99,14 +99,14 @@ def test_cut_responses_and_trailing_bytes_are_left_to_the_connection() -> None:
         for end in range(1, len(answer)):
             fixture.far.sendall(answer[:end])
             fixture.reader()
-            assert fixture.told.pop() == answer[:end] and not fixture.lane.armed
+            assert fixture.events.pop() == answer[:end] and not fixture.lane.armed
             fixture.aim()
         fixture.far.sendall(answer + b"more")
         fixture.reader()
-        assert fixture.told == [b"more"]
+        assert fixture.events == [b"more"]
         fixture.far.shutdown(socket.SHUT_WR)
         fixture.reader()
-        assert fixture.told[1:] == ["usual"]
+        assert fixture.events[1:] == ["usual"]
 
 
 def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
@@ -124,7 +124,7 @@ def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
         fixture.far.sendall(answers[1] + answers[2] + b"more")
         fixture.reader()
         assert [future.result(0).offset for future in futures] == [0, 1, 2]
-        assert fixture.told == [b"more"] and not fixture.lane.records and not fixture.connection._waiting
+        assert fixture.events == [b"more"] and not fixture.lane.records and not fixture.connection._waiting
 
 
 STATES = {
@@ -153,7 +153,7 @@ def test_fast_path_is_not_used_unless_idle(state: Any) -> None:
         before = list(fixture.connection._waiting)
         assert fixture.sender.send("topic", b"v") is None
         assert not fixture.lane.records and list(fixture.connection._waiting) == before
-        assert (fixture.queue.records, fixture.sequence.next, fixture.told) == (5, 2**31 - 1, [])
+        assert (fixture.queue.records, fixture.sequence.next, fixture.events) == (5, 2**31 - 1, [])
         fixture.near.close()
         assert fixture.far.recv(1) == b""
 
@@ -184,7 +184,7 @@ def test_acquiring_the_lock_adopts_records_in_flight() -> None:
         [record] = fixture.lane.records
         with lock:
             assert lock.locked() and not fixture.lane.armed
-        assert fixture.told == [("adopt", record)] and not lock.locked()
+        assert fixture.events == [("adopt", record)] and not lock.locked()
         assert fixture.sender.send("topic", b"w") is None
 
 
@@ -211,13 +211,13 @@ def test_bytes_not_taken_by_the_kernel_are_passed_to_the_stream() -> None:
         gate = fixture.stream.gate
 
         def aim_elsewhere(rest: bytes) -> None:
-            fixture.told.append(rest)
+            fixture.events.append(rest)
             fixture.lane.records = []  # the answer came
             fixture.stream.gate = threading.RLock()
             fixture.aim()
 
         fixture.stream.left_here = aim_elsewhere
         assert fixture.sender.send("topic", b"v") is not None
-        [rest] = fixture.told
+        [rest] = fixture.events
         assert rest.startswith(len(rest[4:]).to_bytes(4, "big"))
         assert not gate._is_owned()  # type: ignore[attr-defined]

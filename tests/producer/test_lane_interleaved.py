@@ -95,7 +95,7 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
 
 
 def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: LaneFixture) -> None:
-    """The loop is in the midst of an answer of the usual way, behind which the lane is aimed again."""
+    """The loop is handling a response of another request, after which the lane is aimed again."""
     took: list[tuple[str, bool]] = []
 
     def hand_over(reader: Any, data: bytes, on_loop: bool) -> None:
@@ -117,7 +117,7 @@ def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: LaneFixture)
 
 
 def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> None:
-    """Two come together; who is told of the first has the lane stopped, and the third comes."""
+    """Two responses come together; the first one's waiter stops the lane, and the third response comes."""
     answers = []
     futures = [fixture.sender.send("topic", b"v") for _ in range(3)]
     for offset in range(3):
@@ -128,22 +128,22 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
         fixture.lane.stop()
         fixture.far.sendall(answers[2])
         assert not select.select([fixture.reader.fileno()], [], [], 0.05)[0]
-        fixture.reader()  # and if the loop was told before
+        fixture.reader()  # also if the loop was woken before
 
-    fixture.usual = lambda: fixture.told.append(fixture.near.recv(1000))
+    fixture.usual = lambda: fixture.events.append(fixture.near.recv(1000))
     futures[0].batch._waiters = [(0, told_of_the_first)]
     with watching(fixture, queue.SimpleQueue()) as thread:
         fixture.far.sendall(answers[0] + answers[1])
         thread.join(PATIENCE)
-    assert [each for each in fixture.told if isinstance(each, bytes)] == [answers[1]]
+    assert [each for each in fixture.events if isinstance(each, bytes)] == [answers[1]]
     fixture.reader.taken()
     assert select.select([fixture.reader.fileno()], [], [], PATIENCE)[0]
     fixture.reader()
-    assert [each for each in fixture.told if isinstance(each, bytes)] == [answers[1], answers[2]]
+    assert [each for each in fixture.events if isinstance(each, bytes)] == [answers[1], answers[2]]
 
 
 def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: LaneFixture) -> None:
-    """Who waits in `flush` then waits for those callbacks, too: he puts himself behind them."""
+    """A caller in `flush` then waits for those callbacks, too, because its own is queued after them."""
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
         future = fixture.sender.send("topic", b"v", on_delivery=print)
@@ -161,9 +161,9 @@ def test_timeout_check_finds_no_response_completed_meanwhile(fixture: LaneFixtur
         fixture.far.sendall(answer)
         thread.join(PATIENCE)
     assert not future.done() and fixture.lane.records
-    fixture.usual = lambda: fixture.told.append(fixture.near.recv(1000))
+    fixture.usual = lambda: fixture.events.append(fixture.near.recv(1000))
     fixture.reader()
-    assert fixture.told == [answer] and not future.done()
+    assert fixture.events == [answer] and not future.done()
 
 
 def test_wakeup_by_a_forked_child_is_received_once(fixture: LaneFixture) -> None:

@@ -22,13 +22,13 @@ NO_LIMIT = -1.0
 
 
 def loop_is_told(fixture: LaneFixture, seconds: float = 0.0) -> bool:
-    """Whether the loop sees something to read."""
+    """Return True if the loop would see the socket as readable."""
     return bool(select.select([fixture.reader.fileno()], [], [], seconds)[0])
 
 
 @contextmanager
 def waiting(fixture: LaneFixture, work: Callable[[], Any]) -> Iterator[list[Any]]:
-    """A thread is at the socket in the block, and behind it has put there what it returned."""
+    """Wait at the socket in a thread during the block, and append its result at the end."""
     returned: list[Any] = []
     with at_the_socket(fixture, lambda: returned.append(work())):
         yield returned
@@ -36,7 +36,7 @@ def waiting(fixture: LaneFixture, work: Callable[[], Any]) -> Iterator[list[Any]
 
 
 def callbacks_go_to(fixture: LaneFixture) -> queue.SimpleQueue[Any]:
-    """Where those of its records get in line, as when the thread that runs them has begun."""
+    """Queue the callbacks of the lane's records here, as if the callback thread had started."""
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     fixture.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
     return calls
@@ -52,7 +52,7 @@ def test_waiter_reads_its_response_and_returns_the_socket_to_the_loop(fixture: L
         fixture.far.sendall(fixture.answer(base_offset=41))
         until(lambda: returned)
     assert returned == [True] and future.result(0).offset == 41
-    assert not fixture.lane.records and not fixture.connection._waiting and fixture.told == []
+    assert not fixture.lane.records and not fixture.connection._waiting and fixture.events == []
     assert not loop_is_told(fixture)
     fixture.far.sendall(b"x")
     assert loop_is_told(fixture, PATIENCE)
@@ -99,7 +99,7 @@ def test_stopped_lane_leaves_the_response_to_the_loop(fixture: LaneFixture) -> N
         assert loop_is_told(fixture, PATIENCE)
         until(lambda: returned)
         fixture.reader()
-    assert returned == [False] and fixture.told[-1] == "usual" and fixture.near.recv(1000) == answer
+    assert returned == [False] and fixture.events[-1] == "usual" and fixture.near.recv(1000) == answer
 
 
 def test_lane_that_stops_and_continues_keeps_its_waiter(fixture: LaneFixture) -> None:
@@ -139,15 +139,15 @@ def test_other_responses_are_handed_over_before_more_is_received(fixture: LaneFi
         answer = fixture.answer(error_code=6)
         fixture.far.sendall(answer)
         until(lambda: returned)
-    assert returned == [False] and fixture.told == [answer] and not fixture.lane.armed
+    assert returned == [False] and fixture.events == [answer] and not fixture.lane.armed
     fixture.far.sendall(b"more")
     assert not loop_is_told(fixture)
     fixture.reader()
-    assert fixture.told == [answer]
+    assert fixture.events == [answer]
     fixture.reader.taken()
     assert loop_is_told(fixture, PATIENCE)
     fixture.reader()
-    assert fixture.told == [answer, "usual"]
+    assert fixture.events == [answer, "usual"]
 
 
 def test_the_end_of_the_connection_is_left_to_the_loop(fixture: LaneFixture) -> None:
@@ -157,7 +157,7 @@ def test_the_end_of_the_connection_is_left_to_the_loop(fixture: LaneFixture) -> 
         until(lambda: returned)
     assert returned == [False] and loop_is_told(fixture, PATIENCE)
     fixture.reader()
-    assert fixture.told == ["usual"] and fixture.near.recv(1) == b""
+    assert fixture.events == ["usual"] and fixture.near.recv(1) == b""
 
 
 def test_callbacks_are_queued_and_the_reading_thread_runs_them(fixture: LaneFixture) -> None:
@@ -177,7 +177,7 @@ def test_callbacks_are_queued_and_the_reading_thread_runs_them(fixture: LaneFixt
 BUSY = {
     "somebody registers": lambda fixture, other: fixture.desk.lock.acquire(),
     "another thread waits": lambda fixture, other: other.batch.when_done(0, lambda: None),
-    "a first callback": lambda fixture, other: other.add_done_callback(fixture.told.append),
+    "a first callback": lambda fixture, other: other.add_done_callback(fixture.events.append),
 }
 
 
@@ -199,10 +199,10 @@ def test_main_thread_leaves_python_code_to_the_loop(
 
 
 def test_waiter_that_leaves_while_the_loop_reads_keeps_the_loop_reading(fixture: LaneFixture) -> None:
-    """The loop was told of something just before the thread came, and finds nothing any more."""
+    """The loop was woken just before the thread came, and finds nothing to read."""
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:
-        records, fixture.lane.records = fixture.lane.records, []  # so that the loop takes the usual way
+        records, fixture.lane.records = fixture.lane.records, []  # so that the loop's reader is used
 
         def usual() -> None:
             fixture.lane.watch.wake()

@@ -37,7 +37,7 @@ def started(monkeypatch):
 
 
 async def use(servers, topic, network, called):
-    """All that a producer does, a connection that has to be made anew included."""
+    """Use all methods of a producer, and make it reconnect."""
     loop, mine = asyncio.get_running_loop(), threading.current_thread()
     verdicts = []
     network.request = lambda api: verdicts.pop() if api == PRODUCE and verdicts else PASS
@@ -60,7 +60,7 @@ async def use(servers, topic, network, called):
 
 @pytest.fixture
 def called():
-    """Whether each callback ran in the thread of the loop."""
+    """Return for each callback if it ran in the loop's thread."""
     return []
 
 

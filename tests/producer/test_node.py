@@ -16,14 +16,14 @@ def filled(depth=2, most=3):
 
 
 def look(node, left=10):
-    """An answer, what it makes room for goes out, and so many partitions are left behind."""
+    """Handle a response and a drain that leaves so many partitions with more to send."""
     node.ended(0)
     node.began(0)
     node.looked(left)
 
 
 def pressed(node, left=10):
-    """One look fewer than it takes."""
+    """Return a node that is one drain short of the next connection."""
     for _ in range(PRESSED - 1):
         look(node, left)
     return node
@@ -46,7 +46,7 @@ def test_drains_that_leave_nothing_reduce_the_pressure():
 
 
 def test_drains_without_a_response_in_between_count_once():
-    """A short burst makes many of them, and a broker that does not answer at all as many as one likes."""
+    """A short burst makes many drains, and a silent broker any number."""
     node = filled()
     for _ in range(3 * PRESSED):
         node.looked(10)
@@ -54,7 +54,7 @@ def test_drains_without_a_response_in_between_count_once():
 
 
 def test_pressure_does_not_grow_unless_a_connection_is_full():
-    """What is left waits for something else: a pause before it is tried again, or what is under way elsewhere."""
+    """The rest waits for something else: a retry backoff, or batches in flight on another connection."""
     node = Node(2, 3)
     node.began(0)
     look(pressed(node))

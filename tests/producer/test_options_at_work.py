@@ -21,15 +21,17 @@ SLOW = 0  # the partition whose broker answers nothing
 
 
 def beside_a_slow_broker(make, cluster, topic, network, **options):
-    """A producer that has used all three partitions; Produce requests with the first one, led by a broker of its own,
-    are held from now on, and two of its batches wait."""
+    """Return a producer that has used all three partitions.
+
+    Produce requests for the first one, which has its own leader, are held from now on, and two of its batches wait.
+    """
     network.look_like_two_brokers(cluster.bootstrap_servers, lambda _, partition: partition == SLOW)
     face = make(
         batch_size=300, linger_ms=0, max_in_flight_requests_per_connection=1, request_timeout_ms=90_000, **options
     )
     for partition in range(3):
         begin(face, topic, partition=partition)
-    asking = threading.local()  # the sender and whoever calls `send` may ask at the same time
+    asking = threading.local()  # the sender and callers of `send` may choose at the same time
 
     def look(request):
         asking.slow = any(one.index == SLOW for asked in request.topic_data for one in asked.partition_data)
@@ -45,7 +47,7 @@ def beside_a_slow_broker(make, cluster, topic, network, **options):
 
 
 def send_some(face, topic, count):
-    """Sends records that are a batch each, as fast as the quick broker takes them; how many the slow one got."""
+    """Send records that are a batch each, as fast as the quick broker takes them; return how many the slow one got."""
     queues = face.core.topics[topic].queues
     before, futures = len(queues[SLOW].waiting), []
     for _ in range(count):
@@ -123,7 +125,7 @@ def test_retries_are_kept_apart_by_the_backoff(make, topic, network):
 
 
 def test_the_backoff_grows_up_to_its_maximum(make, topic, network):
-    """How long a refused batch has still to wait is never more than that, however late the test looks at it."""
+    """A refused batch's remaining backoff never exceeds the maximum, however late the test checks it."""
     initial, most = 0.02, 0.06  # seconds
     face = make(linger_ms=0, retry_backoff_ms=20, retry_backoff_max_ms=60)
     begin(face, topic)

@@ -11,7 +11,7 @@ from pyclient.records import Compression, read_header
 from tests.producer.faces import begin
 from tests.producer.network import DROP, METADATA, PASS, PRODUCE
 
-LONG = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}  # nothing is sent until somebody flushes
+LONG = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}  # nothing is sent before a flush
 
 
 def watched(network):

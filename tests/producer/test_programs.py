@@ -13,7 +13,7 @@ from tests.waiting import until
 
 
 def is_free(path: Path) -> bool:
-    """Whether all processes are gone that had the lock of that file together."""
+    """Return True if all processes that shared the lock of that file have ended."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyclient import errors
-from tests.producer.beside import beside
+from tests.producer.background import in_background
 from tests.waiting import PATIENCE
 
 ONE_AT_A_TIME = {"max_in_flight_requests_per_connection": 1}
@@ -17,13 +17,13 @@ def is_purged(error):
 
 @pytest.mark.parametrize("linger_ms", [0, 60_000])
 def test_purge_fails_waiting_records_and_not_those_in_flight(make, cluster, topic, log, linger_ms):
-    """One batch is on its way; others wait for its answer, or linger."""
+    """One batch is in flight; others wait for its response, or linger."""
     face = make(linger_ms=linger_ms, batch_size=300, delivery_timeout_ms=120_000, **ONE_AT_A_TIME)
     face.send(topic, b"first", partition=0)
     face.flush()
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
         on_its_way = face.send(topic, b"on its way", partition=0)
-        flushing = beside(face.flush)
+        flushing = in_background(face.flush)
         held.wait()
         waiting = [face.send(topic, b"waits", partition=partition) for partition in (0, 0, 2)]
         column = face.send_many(topic, [b"waits"] * 90, partition=1)

@@ -94,7 +94,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def _metadata(self):
         self.topic = self.accumulator.update_topic("t", self.topic_id, self.leaders, self.now)
 
-    # -- what the producer does
+    # -- actions of the producer
 
     def send_alone(self, partition):
         """Send a record in its own batch at once."""
@@ -158,7 +158,7 @@ class ProducerMachine(RuleBasedStateMachine):
             wire.append((work, {id(b): bytes(b.seal(Compression.NONE, None)) for b in work.batches}))
 
     def _check_on_wire(self, partition):
-        """All of a partition that is under way is so on one connection."""
+        """A partition's batches in flight are on one connection."""
         places = {
             place
             for place, works in self.wire.items()
@@ -180,7 +180,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.accumulator.make_all_ready()
         self._step()
 
-    # -- what brokers and networks do
+    # -- actions of brokers and network
 
     def _bytes(self, work, copies, batch):
         sealed = bytes(batch.seal(Compression.NONE, None))
@@ -210,14 +210,14 @@ class ProducerMachine(RuleBasedStateMachine):
         self._answer(work, copies, data, how)
 
     def answer(self, node, link=0):
-        """A broker does what the first request on a connection says, and answers."""
+        """A broker handles the first request of a connection and responds."""
         work, copies = self.wire[node, link].pop(0)
         self._tell(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
         self._step()
 
     @rule(node=st.integers(0, 1), links=st.integers(1, LINKS))
     def connections_come_and_go(self, node, links):
-        """What is under way on one that is not used any more is answered all the same."""
+        """Requests in flight on a connection that is no longer used are answered all the same."""
         self.links[node] = links
         self._step()
 
@@ -240,7 +240,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.break_connection(node, data.draw(st.integers(0, len(self.wire[node, link]))), link)
 
     def break_connection(self, node, reached, link=0):
-        """The broker sees so many of the requests on it now, and the others perhaps later."""
+        """The broker receives so many of its requests now, and the others perhaps later."""
         works, self.wire[node, link] = self.wire[node, link], []
         for work, copies in works[:reached]:
             self._apply(node, work, copies)
@@ -257,7 +257,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.arrive_late(data.draw(st.integers(0, len(self.late) - 1)), count)
 
     def arrive_late(self, at, count):
-        """The next requests of a connection that the producer has given up."""
+        """The broker receives the next requests of a connection that the producer has closed."""
         node, requests = self.late[at]
         for request in requests[:count]:
             for partition, batch in request:
@@ -281,7 +281,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def the_topic_limits_batches(self, partition, limit):
         self.replicas[partition].max_bytes = limit
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
     def no_future_outlives_its_deadline(self):

@@ -36,7 +36,7 @@ def throttle(proxy: Proxy, milliseconds: int) -> None:
 
 
 def check_next_request_waits(face: Any, topic: str, log: Callable[[], Any], last: Any) -> None:
-    """Behind `last`, whose answer asks for a long silence."""
+    """Assert that records after `last`, whose response has a long throttle time, wait."""
     place = face.result(last).offset
     later = face.send(topic, b"later", partition=0)
     with pytest.raises(errors.KafkaTimeout, match="1 batch was not confirmed"):

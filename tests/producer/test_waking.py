@@ -14,7 +14,7 @@ RECORDS = 1000
 
 @pytest.fixture
 def waking(cluster: Any, topic: str) -> Any:
-    """A producer whose batches linger, and how often its loop was woken."""
+    """Return a producer whose batches linger, and a count of its loop's wake-ups."""
     face = SyncFace(cluster.bootstrap_servers, linger_ms=60_000, batch_size=100_000)
     wakes: list[None] = []
     wake = face.core.loop.wake

@@ -96,7 +96,7 @@ def test_non_callable_callback_is_refused_before_the_record_is_accepted(make, to
 
 def test_coroutine_callback_is_logged(make, topic, caplog):
     async def never(future: Any) -> None:
-        raise AssertionError("nobody awaits it")
+        raise AssertionError("it is never awaited")
 
     face = make()
     face.result(face.send(topic, b"x", partition=0, on_delivery=never))

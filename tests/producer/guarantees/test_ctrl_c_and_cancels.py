@@ -229,8 +229,7 @@ def interrupted(call, when):
 
 
 def test_ctrl_c_ends_a_send_many_that_waits_for_memory(cluster, topic, log):
-    """What it had handed over is delivered, each record once; the memory is there for others, who do not wait behind
-    the call that is gone."""
+    """Its appended records are delivered, each once; the memory is free for other callers, which do not wait for it."""
     run(
         BLOCKED
         + """
@@ -261,7 +260,7 @@ print("done")
 
 
 def test_ctrl_c_ends_partitions_for_that_waits_for_metadata(cluster, topic):
-    """Of a cluster that nobody can reach, and of one that does not answer."""
+    """With a cluster that cannot be reached, and with one that does not respond."""
     run(
         BLOCKED
         + """

@@ -10,8 +10,8 @@ from typing import Any
 from tests.waiting import until
 
 
-def beside(call: Callable[[], Any]) -> Future[Any]:
-    """Makes the call in a thread of its own; its outcome."""
+def in_background(call: Callable[[], Any]) -> Future[Any]:
+    """Start the call in a new thread and return its future."""
     outcome: Future[Any] = Future()
 
     def work() -> None:
@@ -25,5 +25,5 @@ def beside(call: Callable[[], Any]) -> Future[Any]:
 
 
 def blocked(face: Any, count: int = 1) -> None:
-    """Waits until so many calls wait for memory."""
+    """Wait until so many calls wait for memory."""
     until(lambda: face.health()["sends_blocked"] == count, f"there are not {count} calls that wait for memory")
