@@ -12,7 +12,7 @@ __all__ = ["main", "serve"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the command line and serve; the exit status."""
+    """Read the command line and serve. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyclient.broker_embedded", description="A Kafka broker.")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=9092, help="the port to listen on; 0 picks a free one")
@@ -24,8 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka to look like, as in 3.9")
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--control-port", type=int, help="serve the test user's controls there; 0 picks a free port")
-    parser.add_argument("--control-host", default="127.0.0.1", help="the address for that")
-    parser.add_argument("--control-fd", type=int, help="serve them on this listening Unix socket")
+    parser.add_argument("--control-host", default="127.0.0.1", help="the address of the control port")
+    parser.add_argument("--control-fd", type=int, help="serve the controls on this listening Unix socket")
     options = parser.parse_args(arguments)
     settings = {}
     for text in options.set:

@@ -1,7 +1,7 @@
-"""Which connections are served, and when: limits of their number (KIP-402) and of their rate (KIP-612).
+"""Connection quotas: limits of the number of connections (KIP-402) and of the rate of new ones (KIP-612).
 
-At a limit of the whole broker nobody is accepted until there is room; who comes meanwhile waits in the backlog. Who is
-above the limit of an address is turned away: at once above the number, after the time of throttling above the rate.
+At a limit of the whole broker the listener accepts nothing until there is room; new connections wait in the backlog. A
+connection above a limit of its address is closed: at once above the number, after the throttle time above the rate.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_MOST_ADDRESSES: Final = 10_000  # whose rates are remembered; the one that came first is forgotten
-_NOW: Final = 1e-6  # seconds: what is due so soon is due
+_MOST_ADDRESSES: Final = 10_000  # whose rates are kept; above it the least recently connected one is dropped
+_NEGLIGIBLE_WAIT: Final = 1e-6  # seconds
 _BUFFER_OPTIONS: Final = (
     (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
     (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
@@ -32,31 +32,31 @@ _BUFFER_OPTIONS: Final = (
 
 
 class Rate:
-    """Events a second, as Kafka limits them: each is counted, and one above the limit waits, a window at most."""
+    """Limit of events per second, as Kafka counts: every event counts; one above the limit waits, a window at most."""
 
     def __init__(self, windows: int, seconds: float) -> None:
         self._meter = Meter(windows, seconds)
         self._seconds = seconds
 
     def count(self, limit: float, now: float, amount: float = 1.0) -> float:
-        """Count `amount` events; the seconds that the last of them has to wait."""
+        """Count `amount` events. Return the seconds that the last of them has to wait."""
         self._meter.add(amount, now)
         return min(self._meter.excess(limit, now), self._seconds)
 
     def take_back(self, now: float) -> None:
-        """The last event is none after all."""
+        """Undo the count of one event."""
         self._meter.add(-1.0, now)
 
 
 class Admission:
-    """Takes the sockets that a listener accepts. `listener` is set by the node when it listens."""
+    """Admit or close the sockets that a listener accepts. The node sets `listener` when it listens."""
 
     def __init__(self, node: BrokerNode) -> None:
         self.listener: Listener | None = None
         self._node = node
         self._rate = self._new_rate()
         self._rates: dict[str, Rate] = {}
-        self._held: tuple[socket.socket, float] | None = None  # the next client, and when its turn is
+        self._held: tuple[socket.socket, float] | None = None  # the next socket, and when it may be served
         self._turn: Timer | None = None
         self._turned_away: dict[socket.socket, Timer] = {}
         self._numbers = 0
@@ -66,7 +66,7 @@ class Admission:
         return f"<Admission {state} turned_away={len(self._turned_away)}>"
 
     def take(self, sock: socket.socket) -> None:
-        """Serve a client that was accepted, or hold it and let the listener rest until it may be served."""
+        """Serve an accepted socket, or hold it and pause the listener until it may be served."""
         now = self._node.clock.monotonic()
         limit = self._node.config.integer("max.connection.creation.rate")
         wait = 0.0 if limit == INT_MAX else self._rate.count(limit, now)
@@ -74,7 +74,7 @@ class Admission:
         self._try()
 
     def connection_ended(self) -> None:
-        """There may be room for who is held, and there is one file descriptor more."""
+        """Note the end of a connection: a held socket may be served, and one more file descriptor is free."""
         self._node.descriptors.connections_are(len(self._node.connections))
         if self.listener is not None:
             self.listener.retry()
@@ -82,17 +82,17 @@ class Admission:
             self._turn = self._node.schedule(0.0, self._try)
 
     def limits_changed(self) -> None:
-        """Options were set: close the longest idle ones of too many connections, or go on where there is room."""
+        """Apply changed options: close the longest idle of too many connections, or admit where there is room."""
         connections = list(self._node.connections.values())
         surplus = len(connections) - self._node.config.integer("max.connections")
         if surplus > 0:
             for connection in sorted(connections, key=lambda each: each.last_active)[:surplus]:
-                log.info("%r is closed: there are too many (max.connections)", connection)
+                log.info("closing %r: above max.connections", connection)
                 connection.close()
         self.connection_ended()
 
     def close(self) -> None:
-        """Close who was not served yet."""
+        """Close the sockets that are not served yet."""
         if self._turn is not None:
             self._turn.cancel()
         if self._held is not None:
@@ -112,12 +112,12 @@ class Admission:
         wait = due - node.clock.monotonic()
         most = min(node.config.integer("max.connections"), node.descriptors.most_connections)
         is_full = len(node.connections) >= most
-        if wait > _NOW or is_full:
-            if wait > _NOW:
+        if wait > _NEGLIGIBLE_WAIT or is_full:
+            if wait > _NEGLIGIBLE_WAIT:
                 self._turn = node.schedule(wait, self._try)
             else:
                 log.warning(
-                    "accepting no connections: there are %d, max.connections is %d, file descriptors allow %d",
+                    "not accepting connections: there are %d, max.connections=%d, file descriptors allow %d",
                     len(node.connections),
                     node.config.integer("max.connections"),
                     node.descriptors.most_connections,
@@ -134,12 +134,12 @@ class Admission:
         address = address_of(sock)
         wait = self._wait_of(address)
         if wait > 0:
-            log.warning("a connection of %s is closed: it makes too many a second (%s)", address, CONNECTIONS)
+            log.warning("closing a connection of %s: above its rate of connections (%s)", address, CONNECTIONS)
             self._turned_away[sock] = self._node.schedule(wait, lambda: self._turn_away(sock))
             return
         limit = connections_of(self._node.config, address)
         if self._node.addresses[address] >= limit:
-            log.warning("a connection of %s is closed at once: it has %d (max.connections.per.ip)", address, limit)
+            log.warning("closing a connection of %s: max.connections.per.ip=%d reached", address, limit)
             sock.close()
             return
         self._serve(sock, address)
@@ -148,7 +148,7 @@ class Admission:
         node = self._node
         self._numbers += 1
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer whose machine is gone is noticed
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a peer whose machine is gone
             for option, name in _BUFFER_OPTIONS:
                 if (size := node.config.integer(name)) > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
@@ -160,7 +160,7 @@ class Admission:
             sock.close()
 
     def _wait_of(self, address: str) -> float:
-        """For how long an address is above its rate, if it has one."""
+        """Return for how many seconds an address is above its rate; 0 if it has no limit."""
         quotas = self._node.image.client_quotas
         own = quotas.get(((IP, address),), {}).get(CONNECTIONS)
         limit = own if own is not None else quotas.get(((IP, None),), {}).get(CONNECTIONS)
@@ -186,7 +186,7 @@ class Admission:
 
 
 def connections_of(config: BrokerConfig, address: str) -> int:
-    """How many connections an address may have."""
+    """Return how many connections an address may have."""
     for override in (config.text("max.connections.per.ip.overrides") or "").split(","):
         name, separator, count = override.strip().rpartition(":")
         if separator and name.strip("[] ") == address and count.strip().isdigit():

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: finding a resource, checking its new options, writing them."""
+"""Shared steps of AlterConfigs and IncrementalAlterConfigs: find a resource, check its new options, write them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NODE_ID: Final = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Resource(NamedTuple):
-    """A resource whose options may be changed, with those that are set on it."""
+    """A resource whose options may be changed; `current` are the options set on it."""
 
     kind: int
     name: str
@@ -49,7 +49,7 @@ def alter(
     *,
     validate_only: bool,
 ) -> Steps[list[R]]:
-    """Change the resources (type, name, what is to change), each by itself; one that comes twice is an error.
+    """Change the resources (type, name, changes), each by itself; a resource that is named twice is an error.
 
     `answer` is the class of a resource's part in the response.
     """
@@ -70,7 +70,7 @@ def alter(
                 loggers.change(changes)
             else:
                 node.controller.alter_configs(kind, name, changes)
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure becomes the result of this resource
             code, text = code_of(error, f"changing options of {name!r}"), message_of(error)
         answers.append(answer(error_code=code, error_message=text, resource_type=kind, resource_name=name))
         yield None

@@ -1,6 +1,6 @@
-"""Encoded answers to Metadata, which clients ask for again and again: good until the metadata log has a new record.
+"""Cache of encoded Metadata responses, valid until the metadata log has a new record.
 
-An answer from the cache costs a third of decoding, answering and encoding: docs/measurements.md, "Metadata answers".
+A cached response costs a third of decoding, answering and encoding: docs/measurements.md, "Metadata answers".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 4 << 20
 _LARGEST: Final = 1 << 20
-_ENTRY: Final = 200  # bytes that an entry of a dictionary takes, with the heads of its key and its value
+_ENTRY: Final = 200  # bytes of a dictionary entry, with the object headers of its key and value
 
 _RESPONSE: Final = Struct(">i4s")  # length of the frame, correlation id
 METADATA: Final = 3
@@ -24,7 +24,7 @@ _NO_CLIENT_ID: Final = 0xFFFF
 
 
 class AnswerCache:
-    """Bodies of answers by what was asked, in what version, by whomever; at most 4 MiB of both."""
+    """Response bodies by version and request body, whatever the client; at most 4 MiB of requests and bodies."""
 
     __slots__ = ("_answers", "_image", "_size", "_version")
 
@@ -38,7 +38,7 @@ class AnswerCache:
         return len(self._answers)
 
     def answer(self, frame: memoryview) -> bytes | None:
-        """The whole answer to a request, if that was asked before and is still true."""
+        """Return the encoded response to a request, or None if none is cached or the metadata has changed."""
         if len(frame) < _HEADER or frame[0] or frame[1] != METADATA:
             return None
         data = frame.tobytes()  # slices of bytes are quicker than those of a view
@@ -51,8 +51,8 @@ class AnswerCache:
         return _RESPONSE.pack(len(body) + 4, data[4:8]) + body
 
     def keep(self, frame: memoryview, response: Response, parts: list[Part]) -> None:
-        """Remember an answer. One with an error is not kept: the same request may make the topic the next time."""
-        topics: list[MetadataResponseTopic] = response.topics  # type: ignore[attr-defined]  # it is Metadata's
+        """Cache a response. One with an error is not cached: the same request may create the topic the next time."""
+        topics: list[MetadataResponseTopic] = response.topics  # type: ignore[attr-defined]  # a MetadataResponse
         if any(topic.error_code for topic in topics):
             return
         if self._version != self._image.version:
@@ -76,7 +76,7 @@ class AnswerCache:
 
 
 def question_in(frame: memoryview) -> bytes:
-    """A request without its correlation id and client id: the version, and what is behind them."""
+    """Return the cache key of a request: its version and body, without correlation id and client id."""
     return _question(frame.tobytes())
 
 

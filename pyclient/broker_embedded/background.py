@@ -1,4 +1,4 @@
-"""Long work beside requests: slices of it run on the loop with pauses between them, what would block on a thread."""
+"""Long work while requests are served: slices of it run on the loop with pauses, blocking calls on a thread."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _SLICE: Final = 0.0005
-"""Seconds after which no further step follows at once. Steps are short; a slow machine does fewer of them in a row."""
+"""Seconds after which a slice ends. Steps are short; a slow machine runs fewer of them in a slice."""
 _PAUSE: Final = 0.001
 """Seconds between two slices: more than half of the loop's time is left for requests."""
 
 
 class Background:
-    """One piece of work of each name at a time. `close` ends all of it, before the side thread is closed."""
+    """Runs at most one task of each name at a time. `close` ends all tasks and must precede that of the side thread."""
 
     def __init__(self, loop: AbstractEventLoop, side: SideThread) -> None:
         self._loop = loop
         self._side = side
         self._running: dict[str, Steps[Any]] = {}
-        self._busy: set[str] = set()  # a step of these is on the side thread
+        self._busy: set[str] = set()  # tasks with a step on the side thread
         self._closed = False
         side.wake = self._wake
 
     def run(self, name: str, steps: Steps[Any]) -> None:
-        """Begin the work, unless the same is still under way. Its failure is logged."""
+        """Start a task unless one of that name is still running. Its failure is logged."""
         if self._closed or name in self._running:
             steps.close()
             return
@@ -44,7 +44,7 @@ class Background:
         self._go_on(name, None, None)
 
     def close(self) -> None:
-        """End what is under way; what is on the side thread ends when that is collected."""
+        """End the running tasks; one with a step on the side thread ends when the step is collected."""
         self._closed = True
         for name, steps in list(self._running.items()):
             if name not in self._busy:
@@ -67,10 +67,10 @@ class Background:
                 step = steps.send(None)
         except StopIteration:
             del self._running[name]
-        except (OSError, KafkaError) as error:  # what may happen to a disk
+        except (OSError, KafkaError) as error:  # expected failures of a disk
             del self._running[name]
-            log.error("%s failed, and is tried again later: %s", name, error)
-        except Exception:  # whatever it is, others go on
+            log.error("%s failed; it is tried again later: %s", name, error)
+        except Exception:  # a bug in one task must not stop the others
             del self._running[name]
             log.exception("%s failed; it is tried again later", name)
         else:
@@ -81,5 +81,5 @@ class Background:
                 self._side.submit(step.work, partial(self._go_on, name))
 
     def _wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits for this any more
+        with suppress(RuntimeError):  # the loop is closed: there is no task to continue
             self._loop.call_soon_threadsafe(self._side.collect)

@@ -1,4 +1,4 @@
-"""One node: the metadata log and its image, the logs, the coordinators and the listening socket, on one event loop."""
+"""One node: metadata log and image, partition logs, coordinators and listening socket, on one event loop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class BrokerNode:
-    """A broker and controller, on one loop; its clock, random numbers, disk and listening socket are handed in."""
+    """A broker and controller on one event loop; clock, random generator, file system and socket can be injected."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BrokerNode:
         self.release = None if config.as_version is None else _release_of(config.as_version)
         self.image = MetadataImage()
         self.configs = Configs(config, self.image)
-        # where a client is told the address that it came to, answers are not the same for all
+        # a node that listens on all addresses advertises the one that the client used: no shared responses
         self.answer_cache = None if self.host in _WILDCARDS else AnswerCache(self.image)
         self.request_slices = RequestSlices(loop)
         self.descriptors = Descriptors(self.fs, self.request_slices)
@@ -102,7 +102,7 @@ class BrokerNode:
         )
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
-        self.addresses: Counter[str] = Counter()  # how many connections each has
+        self.addresses: Counter[str] = Counter()  # number of connections per address
         self._groups: GroupCoordinator | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
@@ -118,18 +118,18 @@ class BrokerNode:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, 22 characters; kept in the data directory."""
+        """Return the cluster id (22 characters), which is stored in the data directory."""
         return self.logs.cluster_id
 
     @property
     def logs(self) -> LogManager:
-        """The logs in the data directory; there when the node has started."""
+        """Return the log manager. The node must have been started."""
         assert self._logs is not None, "the node was not started"
         return self._logs
 
     @property
     def groups(self) -> GroupCoordinator:
-        """The group coordinator; imported and made when it is first needed, for the sake of a quick start."""
+        """Return the group coordinator. It is imported and created on first use, which keeps the start short."""
         if self._groups is None:
             from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
             from pyclient.broker_embedded.groups_seams import NodeSeams
@@ -139,16 +139,19 @@ class BrokerNode:
 
     @property
     def metadata_epoch(self) -> int:
-        """The Raft epoch that this node leads the metadata log in, -1 before it has started."""
+        """Return the Raft epoch in which this node leads the metadata log; -1 before it has started."""
         return -1 if self._metadata is None else self._metadata.epoch
 
     def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
-        """The metadata log and the offset in it that a topic's partitions are lost without, until that is synced."""
+        """Return the metadata log and the offset up to which it must be synced to keep the topic's partitions.
+
+        None if that is on the disk.
+        """
         return None if self._metadata is None else self._metadata.unsynced_partitions(topic)
 
     @property
     def metadata_offset(self) -> int:
-        """The offset of the last metadata record."""
+        """Return the offset of the last metadata record; -1 before the node has started."""
         return -1 if self._metadata is None else self._metadata.end_offset - 1
 
     async def start(self) -> None:
@@ -165,7 +168,7 @@ class BrokerNode:
         except BaseException as error:
             self._socket.close()
             if self._logs is not None and isinstance(error, OSError | errors.KafkaStorageError):
-                self._logs.failed = True  # so that no end is noted as clean: the metadata log may not be on the disk
+                self._logs.failed = True  # no clean shutdown file: the metadata log may not be on the disk
             self._close_logs(clean=self._logs is not None and self._logs.was_clean)
             if isinstance(error, OSError):
                 raise errors.KafkaStorageError(f"the broker cannot start on {self.config.data_dir}: {error}") from error
@@ -177,7 +180,7 @@ class BrokerNode:
         self.descriptors.refill()
 
     async def stop(self, clean: bool = True) -> None:
-        """Answer who waits, close connections and logs. With `clean=False` as if the process had been killed."""
+        """Answer waiting requests, close connections and logs. With `clean=False` as if the process had been killed."""
         if self._listener is None:
             return
         self._listener.close()
@@ -192,7 +195,7 @@ class BrokerNode:
             self.purgatory.answer_all()
         if self._groups is not None:
             self._groups.close()
-        await asyncio.sleep(0)  # lets the answers go out
+        await asyncio.sleep(0)  # lets the responses be sent
         for connection in list(self.connections.values()):
             connection.close()
         await asyncio.sleep(0)
@@ -208,7 +211,7 @@ class BrokerNode:
             connection.stream.freeze()
 
     def resume(self) -> None:
-        """Go on. That clients were not read is no silence of theirs."""
+        """End the pause. Connections do not count as idle for its duration."""
         if self._listener is None or not self.paused:
             return
         self.paused = False
@@ -222,12 +225,12 @@ class BrokerNode:
         return self.timers.schedule(delay, callback)
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic with an id, if there is one."""
+        """Return the name of the topic with an id; None if there is none."""
         topic = self.image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
-        """(node id, host, port, rack) of the brokers, as the client on `connection` can reach them."""
+        """Yield (node id, host, port, rack) of the brokers as the client on `connection` can reach them."""
         for broker in self.image.brokers.values():
             if broker.node_id == self.node_id:
                 host = connection.local_address[0] if self.host in _WILDCARDS else self.host
@@ -252,7 +255,7 @@ class BrokerNode:
         return self.image.topics[name]
 
     def config_with(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:
-        """The node's configuration as it would be with other dynamic options of a broker resource."""
+        """Return the node's configuration as it would be with these changes to a broker resource."""
         layers = {each: dict(self.image.configs.get((BROKER_RESOURCE, each), {})) for each in self._layers}
         for name, value in changes.items():
             if value is None:
@@ -263,11 +266,11 @@ class BrokerNode:
 
     @property
     def _layers(self) -> tuple[str, str]:
-        """The broker resources whose options hold for this node, the stronger one last."""
+        """The broker resources whose options apply to this node; the last one overrides."""
         return CLUSTER, str(self.node_id)
 
     def forget_connection(self, connection: BrokerConnection) -> None:
-        """The connection is closed."""
+        """Release what the node holds for a closed connection."""
         if self.connections.pop(connection.number, None) is not None:
             self.addresses[connection.address] -= 1
             if not self.addresses[connection.address]:
@@ -320,12 +323,12 @@ class BrokerNode:
         self._load_groups()
 
     def _directories(self) -> list[tuple[UUID, bool]]:
-        """The ids of the log directories that are online, and whether they are cordoned."""
+        """Return the ids of the online log directories, and whether each is cordoned."""
         logs = self.logs
         return [(directory.directory_id, directory.path in logs.cordoned) for directory in logs.directories]
 
     def _configs_changed(self, resource_type: int, name: str) -> None:
-        """Options were set at run time: what depends on them is told."""
+        """Apply options that were set at run time."""
         if resource_type == TOPIC_RESOURCE:
             self.partitions.reconfigure(name)
         elif resource_type == BROKER_RESOURCE:
@@ -343,7 +346,7 @@ class BrokerNode:
                 self._metadata.close(clean=clean)
             except errors.KafkaStorageError as error:
                 log.error("%s", error)
-                self.logs.failed = True  # so that no end is noted as clean
+                self.logs.failed = True  # no clean shutdown file
         if self._logs is not None:
             self._logs.close(clean=clean)
 
@@ -355,7 +358,7 @@ class BrokerNode:
                     self.groups.load(partition.partition)
                 except (errors.KafkaError, OSError) as error:
                     where = f"{OFFSETS_TOPIC}-{partition.partition}"
-                    log.error("%s cannot be read, its groups are not coordinated: %s", where, error)
+                    log.error("%s cannot be read; its groups have no coordinator: %s", where, error)
 
     def _topic_created(self, topic: TopicImage) -> None:
         if topic.name == OFFSETS_TOPIC:

@@ -1,4 +1,4 @@
-"""The options of a broker, under Kafka's names and defaults; what the profiles change; what is not served."""
+"""The options of a broker that are served, under Kafka's names and with its defaults, and what the profiles change."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _OWN: Final = (
 
 
 _WITHOUT_DEFAULT: Final = frozenset({"log.flush.interval.ms"})
-"""Where Kafka takes another option when this is not set (log.flush.scheduler.interval.ms, as long)."""
+"""Options whose default in Kafka is the value of another one (log.flush.scheduler.interval.ms)."""
 
 
 def _topic_defaults() -> Iterator[Setting]:
@@ -111,7 +111,7 @@ def _topic_defaults() -> Iterator[Setting]:
         coarsest = len(key.broker_names) - 1
         for position, (name, factor) in enumerate(key.broker_names):
             default = key.default // factor if factor > 1 else key.render(key.default)
-            kind = SettingType[key.type.upper()] if factor == 1 else INT  # minutes and hours are no long numbers
+            kind = SettingType[key.type.upper()] if factor == 1 else INT  # minutes and hours are of type int
             low, high = (key.minimum, key.maximum) if factor == 1 else (min(key.minimum or 0, 1), None)
             setting = Setting(name, kind, None, key.doc, low, high, key.choices, dynamic=position == 0)
             if position == coarsest and name not in _WITHOUT_DEFAULT:
@@ -151,4 +151,4 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
         "log.segment.delete.delay.ms": "1000",
     },
 }
-"""What a profile sets before the user does. `kafka` is Kafka's defaults as far as one node can have them."""
+"""Options that a profile sets before the user's. `kafka` is Kafka's defaults as far as one node can have them."""

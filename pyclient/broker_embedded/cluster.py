@@ -1,4 +1,4 @@
-"""`EmbeddedCluster`: a Kafka cluster inside a test or a program, in threads or in processes of its own."""
+"""`EmbeddedCluster`: a Kafka cluster inside a test or a program, in threads or in separate processes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class EmbeddedCluster:
     thread does not hold it up for 5 ms a turn.
     `as_version="3.9"` makes it look like that release to clients: it offers no newer versions of APIs.
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
-    broker options by Kafka's names on top. Without `data_dir` the data goes with the cluster; with it, it stays, and
-    the next cluster on it has the same topics and records. `config={"log.dirs": "/a,/b"}` keeps it in several
-    directories, of which the first one has the metadata.
-    What a test may do to it: `cluster.faults` for requests, `cluster.brokers[0]` to kill, stop, pause and start it,
-    `advance_time`, `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` tells what clients asked. With
-    `control_port` (0: any free one) all that is there by HTTP, too: `control_url`.
-    A cluster that is still open at interpreter exit is closed after the clients. In a child made by `fork` its address
-    can be used; to end or start it is the parent's business (`ForkError`).
+    broker options by Kafka's names on top. Without `data_dir` the data is removed with the cluster; with it, it stays,
+    and the next cluster on it has the same topics and records. `config={"log.dirs": "/a,/b"}` uses several directories,
+    of which the first one has the metadata.
+    Controls for tests: `cluster.faults` for requests, `cluster.brokers[0]` to kill, stop, pause and start a broker,
+    `advance_time`, `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
+    With `control_port` (0: any free one) the same controls are served by HTTP at `control_url`.
+    A cluster that is still open at interpreter exit is closed after the clients. A child made by `fork` can use its
+    address; only the parent may start and stop it (`ForkError`).
     """
 
     def __init__(
@@ -106,49 +106,49 @@ class EmbeddedCluster:
 
     @property
     def brokers(self) -> tuple[Broker, ...]:
-        """The brokers, each with `kill()`, `stop()`, `start()`, `restart()`, `pause()` and `resume()`."""
+        """Return the brokers, each with `kill()`, `stop()`, `start()`, `restart()`, `pause()` and `resume()`."""
         return tuple(self._brokers)
 
     @property
     def faults(self) -> Faults:
-        """Makes requests fail, take long, get lost or wait."""
+        """Return the fault injection: it makes requests fail, take long, get lost or wait."""
         return self._faults
 
     @property
     def requests(self) -> Requests:
-        """The log of what clients asked; off until its `start()`."""
+        """Return the log of the clients' requests; it is off until its `start()`."""
         return self._requests
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for any Kafka client. `ClosedError` when the cluster does not run."""
+        """Return `host:port`, for any Kafka client. Raise `ClosedError` if the cluster is closed or was not started."""
         self._check_not_closed()
         return self._broker.address
 
     @property
     def alive(self) -> bool:
-        """Whether the broker runs: False before `start()`, after `kill()`, and when its process has crashed."""
+        """Return True if the broker runs; False before `start()`, after `kill()`, and when its process has crashed."""
         return self._broker.alive
 
     @property
     def data_dir(self) -> str:
-        """Where the broker keeps its files."""
+        """Return the directory of the broker's files."""
         return self._broker.data_dir
 
     @property
     def pid(self) -> int | None:
-        """The broker's process, or None when it runs in a thread."""
+        """Return the id of the broker's process; None when it runs in a thread."""
         self._check_not_closed()
         return self._broker.pid
 
     @property
     def control_url(self) -> str | None:
-        """Where the same controls are served by HTTP, if `control_port` was given: `http://127.0.0.1:PORT`."""
+        """Return where the controls are served by HTTP, `http://127.0.0.1:PORT`; None without `control_port`."""
         self._check_open()
         return self._broker.control_url
 
     def start(self) -> EmbeddedCluster:
-        """Start the broker, or start it again after `kill()` or a crash: on the same data and port.
+        """Start the broker, also after `kill()` or a crash: on the same data and port.
 
         Raises `ConfigError` when the address is taken or the data directory is not a broker's.
         """
@@ -168,7 +168,7 @@ class EmbeddedCluster:
         return self
 
     def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL with `processes=True`); `start()` brings it back."""
+        """End the broker as a crash would (SIGKILL with `processes=True`); `start()` starts it again."""
         self._check_open()
         self._broker.kill()
 
@@ -180,9 +180,9 @@ class EmbeddedCluster:
         self.start()
 
     def repair(self) -> None:
-        """Undo what was broken: cancel faults, stop the request log, let a paused broker go on, start one that is down.
+        """Undo faults: cancel injected ones, stop the request log, resume a paused broker, start one that is down.
 
-        Time that was advanced stays so. The fixture `kafka_cluster` does this after each test.
+        Advanced time stays advanced. The fixture `kafka_cluster` does this after each test.
         """
         self._check_open()
         for broker in self._brokers:
@@ -195,7 +195,7 @@ class EmbeddedCluster:
     def close(self) -> None:
         """Stop the broker, and remove its data unless it was given a `data_dir`. May be called twice.
 
-        In a child made by `fork` it does nothing: the parent goes on using its broker.
+        A no-op in a child made by `fork`: the parent still uses the broker.
         """
         if self._closed or not self._is_mine():
             return
@@ -208,33 +208,33 @@ class EmbeddedCluster:
             self._remove_data()
 
     def advance_time(self, seconds: float) -> None:
-        """Let the broker's clock jump: sessions expire, records age, waiting requests are answered.
+        """Advance the broker's clock by `seconds`: sessions expire, records age, waiting requests are answered.
 
-        The clients' clocks do not jump with it, nor does a connection become idle by it.
-        Returns when what is due by that was begun. The jump stays when the broker is started again.
+        The clients' clocks do not change, nor do connections become idle.
+        Return when the timers that became due were run. The clock stays advanced when the broker is started again.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise ConfigError(f"seconds is {seconds!r}: it must be a number of seconds from 0")
         self._ask("POST", "/time/advance", {"seconds": seconds})
 
     def retention_now(self) -> int:
-        """Apply retention to all logs, by time and by size; how many segments went. Active segments may go, too."""
+        """Apply retention to all logs, by time and by size, also to active segments. Return how many were deleted."""
         removed: int = self._ask("POST", "/retention")["segments_removed"]
         return removed
 
     def compact_now(self, topic: str | None = None) -> int:
-        """Compact the logs of compacted topics, or of one, however little is dirty; how many rounds that took.
+        """Compact the logs of compacted topics, or of one, however little is dirty. Return the number of rounds.
 
-        Active segments are closed first, so that all that was written is looked at.
+        Active segments are rolled first, so that every record takes part.
         """
         rounds: int = self._ask("POST", "/compact", {"topic": topic})["rounds"]
         return rounds
 
     def verify_now(self, topic: str | None = None) -> list[dict[str, Any]]:
-        """Check every batch of all logs, or of one topic's, against its checksum, beside what the broker has to do.
+        """Check every batch of all logs, or of one topic's, against its checksum, while the broker serves requests.
 
-        What is damaged: `topic`, `partition`, `path` of the segment, `position` (bytes) of the first bad batch in it
-        and `error`. The broker logs each, too.
+        Return what is damaged: `topic`, `partition`, `path` of the segment, `position` (bytes) of the first bad batch
+        in it and `error`. The broker logs each, too.
         """
         damaged: list[dict[str, Any]] = self._ask("POST", "/verify", {"topic": topic})["damaged"]
         return damaged
@@ -246,10 +246,11 @@ class EmbeddedCluster:
         members: int | None = None,
         timeout: float = 30.0,
     ) -> dict[str, Any]:
-        """Wait until a group is in `state` (one or several of Kafka's names) and has so many `members`.
+        """Wait until a group is in `state` (one or several of Kafka's names) and has that many `members`.
 
-        Without both, until it exists. Gives `group`, `state`, `type`, `protocol_type` and `members` (their `member_id`,
-        `instance_id`, `client_id`, `client_host`). `KafkaTimeout` after `timeout` seconds tells what it was last.
+        Without both, until it exists. Return `group`, `state`, `type`, `protocol_type` and `members` (their
+        `member_id`, `instance_id`, `client_id`, `client_host`). Raise `KafkaTimeout`, with the last state, after
+        `timeout` seconds.
         """
         states = state if state is None or isinstance(state, str) else ",".join(_names("state", state))
         values = {"state": states, "members": members, "timeout": timeout}
@@ -258,10 +259,10 @@ class EmbeddedCluster:
     def wait_topic(
         self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 30.0
     ) -> dict[str, Any]:
-        """Wait until a topic exists with at least so many `partitions`, and `records` in all of them together.
+        """Wait until a topic exists with at least that many `partitions`, and `records` in all of them together.
 
-        Gives `topic`, `topic_id` and `partitions` (`partition`, `leader`, `start_offset`, `end_offset`,
-        `high_watermark`). `KafkaTimeout` after `timeout` seconds tells what it was last.
+        Return `topic`, `topic_id` and `partitions` (`partition`, `leader`, `start_offset`, `end_offset`,
+        `high_watermark`). Raise `KafkaTimeout`, with the last state, after `timeout` seconds.
         """
         values = {"partitions": partitions, "records": records, "timeout": timeout}
         return self._ask("GET", f"/topics/{_quoted('topic', topic)}/wait", values, timeout)
@@ -281,7 +282,7 @@ class EmbeddedCluster:
         return self._broker.runner
 
     def _note_time(self) -> None:
-        """The broker is about to end: whoever let its clock jump, it is there again after a start."""
+        """Note the advance of the broker's clock before the broker ends; the next start repeats it."""
         self._advanced = self._ask("GET", "/broker")["advanced_seconds"] or self._advanced
 
     def _advance_again(self) -> None:
@@ -289,7 +290,7 @@ class EmbeddedCluster:
             self._ask("POST", "/time/advance", {"seconds": self._advanced})
 
     def _check_open(self) -> None:
-        """`ClosedError` after `close()`, `ForkError` in a forked child."""
+        """Raise `ClosedError` after `close()`, `ForkError` in a forked child."""
         self._check_process()
         self._check_not_closed()
 
@@ -302,7 +303,7 @@ class EmbeddedCluster:
 
     def _check_process(self) -> None:
         if not self._is_mine():
-            raise ForkError(f"this cluster belongs to process {self._pid}, which alone may start and end it")
+            raise ForkError(f"this cluster belongs to process {self._pid}; only that process may start and stop it")
 
     def _remove_data(self) -> None:
         if self._temporary and self.data_dir:
@@ -310,14 +311,13 @@ class EmbeddedCluster:
 
 
 def _quoted(name: str, value: object) -> str:
-    """A name as part of a path."""
+    """Return a name quoted for a URL path."""
     if not isinstance(value, str):
         raise ConfigError(f"{name} is {value!r}: it must be a text")
     return quote(value, safe="")
 
 
 def _names(name: str, value: object) -> list[str]:
-    """Several names."""
     several = list(value) if isinstance(value, Iterable) else [value]
     texts = [each for each in several if isinstance(each, str)]
     if len(texts) < len(several):
@@ -339,5 +339,5 @@ def _close_all() -> None:
     for cluster in list(_live):
         try:
             cluster.close()
-        except Exception:  # the others are still to be closed
+        except Exception:  # the other clusters must be closed, too
             log.exception("closing %r at interpreter exit failed", cluster)

@@ -1,4 +1,4 @@
-"""One broker of an `EmbeddedCluster`, as an object that can be stopped, killed, frozen and started again."""
+"""One broker of an `EmbeddedCluster`, which can be stopped, killed, paused and started again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """A broker. Every call returns when what it says is so.
+    """A broker. Every call returns when it has taken effect.
 
-    After `start()` it has the port and the data that it had before, and the faults that were not over.
+    A restarted broker has the same port and data as before, and the faults that were not over.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class Broker:
 
     @property
     def id(self) -> int:
-        """Its node id."""
+        """Return the node id."""
         return self.config.integer("node.id")
 
     @property
     def state(self) -> str:
-        """`new`, `running`, `paused` or `down`."""
+        """Return `new`, `running`, `paused` or `down`."""
         if self._runner is None:
             return "new"
         if not self._runner.alive:
@@ -53,27 +53,27 @@ class Broker:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, paused or not: False before `start()`, when it was ended, and when its process crashed."""
+        """Return True while it runs or is paused; False before `start()`, after its end, and when it has crashed."""
         return self._runner is not None and self._runner.alive
 
     @property
     def address(self) -> str:
-        """`host:port`; also while it is down, for it comes back there."""
+        """Return `host:port`, also while the broker is down: the next start uses the same port."""
         return self.runner.bootstrap
 
     @property
     def data_dir(self) -> str:
-        """Where it keeps its files."""
+        """Return the directory of its files."""
         return self.config.data_dir
 
     @property
     def pid(self) -> int | None:
-        """Its process, or None when it runs in a thread."""
+        """Return the id of its process; None when it runs in a thread."""
         return self.runner.pid if isinstance(self.runner, ProcessRunner) else None
 
     @property
     def control_url(self) -> str | None:
-        """Where its controls are served by HTTP, if they are (`control_port`)."""
+        """Return where its controls are served by HTTP; None without `control_port`."""
         if self._control_port is None:
             return None
         url: str | None = self.call("GET", "/broker")["control_url"]
@@ -81,13 +81,13 @@ class Broker:
 
     @property
     def runner(self) -> Runner:
-        """What runs it; `ClosedError` before the first start."""
+        """Return the runner. Raise `ClosedError` before the first start."""
         if self._runner is None:
             raise ClosedError("the cluster was not started: use `with` or start()")
         return self._runner
 
     def start(self) -> None:
-        """Start it, or start it again: on the same port and data. Nothing if it runs.
+        """Start it, also again: on the same port and data. A no-op if it runs.
 
         Raises `ConfigError` when the address is taken or the data directory is not a broker's.
         """
@@ -95,7 +95,9 @@ class Broker:
         if self.alive and self._paused:
             return
         if self._runner is not None and self._runner.hosting:
-            self.call("POST", "/broker/start")  # if it was ended by HTTP; it has its faults and its time there
+            self.call(
+                "POST", "/broker/start"
+            )  # the node was ended by HTTP: its host still has the faults and the clock
             return
         self._late.clear()
         kind = ProcessRunner if self._processes else ThreadRunner
@@ -108,7 +110,7 @@ class Broker:
             call()
 
     def stop(self) -> None:
-        """End it cleanly: what it has is on the disk, and connections are closed. Nothing if it is down."""
+        """Stop it cleanly: sync the logs to the disk and close the connections. A no-op if it is down."""
         self._end()
         self.runner.stop()
 
@@ -124,9 +126,9 @@ class Broker:
         self.start()
 
     def pause(self) -> None:
-        """Freeze it, as a long garbage collection or a stalled disk would: it reads and answers nothing.
+        """Freeze it as a long garbage collection or a stalled disk would: it reads and answers nothing (SIGSTOP).
 
-        The system still accepts connections for it, and what clients send waits. SIGSTOP for a process.
+        The operating system still accepts connections for it, and buffers what clients send.
         """
         self._guard()
         if not self.alive:
@@ -138,7 +140,7 @@ class Broker:
         self._paused = True
 
     def resume(self) -> None:
-        """Let it go on where it was, whoever has paused it. Nothing if it is not paused."""
+        """End a pause, also one made by HTTP. A no-op if it is not paused."""
         self._guard()
         if self._paused:
             self._paused = False
@@ -151,18 +153,18 @@ class Broker:
 
     @property
     def reachable(self) -> bool:
-        """Whether its controls can be asked."""
+        """Return True if its controls can be called."""
         return self._runner is not None and self._runner.hosting and not self._paused
 
     def later(self, call: Callable[[], None]) -> None:
-        """Do this when the pause is over; a broker that is ended meanwhile has no need of it."""
+        """Call `call` when the pause is over; not at all if the broker is not paused or ends before."""
         if self._paused:
             self._late.append(call)
 
     def call(
         self, method: str, path: str, values: dict[str, Any] | None = None, *, timeout: float = 0.0
     ) -> dict[str, Any]:
-        """Ask its controls; `timeout` is how many seconds they may wait for something."""
+        """Call its controls and return their answer; `timeout` (seconds) limits a call that waits."""
         self._guard()
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
             raise ConfigError(f"timeout is {timeout!r}: it must be a number of seconds from 0")

@@ -1,4 +1,4 @@
-"""`cluster.faults`: what a test makes go wrong, and what it learns from it."""
+"""`cluster.faults`: fault injection for tests, and the number of requests that each fault has met."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Api = str | int | Iterable[str | int]
 
 
 class Limits(TypedDict, total=False):
-    """Which requests meet a fault, and how many.
+    """Limits of a fault: which requests meet it, and how many.
 
-    `times`: how many (1 if not said; None: all until it is cancelled), `skip`: how many pass before. `when`: `"before"`
-    the work is done (the default) or `"after"` it, when the answer alone is lost, late or wrong. `topic`, `partition`
-    (one or several), `group`, `client` (the client id): only requests about these; in a text a `*` stands for any
-    characters. `node`: only at the broker of this id.
+    `times`: how many (default 1; None: all until it is cancelled), `skip`: how many pass before. `when`: `"before"` the
+    work is done (the default) or `"after"` it, when only the answer is lost, late or wrong. `topic`, `partition` (one
+    or several), `group`, `client` (the client id): only requests about these; `*` in a text matches any characters.
+    `node`: only at the broker with this id.
     """
 
     times: int | None
@@ -45,9 +45,9 @@ class Fault:
         self._broker = broker
         self._values = values
         self._state = self._make()
-        self._hits_before = 0  # at brokers that have ended
+        self._hits_before = 0  # hits at earlier runs of the broker
         self._cancelled = False
-        self._past = False  # it was over when its broker ended: the new one does not know it
+        self._past = False  # it was over when its broker ended: the restarted one does not have it
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value}" for name, value in self._values.items() if value is not None)
@@ -63,23 +63,23 @@ class Fault:
 
     @property
     def over(self) -> bool:
-        """Whether no further request will meet it."""
+        """Return True if no further request will meet it."""
         return bool(self._look()["over"]) or self._cancelled
 
     @property
     def held(self) -> int:
-        """How many requests it holds now."""
+        """Return how many requests it holds now."""
         return int(self._look()["held"])
 
     def hits(self) -> int:
-        """How many requests have met it; for one that is cancelled, until then."""
+        """Return how many requests have met it; of a cancelled one, until then."""
         return self._hits_before + int(self._look()["hits"])
 
     def wait(self, n: int = 1, timeout: float = 30.0) -> int:
-        """Wait until `n` requests have met it; how many have. `KafkaTimeout` after `timeout` seconds."""
+        """Wait until `n` requests have met it. Return how many have. Raise `KafkaTimeout` after `timeout` seconds."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise ConfigError(f"n is {n!r}: it must be a whole number of requests from 0")
-        over = bool(self._look()["over"]) or self._cancelled  # in one look with the hits, which may come at any time
+        over = bool(self._look()["over"]) or self._cancelled  # from the same reply as the hits
         if (hits := self._hits_before + int(self._state["hits"])) >= n:
             return hits
         if over:
@@ -89,33 +89,33 @@ class Fault:
         return self._hits_before + int(self._state["hits"])
 
     def release(self) -> None:
-        """End it, and let go of the requests that it holds. Its hits can still be asked for.
+        """End it and release the requests that it holds. Its hits can still be read.
 
-        While its broker is paused or down it is so as soon as the broker goes on.
+        If its broker is paused or down, this takes effect when the broker runs again.
         """
         if self._is_known:
             self._state = self._broker.call("POST", f"{self._path}/release")
         elif not self._cancelled:
             self._state = self._state | {"over": True}
-            self._broker.later(self._let_go)
+            self._broker.later(self._release_late)
 
     def cancel(self) -> None:
-        """End it; requests that it holds go on. May be called twice, and while the broker is paused or down."""
+        """End it and release the requests that it holds. Idempotent; allowed while the broker is paused or down."""
         if self._cancelled:
             return
         self._faults.forget(self)
         if self._is_known:
             self._state = self._broker.call("DELETE", self._path)
         else:
-            self._broker.later(self._vanish)
+            self._broker.later(self._cancel_late)
         self._cancelled = True
 
     def before_end(self) -> None:
-        """The broker is about to end or to pause: note what the fault has met there."""
+        """Note the hits before the broker ends or pauses."""
         self._look()
 
     def after_start(self) -> None:
-        """The broker has started again: go on there."""
+        """Continue the fault at the restarted broker."""
         state = self._state
         self._hits_before += state["hits"]
         values = dict(self._values)
@@ -130,17 +130,17 @@ class Fault:
             self._state = self._broker.call("POST", "/faults", values)
 
     def _make(self) -> dict[str, Any]:
-        """Tell the broker; one that is down is told when it starts."""
+        """Create the fault at the broker; at one that is down, `after_start` does it."""
         FaultSpec.build(self._values)
         if self._broker.state != "down" or self._broker.reachable:
             return self._broker.call("POST", "/faults", self._values)
         return {"id": None, "hits": 0, "seen": 0, "held": 0, "over": False}
 
-    def _let_go(self) -> None:
+    def _release_late(self) -> None:
         if self._is_known:
             self.release()
 
-    def _vanish(self) -> None:
+    def _cancel_late(self) -> None:
         if not self._past and self._state["id"] is not None:
             self._broker.call("DELETE", self._path)
 
@@ -155,12 +155,12 @@ class Fault:
 
     @property
     def _is_known(self) -> bool:
-        """Whether there is a broker that knows it."""
+        """True if a broker that has the fault can be reached."""
         return not self._cancelled and not self._past and self._broker.reachable
 
 
 class Faults:
-    """Makes faults: the next requests that match are failed, delayed, dropped, cut off or held.
+    """Creates faults: the next requests that match fail, are delayed, dropped, disconnected or held.
 
         with cluster.faults.fail("Produce", errors.NotLeaderOrFollower, times=2, topic="orders") as fault:
             producer.send("orders", b"...").result()
@@ -168,8 +168,8 @@ class Faults:
 
     A request meets at most one fault that decides its outcome (fail, drop, disconnect) and one that decides its time
     (delay, hold), in each case the oldest that matches. Faults stay when a broker is stopped, killed and started; one
-    that is made while its broker is down is there as soon as the broker is.
-    What limits a fault is said in `Limits`; an unknown API, error or limit is a `ConfigError` with the nearest name.
+    that is created while its broker is down takes effect when the broker starts.
+    For the limits of a fault see `Limits`; an unknown API, error or limit is a `ConfigError` with the nearest name.
     """
 
     def __init__(self, brokers: list[Broker]) -> None:
@@ -196,23 +196,23 @@ class Faults:
         whole: bool | None = None,
         **limits: Unpack[Limits],
     ) -> Fault:
-        """Answer with a Kafka error, where that API has it: for the partition, topic or group, or at the top.
+        """Answer with a Kafka error where that API has one: for the partition, topic or group, or at the top level.
 
-        What else is in the request is served. `error` is a class of `pyclient.errors`, its name (also as
+        The rest of the request is served. `error` is a class of `pyclient.errors`, its name (also as
         NOT_LEADER_OR_FOLLOWER) or a code. `whole` decides between the outermost (True) and the innermost error code of
-        an answer that has several; if not said, it goes by the error and by what the fault is limited to.
+        an answer that has several; by default the error and the limits of the fault decide.
         """
         return self._add(FAIL, api, limits, error=error_code(error), whole=whole)
 
     def delay(self, api: Api, seconds: float, **limits: Unpack[Limits]) -> Fault:
-        """Let it take `seconds` (of the broker's time: `advance_time` ends it) longer."""
+        """Delay the answer by `seconds` of the broker's time (`advance_time` ends the delay)."""
         return self._add(DELAY, api, limits, seconds=seconds)
 
     def drop(self, api: Api, **limits: Unpack[Limits]) -> Fault:
-        """Never answer, and leave the connection open, as a network that swallows packets: the client has to notice.
+        """Never answer, and leave the connection open, as a network that loses packets: the client has to time out.
 
-        As a connection's answers keep the order of its requests, nothing behind it is answered either. When the fault
-        is cancelled, connections that it has silenced are closed.
+        As a connection's answers keep the order of its requests, later requests are not answered either. When the fault
+        is cancelled, the connections of dropped requests are closed.
         """
         return self._add(DROP, api, limits)
 
@@ -221,11 +221,11 @@ class Faults:
         return self._add(DISCONNECT, api, limits)
 
     def hold(self, api: Api, **limits: Unpack[Limits]) -> Fault:
-        """Keep it until `release()` (or `cancel()`); then it is served, even if its client has gone meanwhile."""
+        """Hold the request until `release()` or `cancel()`; then serve it, even if its client has disconnected."""
         return self._add(HOLD, api, limits)
 
     def clear(self) -> None:
-        """Cancel all, those that were made by HTTP, too."""
+        """Cancel all faults, also those created by HTTP."""
         for fault in list(self._faults):
             fault.cancel()
         for broker in self._brokers:
@@ -233,7 +233,7 @@ class Faults:
                 broker.call("DELETE", "/faults")
 
     def forget(self, fault: Fault) -> None:
-        """The fault is cancelled."""
+        """Remove a cancelled fault."""
         if fault in self._faults:
             self._faults.remove(fault)
 
@@ -264,5 +264,5 @@ class Faults:
 
 
 def _plain(value: Any) -> Any:
-    """One or a list of them, as JSON has it."""
+    """Return a value, or a list of an iterable's values, for JSON."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""`cluster.requests`: what clients asked a broker, for tests to look at and to wait for."""
+"""`cluster.requests`: the requests of clients to a broker, for tests to inspect and to wait for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request. Its times are in milliseconds; `duration_ms` is None until it was answered or lost.
+    """One request. Times are in milliseconds; `duration_ms` is None until it was answered or lost.
 
-    `topics` are those it is about, with the partitions that it names; `errors` the names of the errors in its answer.
+    `topics` maps the topics of the request to the partitions it names; `errors` are the error names in its answer.
     """
 
     number: int
@@ -38,9 +38,9 @@ class RequestRecord:
 
 
 class Wanted(TypedDict, total=False):
-    """Which requests are meant: those that fit all of it. In a text a `*` stands for any characters.
+    """Filters for requests; a request must match all of them. `*` in a text matches any characters.
 
-    `answered`: True for those that were, False for those that were not (yet); `error`: one that the answer has.
+    `answered`: True for requests that were answered, False for others; `error`: an error in the answer.
     """
 
     client: str
@@ -52,13 +52,13 @@ class Wanted(TypedDict, total=False):
 
 
 class Requests:
-    """The request log of a cluster: off until `start()`, for it costs every request some ten microseconds.
+    """The request log of a cluster. It is off until `start()`, since it costs some ten microseconds per request.
 
         with cluster.requests.start() as requests:
             producer.send("orders", b"...").result()
             [produce] = requests.query("Produce", topic="orders")
 
-    As a context manager it stops at the end of the block. It begins anew when the broker is started again.
+    As a context manager it stops at the end of the block. A restarted broker begins with an empty log.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -81,13 +81,13 @@ class Requests:
         return iter(self.query())
 
     def start(self, limit: int = DEFAULT_LIMIT) -> Requests:
-        """Log requests from now on; of more than `limit` the oldest are forgotten."""
+        """Log requests from now on; above `limit` the oldest are dropped."""
         self._broker.call("POST", "/requests/start", {"limit": limit})
         self._limit = limit
         return self
 
     def stop(self) -> None:
-        """Log none any more, and forget those that were."""
+        """Stop logging and clear the log."""
         was_on, self._limit = self._limit is not None, None
         if was_on and self._broker.reachable:
             self._broker.call("POST", "/requests/stop")
@@ -95,19 +95,20 @@ class Requests:
             self._broker.later(self._stop_late)
 
     def clear(self) -> None:
-        """Forget what was logged so far."""
+        """Clear the log."""
         self._broker.call("DELETE", "/requests")
 
     def query(self, api: str | int | None = None, **wanted: Unpack[Wanted]) -> list[RequestRecord]:
-        """The requests that were logged, the oldest first: all, or of one API and what `Wanted` says."""
+        """Return the logged requests, the oldest first: all, or those of one API that match the filters `wanted`."""
         return _records(self._broker.call("GET", "/requests", _filters(api, wanted)))
 
     def wait_request(
         self, api: str | int | None = None, *, count: int = 1, timeout: float = 30.0, **wanted: Unpack[Wanted]
     ) -> RequestRecord:
-        """Wait until `count` such requests were logged (those before the call count, too); the last of these.
+        """Wait until `count` matching requests were logged, counting those before the call. Return the last of them.
 
-        `KafkaTimeout` after `timeout` seconds. A request is logged when it comes; `answered=True` waits for its answer.
+        Raise `KafkaTimeout` after `timeout` seconds. A request is logged when it arrives; `answered=True` waits for its
+        answer.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"count is {count!r}: it must be a whole number from 1")

@@ -1,8 +1,8 @@
-"""Answers that wait until what they report is committed, while other requests are served.
+"""Hold responses until the changes they report are committed, while other requests are served.
 
-What has to be on the disk first is brought there beside the loop: batches of topics with `flush.messages`, what the
-group coordinator writes where that holds for `__consumer_offsets`, and every change of the metadata. Memory is ahead of
-the disk meanwhile, and is what others are told of; that something was done is said by no answer before it is so.
+Some writes must be synced to the disk first, off the loop: batches of topics with `flush.messages`, those of the group
+coordinator if that applies to `__consumer_offsets`, and every change of the metadata. Meanwhile memory is ahead of the
+disk, and other requests read from memory; a response that reports a change is held until the change is durable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OF_CONTROLLER: Final = frozenset(
         "UpdateFeatures",
     }
 )  # fmt: skip
-"""What these answer depends on changes that others have made, too: a topic that is there, a block of producer ids."""
+"""Their answers also depend on changes of other requests (an existing topic, a block of producer ids)."""
 
 _OF_GROUPS: Final = frozenset(
     {
@@ -47,7 +47,7 @@ _MAKING_TOPICS: Final = frozenset({"Metadata", "FindCoordinator"})
 
 
 def behind_commits(name: str, handler: Handler) -> Handler:
-    """The handler of the API `name`; what it answers is committed."""
+    """Wrap the handler of the API `name`: its answers are held until their changes are committed."""
     if name == "Produce":
         return _produce(handler)
     if name in _OF_CONTROLLER or name in _OF_GROUPS or name in _MAKING_TOPICS:
@@ -89,7 +89,7 @@ async def _awaited(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
 
 
 def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[StoredLog, int]]:
-    """The logs, and the last offset in each, that an answer of the API `name` waits for."""
+    """Yield the logs, and the last offset in each, that an answer of the API `name` waits for."""
     for log in node.logs.held:
         last = log.end_offset - 1
         if log.topic == _METADATA_LOG:
@@ -104,35 +104,35 @@ def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[StoredLo
 
 
 def _when_on_disk(answer: Any, waiting: list[tuple[StoredLog, int]], name: str, node: BrokerNode) -> Future[Any]:
-    """The answer; `KafkaStorageError` (of a coordinator `NotCoordinator`) if what it tells of may be lost."""
+    """Return a future of the answer; it fails with `KafkaStorageError` (groups: `NotCoordinator`) if a sync failed."""
 
-    def end(over: Future[Any]) -> None:
+    def end(done: Future[Any]) -> None:
         for log, offset in waiting:
             if log.high_watermark <= offset:
                 kind = errors.NotCoordinator if name in _OF_GROUPS else errors.KafkaStorageError
-                over.set_exception(kind(_why_lost(log)))
+                done.set_exception(kind(_why_lost(log)))
                 return
-        over.set_result(answer)
+        done.set_result(answer)
 
-    return _told_of_all(waiting, node, end)
+    return _when_all_committed(waiting, node, end)
 
 
-def _told_of_all(
+def _when_all_committed(
     waiting: list[tuple[StoredLog, int]], node: BrokerNode, end: Callable[[Future[Any]], None]
 ) -> Future[Any]:
-    """What `end` is given to set when every log is committed up to its offset, or never will be."""
-    over: Future[Any] = node.loop.create_future()
-    left = len(waiting)
+    """Return a future that `end` completes when every log is committed up to its offset, or never will be."""
+    done: Future[Any] = node.loop.create_future()
+    remaining = len(waiting)
 
-    def told() -> None:
-        nonlocal left
-        left -= 1
-        if not left and not over.done():
-            end(over)
+    def committed() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining and not done.done():
+            end(done)
 
     for log, offset in waiting:
-        log.when_committed(offset, told)
-    return over
+        log.when_committed(offset, committed)
+    return done
 
 
 def _why_lost(log: StoredLog) -> str:
@@ -175,7 +175,7 @@ def _committed_produce(response: Any, node: BrokerNode) -> Any:
 def _uncommitted(
     response: ProduceResponse, node: BrokerNode
 ) -> Iterator[tuple[PartitionProduceResponse, StoredLog, int]]:
-    """An answer, and a log that has to be on the disk up to an offset first."""
+    """Yield a partition's answer with a log and the offset up to which it must be on the disk first."""
     for topic in response.responses:
         name = topic.name or node.topic_name(topic.topic_id)
         for answer in topic.partition_responses:
@@ -192,16 +192,16 @@ def _uncommitted(
 def _committed(
     response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, StoredLog, int]], node: BrokerNode
 ) -> Future[ProduceResponse]:
-    def end(over: Future[Any]) -> None:
+    def end(done: Future[Any]) -> None:
         for answer, log, offset in waiting:
             _correct(answer, log, offset)
-        over.set_result(response)
+        done.set_result(response)
 
-    return _told_of_all([(log, offset) for _answer, log, offset in waiting], node, end)
+    return _when_all_committed([(log, offset) for _answer, log, offset in waiting], node, end)
 
 
 def _correct(answer: PartitionProduceResponse, log: StoredLog, offset: int) -> None:
-    """Say what became of a batch that could not be brought to the disk, or whose partition could not."""
+    """Set the error of a batch that could not be synced, or whose partition's metadata could not."""
     if log.high_watermark <= offset:
         answer.error_code = errors.KafkaStorageError.code
         answer.error_message = _why_lost(log)

@@ -24,8 +24,8 @@ class BrokerConfig:
     """A node's configuration, checked once by `build`.
 
     `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
-    option's value; `ignored` the texts of the options that do nothing here, which are told all the same.
-    `data_dir` is the first directory of log.dirs, which has the metadata, `other_dirs` are the rest.
+    option's value; `ignored` the texts of the options without effect here, which DescribeConfigs lists, too.
+    `data_dir` is the first directory of log.dirs, which has the metadata; `other_dirs` are the rest.
     """
 
     data_dir: str
@@ -52,7 +52,7 @@ class BrokerConfig:
         """Check `settings` (Kafka's option names; texts or values) on top of a profile.
 
         With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
-        `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all it has.
+        `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all versions.
 
         Raises `ConfigError` naming the option, its value and what is allowed.
         """
@@ -84,15 +84,15 @@ class BrokerConfig:
         return built
 
     def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
-        """The same configuration with another data directory or port."""
+        """Return the configuration with another data directory or port."""
         directory = self.data_dir if data_dir is None else data_dir
         values = {**self.values, "log.dirs": ",".join((directory, *self.other_dirs))}
         return replace(self, data_dir=directory, port=self.port if port is None else port, values=values)
 
     def with_dynamic(self, *layers: Mapping[str, str]) -> BrokerConfig:
-        """The same configuration under what was set at run time, the strongest layer last.
+        """Return the configuration with dynamic options on top; a later layer overrides an earlier one.
 
-        A value that makes no sense (any longer) is left out, with a line in the log.
+        An invalid value is logged and ignored.
         """
         explicit, values = dict(self.explicit), dict(self.values)
         for layer in layers:
@@ -110,28 +110,28 @@ class BrokerConfig:
         return replace(self, explicit=explicit, values=values)
 
     def integer(self, name: str) -> int:
-        """The value of a whole-number option."""
+        """Return the value of an integer option."""
         return cast("int", self.values[name])
 
     def boolean(self, name: str) -> bool:
-        """The value of an option that is true or false."""
+        """Return the value of a boolean option."""
         return cast("bool", self.values[name])
 
     def text(self, name: str) -> str | None:
-        """The value of a text option; None when it has no value."""
+        """Return the value of a text option; None when it has no value."""
         return cast("str | None", self.values[name])
 
     def seconds(self, name: str) -> float:
-        """A `.ms` option in seconds."""
+        """Return the value of a `.ms` option in seconds."""
         return self.integer(name) / 1000
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """All directories of log.dirs."""
+        """Return all directories of log.dirs."""
         return (self.data_dir, *self.other_dirs)
 
     def cordoned_dirs(self, text: str | None = None) -> frozenset[str]:
-        """The directories that cordoned.log.dirs (or its value `text`) names; `*` stands for all of them.
+        """Return the directories that cordoned.log.dirs (or its value `text`) names; `*` stands for all of them.
 
         Raises `ConfigError`, with Kafka's words, for one that is not in log.dirs.
         """
@@ -149,17 +149,17 @@ class BrokerConfig:
         return frozenset(known[os.path.abspath(each)] for each in wanted)
 
     def log_defaults(self) -> LogConfig:
-        """What the topics of this broker are configured as where they do not say."""
+        """Return the defaults for the options of this broker's topics."""
         return LogConfig.from_broker(self.explicit)
 
 
 def _shuts_out(name: str, layer: Mapping[str, str]) -> bool:
-    """Whether 0 for that option means no connections at all: unless some addresses have limits of their own."""
+    """Return True if 0 for that option excludes all clients: no address has an override."""
     return name == "max.connections.per.ip" and not layer.get("max.connections.per.ip.overrides")
 
 
 def _log_dirs(settings: Mapping[str, Any], data_dir: str) -> list[str]:
-    """The directories that the options name, `data_dir` where they name none. Raises `ConfigError`."""
+    """Return the directories that the options name, or `data_dir` if they name none. Raise `ConfigError`."""
     text = settings.get("log.dirs") or settings.get("log.dir") or ""
     if not isinstance(text, str):
         raise ConfigError(f"log.dirs is {text!r}: it must be a text")
@@ -175,7 +175,9 @@ def _log_dirs(settings: Mapping[str, Any], data_dir: str) -> list[str]:
 
 
 def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`broker.id` is the old name of `node.id`, as in Kafka; two that differ are refused. Without log.dirs."""
+    """Return the settings with `broker.id`, the old name of `node.id`, replaced, and without log.dirs.
+    Raise `ConfigError` if the two ids differ.
+    """
     own = {name: value for name, value in settings.items() if name not in ("broker.id", "log.dirs", "log.dir")}
     if "broker.id" not in settings:
         return own
@@ -186,7 +188,7 @@ def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_served(name: str) -> bool:
-    """Whether the option does something; `ConfigError` for one that is unknown or must not be ignored."""
+    """Return True if the option has an effect. Raise `ConfigError` if it is unknown or must not be ignored."""
     if name != "log.dirs" and name in BROKER_SETTINGS:
         return True
     if name in WITHOUT_EFFECT:
@@ -218,7 +220,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _check_conflicts(values: Mapping[str, Value]) -> None:
-    """Refuse what Kafka does not start with: limits the wrong way round, and a default outside of its limits."""
+    """Raise `ConfigError` where Kafka refuses to start: a minimum above its maximum, a default outside its limits."""
     _in_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     for name in ("assignment.interval", "heartbeat.interval", "session.timeout"):
         low, own, high = (f"group.consumer.{limit}{name}.ms" for limit in ("min.", "", "max."))

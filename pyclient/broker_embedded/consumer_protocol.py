@@ -1,4 +1,4 @@
-"""Whether consumer groups (KIP-848) are on: a feature of the cluster, and an option of the broker."""
+"""The check that consumer groups (KIP-848) are enabled, by a cluster feature and a broker option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONSUMER: Final = "consumer"
 
 
 def check_consumer_protocol(node: BrokerNode) -> None:
-    """Raise `UnsupportedVersion` where consumer groups are off. Handlers answer it without a text, as Kafka does.
+    """Raise `UnsupportedVersion` if consumer groups are off. Handlers answer it without a message, as Kafka does.
 
     group.version has to be 1 and the option has to name them. Releases before 4.0 have no such feature: there the
     option alone decides, and is off unless it was set.

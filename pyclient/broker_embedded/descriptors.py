@@ -1,7 +1,7 @@
-"""File descriptors: how many connections and log files may have, and a reserve for what must not fail without one.
+"""File descriptors: how many connections and log files may use, and a reserve for operations that must not fail.
 
-Connections never take those that the logs need, and log files are closed where connections need theirs. Modules are
-loaded when they are first needed, which takes descriptors: all of them are loaded when those run out.
+Connections never take those that the logs need, and log files are closed where connections need theirs. Importing a
+module on first use takes a descriptor: when they run out, all such modules are imported from the reserve.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 OTHERS: Final = 64
-"""Descriptors for whatever is neither a connection nor a log file: modules, checkpoints, directories."""
+"""Descriptors for everything but connections and log files: modules, checkpoints, directories."""
 
 _UNLIMITED: Final = 1 << 20
 _RESERVE: Final = 8
@@ -41,11 +41,11 @@ _LATE_MODULES: Final = (
     ),
     "difflib", "hashlib", "hmac", "ipaddress", "shutil",
 )  # fmt: skip
-"""What is imported inside of functions."""
+"""Modules that are imported inside functions."""
 
 
 class Descriptors:
-    """The descriptors of one process, as far as a node knows: a program around it may have others open."""
+    """The descriptors of one process, without those that a program around the node has open."""
 
     def __init__(self, fs: FileSystem, slices: RequestSlices, limit: int | None = None) -> None:
         if limit is None:
@@ -61,15 +61,15 @@ class Descriptors:
 
     @property
     def most_connections(self) -> int:
-        """Connections that leave an eighth of the descriptors to the logs."""
+        """Return how many connections leave an eighth of the descriptors to the logs."""
         return max(self._limit - self._limit // 8 - OTHERS, 1)
 
     def connections_are(self, count: int) -> None:
-        """Leave the log files what `count` connections do not need."""
+        """Set the limit of open log files to what `count` connections leave."""
         self._fs.limit_open_files(max(self._limit - OTHERS - count, self._limit // 8))
 
     def run_out(self) -> bool:
-        """There was none for a connection. True if that may be otherwise at once: log files were closed."""
+        """Free descriptors when a connection could not get one. Return True if log files were closed."""
         self._drain()
         if not self._all_loaded:
             self._all_loaded = True
@@ -79,17 +79,17 @@ class Descriptors:
         return self._fs.close_idle_files() > 0
 
     def close(self) -> None:
-        """Give the reserve back."""
+        """Close the reserve."""
         self._all_loaded = True
         self._drain()
 
     def _load_all(self) -> Steps[None]:
-        """Load what is usually loaded when it is first needed."""
+        """Import the modules that are otherwise imported on first use."""
         for name in SERVED:
             try:
                 handler_of(name)
             except (ImportError, OSError) as error:
-                log.error("the handler of %s cannot be loaded while there are no file descriptors: %s", name, error)
+                log.error("no file descriptor to import the handler of %s: %s", name, error)
                 self._all_loaded = False
             yield None
         for module in _LATE_MODULES:
@@ -98,8 +98,8 @@ class Descriptors:
             yield None
 
     def refill(self) -> None:
-        """Open the reserve, or what is missing of it."""
-        with contextlib.suppress(OSError):  # there is none now: the next time
+        """Fill the reserve up as far as descriptors are free."""
+        with contextlib.suppress(OSError):  # no descriptor is free: retried at the next call
             while len(self._reserve) < _RESERVE:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
