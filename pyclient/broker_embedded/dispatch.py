@@ -1,4 +1,4 @@
-"""Which APIs this broker serves, in which versions, and by what: one table that ApiVersions answers from, too."""
+"""The table of served APIs with their versions and handlers; ApiVersions answers from it, too."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyclient.protocol.fields import Request
 
 Answer = Any
-"""A response, a future or coroutine of one, or None: the client wants no response (Produce with acks=0).
+"""A response, a future or coroutine of one, or None for no response (Produce with acks=0).
 
-A handler whose requests may have many items is a generator function, which pauses after each and returns one of these.
+A handler of requests that may have many items is a generator function: it pauses after each, and returns one of these.
 """
 
 Handler = Callable[[Any, "RequestContext"], Answer]
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 @dataclass(frozen=True, slots=True)
 class Served:
     """One API: the module in `handlers/` that serves it, and the versions. `listed` is the minimum that ApiVersions
-    names where it differs from what is served."""
+    reports, if it differs from the first served version."""
 
     module: str
     first: int
@@ -41,7 +41,7 @@ class Served:
 
     @property
     def advertised_first(self) -> int:
-        """The minimum that ApiVersions names."""
+        """Return the minimum that ApiVersions reports."""
         return self.first if self.listed is None else self.listed
 
 
@@ -92,15 +92,15 @@ SERVED: Final[dict[str, Served]] = {
     "DescribeProducers": Served("describe_producers", 0, 0),
     "DescribeTopicPartitions": Served("describe_topic_partitions", 0, 0),
 }
-"""Everything that is served. A handler's module is imported when its API is first asked for."""
+"""All served APIs. A handler's module is imported with the first request of its API."""
 
 
 class CloseConnection(Exception):
-    """A request that Kafka answers by closing the connection; the text says why."""
+    """Raised for a request that Kafka answers by closing the connection; the text is the reason."""
 
 
 def handles(request: type[Request[Any]], *, versions: tuple[int, int]) -> Callable[[F], F]:
-    """Mark a function as what serves `request` in `versions` (first and last); `SERVED` says the same."""
+    """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`."""
 
     def mark(handler: F) -> F:
         handler.request = request  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def handles(request: type[Request[Any]], *, versions: tuple[int, int]) -> Callab
 
 
 class RequestContext:
-    """What a handler knows beside the request."""
+    """The context of a request that a handler gets with it."""
 
     __slots__ = ("api_key", "client_id", "connection", "node", "version")
 
@@ -125,29 +125,29 @@ class RequestContext:
         self.connection = connection
 
     def mutation_quota(self, *, strict: bool) -> MutationQuota:
-        """What this request may make and delete (KIP-599)."""
+        """Return the quota of partitions that this request may create and delete (KIP-599)."""
         node = self.node
         return node.mutation_quotas.of_request(self.client_id, node.clock.monotonic(), strict=strict)
 
     def throttle(self, seconds: float) -> int:
-        """Leave the client alone for so long (KIP-219); the milliseconds to tell it."""
+        """Mute the connection for `seconds` (KIP-219). Return the throttle time for the response, in milliseconds."""
         if seconds > 0:
             self.connection.mute(seconds)
         return round(seconds * 1000)
 
     @property
     def client_host(self) -> str:
-        """The client's address as Kafka shows it, with a slash in front: `/127.0.0.1`."""
+        """Return the client's address as Kafka shows it, with a leading slash: `/127.0.0.1`."""
         return self.connection.client_host
 
     @property
     def connection_id(self) -> int:
-        """A number that no other connection of this node has had."""
+        """Return the connection's number, which is unique in this node."""
         return self.connection.number
 
 
 class Route:
-    """One (API, version): how to read the request and what to call."""
+    """The decoder and handler of one API in one version."""
 
     __slots__ = ("_request", "_version", "decode", "handler", "name", "response")
 
@@ -161,7 +161,7 @@ class Route:
         self._version = version
 
     def decode_in_steps(self, frame: memoryview, position: int) -> Generator[None, None, Request[Any]]:
-        """`decode`, with pauses, for a frame that may have many items."""
+        """Decode with pauses, for a frame that may have many items."""
         decode = codec.decoder_in_steps(self._request, self._version)
         try:
             request: Request[Any] = yield from decode(frame, position)
@@ -177,7 +177,7 @@ _NAMES: Final[dict[int, str]] = {API_KEYS[name]: name for name in SERVED}
 
 
 def route(api_key: int, version: int) -> Route | None:
-    """The way to serve a request, or None when this broker does not serve it."""
+    """Return the route of a request; None if this broker does not serve that API or version."""
     if version < 0:
         return None
     found = _ROUTES.get(api_key << 16 | version)
@@ -196,7 +196,7 @@ def _make_route(api_key: int, version: int) -> Route | None:
 
 
 _ONE_BYTE_MORE: Final = frozenset({"AlterUserScramCredentials"})
-"""What librdkafka ends with one empty section of tags too many; Kafka reads over it."""
+"""APIs whose requests librdkafka ends with one empty section of tags too many, which Kafka ignores."""
 
 
 def _lenient(decode: Callable[..., Request[Any]]) -> Callable[..., Request[Any]]:
@@ -212,6 +212,6 @@ def _lenient(decode: Callable[..., Request[Any]]) -> Callable[..., Request[Any]]
 
 
 def handler_of(name: str) -> Handler:
-    """The function that serves the API `name`."""
+    """Return the function that serves the API `name`."""
     handler: Handler = import_module(f"pyclient.broker_embedded.handlers.{SERVED[name].module}").handle
     return handler

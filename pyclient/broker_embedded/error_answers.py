@@ -1,6 +1,6 @@
-"""What a client is told when the broker fails with its request, where the API has error codes.
+"""Error responses for requests that fail in the broker, for APIs with error codes.
 
-A `BrokerError` says what; everything else is UNKNOWN_SERVER_ERROR.
+A `BrokerError` gives its code; everything else is UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def failed_answer(
     topic_name: Callable[[UUID], str | None],
     error: BaseException,
 ) -> Response | None:
-    """The answer, as far out as its version has an error code; None where it has none, or nothing to put it on.
+    """Return the answer with the error in its outermost error code; None if there is no place for one.
 
-    Then the connection is closed: an answer without an error would tell a client that all is well.
+    The connection is closed then: an answer without an error would report success.
     """
     if getattr(request, "acks", None) == 0:
         return None

@@ -1,4 +1,4 @@
-"""From an exception to the error code that a client is told; with a line in the log where the broker is at fault."""
+"""Error codes and messages of exceptions for responses; failures of the broker itself are logged."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pyclient import errors
 log = logging.getLogger("pyclient.broker_embedded")
 
 LONGEST_TEXT: Final = 1000
-"""Characters of an error's text in an answer."""
+"""Maximum characters of an error message in a response."""
 
 
 def printable(text: str) -> str:
-    """A text of a client for a log line: without control characters, which would forge lines, and not too long."""
+    """Return a client's text for a log line: truncated, and without control characters, which could forge lines."""
     shown = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
     return shown if shown.isprintable() else repr(shown)[1:-1]
 
 
 def code_of(error: Exception, what: str) -> int:
-    """The error code for `error`, which happened while doing `what` (a text like "Produce to orders-3").
+    """Return the error code for `error`, which happened while doing `what` (a text like "Produce to orders-3").
 
-    Handlers catch every `Exception` for it: what goes wrong with one topic or partition, foreseen or not, must not keep
-    the others in the request from their answers. What was not foreseen is logged with its traceback.
+    Handlers catch every `Exception` for it: a failure of one topic or partition must not affect the results of the
+    others in the request. An unexpected error is logged with its traceback.
     """
     if isinstance(error, errors.BrokerError):
         return error.code
-    if isinstance(error, errors.ProtocolError):  # bytes of a client that make no sense as record batches
+    if isinstance(error, errors.ProtocolError):  # bytes that are no valid record batches
         return errors.CorruptMessage.code
     if isinstance(error, OSError):
         log.error("%s failed: %s", printable(what), error)
@@ -37,9 +37,9 @@ def code_of(error: Exception, what: str) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """What a client may read about it: the text of a `BrokerError`; nothing of the inside of a bug.
+    """Return the error message for the response: the text of a `BrokerError`, no details of a bug.
 
-    Names in it may be as long as the longest string of the protocol, so it could not be encoded whole.
+    It is truncated: with a name of the maximum length it would exceed a string of the protocol.
     """
     if isinstance(error, errors.BrokerError):
         text = str(error)

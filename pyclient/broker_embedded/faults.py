@@ -1,4 +1,4 @@
-"""Faults at one node: the next requests that match are failed, delayed, dropped, cut off or held."""
+"""Faults at one node: the next requests that match fail, are delayed, dropped, disconnected or held."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.protocol.fields import Request
 
-_REMEMBERED: Final = 1000  # faults that are over and can still be asked for their hits
+_REMEMBERED: Final = 1000  # faults that are over and kept for queries of their hits
 
 
 class LiveFault:
@@ -42,11 +42,11 @@ class LiveFault:
 
     @property
     def held(self) -> int:
-        """How many requests wait for `release`."""
+        """Return how many requests wait for `release`."""
         return len(self._held)
 
     def describe(self) -> dict[str, Any]:
-        """The fault as JSON has it."""
+        """Return the fault as JSON values."""
         return {
             "id": self.number,
             **self.spec.as_json(),
@@ -57,7 +57,7 @@ class LiveFault:
         }
 
     def takes(self, name: str, request: Request[Any], context: RequestContext) -> bool:
-        """Whether the fault is for this request; it counts as one then."""
+        """Return True if the fault applies to this request, which then counts as a hit."""
         if not self.spec.names(name, context.client_id):
             return False
         if self.spec.limited and not is_about(name, request, context, self.spec.selection):
@@ -96,7 +96,7 @@ class LiveFault:
             self._held.discard(waiter)
 
     async def drop(self) -> None:
-        """Return when the fault is cancelled: its connections are of no use and may be closed then."""
+        """Return when the fault is cancelled; the connections of its requests may be closed then."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._dropped.add(waiter)
         try:
@@ -105,14 +105,14 @@ class LiveFault:
             self._dropped.discard(waiter)
 
     def cancel(self) -> None:
-        """End the fault, and give up what it has dropped."""
+        """End the fault, and end the wait of the requests it has dropped."""
         self.release()
         for waiter in self._dropped:
             if not waiter.done():
                 waiter.set_result(None)
 
     def release(self) -> None:
-        """End the fault, and let go of the requests it holds."""
+        """End the fault, and continue the requests it holds."""
         self.over = self._released = True
         for waiter in self._held:
             if not waiter.done():
@@ -120,7 +120,7 @@ class LiveFault:
 
 
 class Interceptor:
-    """What stands between a node's connections and its handlers while there are faults or a request log.
+    """Applies faults and the request log between a node's connections and handlers; attached only while needed.
 
     A request meets at most one fault that decides its outcome (fail, drop, disconnect) and one that decides its time
     (delay, hold), in each case the oldest that matches.
@@ -136,15 +136,15 @@ class Interceptor:
 
     @property
     def faults(self) -> list[LiveFault]:
-        """The faults that were not cancelled, the oldest first."""
+        """Return the faults that are not cancelled, the oldest first."""
         return list(self._faults.values())
 
     def get(self, number: int) -> LiveFault | None:
-        """A fault that was not cancelled."""
+        """Return the fault with a number; None if there is none or it was cancelled."""
         return self._faults.get(number)
 
     def add(self, spec: FaultSpec) -> LiveFault:
-        """Begin a fault."""
+        """Create a fault."""
         fault = LiveFault(next(self._numbers), spec, self._node.loop)
         over = [each for each in self._faults.values() if each.over and not each.held]
         for old in over[: max(0, len(over) - _REMEMBERED)]:
@@ -155,26 +155,26 @@ class Interceptor:
         return fault
 
     def end(self, fault: LiveFault) -> None:
-        """End a fault; what it holds goes on. Its hits can still be asked for."""
+        """End a fault and continue the requests it holds. Its hits can still be queried."""
         fault.release()
         self._live = [each for each in self._live if not each.over]
         self.attach()
 
     def cancel(self, fault: LiveFault) -> None:
-        """End a fault and forget it. Connections whose requests it has dropped are closed."""
+        """End a fault and remove it. Connections whose requests it has dropped are closed."""
         self.end(fault)
         fault.cancel()
         self._faults.pop(fault.number, None)
 
     def clear(self) -> int:
-        """Cancel every fault; how many there were."""
+        """Cancel every fault. Return how many there were."""
         faults = self.faults
         for fault in faults:
             self.cancel(fault)
         return len(faults)
 
     def move(self, node: BrokerNode) -> None:
-        """Another node took the place of the one before: the faults are its now, and the log goes on."""
+        """Move the faults and the request log to the node that replaces the former one."""
         self._node = node
         self._tasks = {}
         if self.log is not None:
@@ -186,7 +186,7 @@ class Interceptor:
         self._node.interceptor = self if self._live or self._tasks or self.log is not None else None
 
     def serve(self, route: Route, request: Request[Any], context: RequestContext, correlation_id: int) -> Any:
-        """The answer to a request: the handler's own, or a task that makes one."""
+        """Return the handler's answer to a request, or a task that makes the answer."""
         entry = None if self.log is None else self.log.begin(route.name, request, context, correlation_id)
         outcome, timing = self._match(route.name, request, context)
         if outcome is None and timing is None:
@@ -208,13 +208,13 @@ class Interceptor:
         return task
 
     def forget(self, connection: BrokerConnection) -> None:
-        """The connection is closed. What is held or delayed goes on without its client, as in a queue of Kafka's."""
+        """Cancel the requests of a closed connection; held and delayed ones are served, as queued ones in Kafka."""
         for task, faulty in self._tasks.get(connection, {}).items():
             if faulty is None or not faulty.waiting:
                 task.cancel()
 
     async def close(self) -> None:
-        """The node stops: end what waits."""
+        """Cancel all waiting requests."""
         tasks = [task for tasks in self._tasks.values() for task in tasks]
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Error codes put where an API's answer has them: per partition, topic, group or at the top, everything else whole."""
+"""Answers with injected errors: per partition, topic or group, or at the top level; the rest of the answer is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Failing:
-    """Makes failed answers to requests of one API and version; `place` is the level whose error code is set."""
+    """Builds failed answers to requests of one API and version; `place` is the level whose error code is set."""
 
     def __init__(
         self, shape: Shape, version: int, place: int, code: int, text: str, selection: Selection, names: Names
@@ -31,7 +31,7 @@ class Failing:
         self._names = names
 
     def whole(self, request: Request[Any]) -> Response:
-        """An answer that has nothing but the error at its top."""
+        """Return an answer that has only the error at its top level."""
         response: Response = self._failed(request.response)
         for name in self._shape.copied:
             if self._has(request.response, name):
@@ -41,9 +41,9 @@ class Failing:
     def put(
         self, request: Request[Any], items: list[Item] | None, response: Response | None, *, done: bool
     ) -> Response:
-        """The answer to what was done, with the error for the `items` that failed; None: nothing was done.
+        """Return `response` (None: nothing was done) with the error for the `items` that failed.
 
-        `done`: it was done for those, too, and their part of the answer is replaced.
+        `done`: those were served, too, and their part of the answer is replaced.
         """
         answer: Response = blank(request.response) if response is None else response
         self._put_list(answer, items, 0, {}, replace=done or items is None)
@@ -68,7 +68,7 @@ class Failing:
         setattr(answer, level.answered, elements)
 
     def _by_position(self, item: Item, cls: type, index: int, rest: Any, *, replace: bool) -> Any:
-        """An element that is found by nothing but its position."""
+        """Return an element that is identified by its position only."""
         if not item.failed:
             return next(rest)
         if replace:
@@ -76,7 +76,7 @@ class Failing:
         return self._failed(cls, item, index)
 
     def _replaced(self, element: Any, cls: type, index: int, above: dict[str, Any]) -> Any:
-        """An element of an answer, failed if it is selected."""
+        """Return an element of an answer, failed if it is selected."""
         roles = above | roles_in(self._shape.levels[index], element, self._names, asked=False)
         if not self._selection.allows(roles):
             return element
@@ -87,7 +87,7 @@ class Failing:
         return self._failed(cls, Item(element, roles, None), index, asked=False)
 
     def _completed(self, elements: list[Any], items: list[Item], cls: type, index: int, *, replace: bool) -> list[Any]:
-        """The elements with those that failed and have no answer yet, in the order of the request."""
+        """Return the elements plus those that failed and have no answer yet, in the order of the request."""
         level = self._shape.levels[index]
         found = {self._key(level, each): each for each in reversed(elements)}
         for item in items:
@@ -107,7 +107,7 @@ class Failing:
         return elements
 
     def _joined(self, elements: list[Any], index: int) -> list[Any]:
-        """Elements of one key made one: an answer to a Fetch may name a topic several times."""
+        """Merge the elements with equal keys: an answer to a Fetch may name a topic several times."""
         if index + 1 >= len(self._shape.levels):
             return elements
         inner = self._shape.levels[index + 1].answered
@@ -133,7 +133,7 @@ class Failing:
         return made
 
     def _keyed(self, cls: type, item: Item, index: int, *, asked: bool = True) -> Any:
-        """An element of an answer with what tells it from the others, copied from the element of the request."""
+        """Return an element of an answer with the key fields copied from the element of the request."""
         made: Any = blank(cls)
         for key in self._shape.levels[index].keys:
             name = key.asked if asked else key.answered
@@ -149,7 +149,7 @@ class Failing:
 
 
 def release(answer: Any) -> None:
-    """Give back the files behind an answer that is not sent after all: a Fetch holds regions of segments."""
+    """Release the file regions of an answer that is not sent: a Fetch holds regions of segments."""
     if isinstance(answer, FileRegion):
         answer.release()
     elif isinstance(answer, list):
@@ -161,7 +161,7 @@ def release(answer: Any) -> None:
 
 
 def _as_kind(value: Any, kind: Kind) -> Any:
-    """A value of a request as the answer's declaration has it: parts of the same fields are other classes there."""
+    """Convert a value of a request to the classes that the answer declares for the same fields."""
     if isinstance(kind, ArrayOf):
         return [_as_kind(each, kind.item) for each in value]
     if isinstance(kind, Nested):

@@ -1,4 +1,4 @@
-"""What a request is about, item by item: which of them a fault means, and the request without them. Pure."""
+"""The items of a request, those that a fault selects, and the request without them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.faults_shapes import Level
 
 Names = Callable[["UUID"], "str | None"]
-"""The name of the topic with an id, if there is one."""
+"""Returns the name of the topic with an id; None if there is none."""
 
 _TOPIC: Final = 2  # the types of a config resource
 _GROUP: Final = 32
@@ -26,14 +26,14 @@ _FIND_GROUP: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a fault is limited to; None: to nothing. In topic and group a `*` stands for any text."""
+    """The limits of a fault; None: no limit. `*` in topic and group matches any text."""
 
     topic: str | None = None
     partitions: frozenset[int] | None = None
     group: str | None = None
 
     def allows(self, roles: Mapping[str, Any]) -> bool:
-        """Whether nothing that is known of an item speaks against it."""
+        """Return True if none of the known roles of an item contradicts the limits."""
         return (
             fits(self.topic, roles.get("topic", self.topic))
             and fits(self.group, roles.get("group", self.group))
@@ -42,21 +42,21 @@ class Selection:
 
 
 def fits(pattern: str | None, text: object) -> bool:
-    """Whether a text is what the pattern means; None means all, a `*` in it any text."""
+    """Return True if a text matches the pattern; None matches all, `*` any text."""
     return pattern is None or text == pattern or (isinstance(text, str) and fnmatchcase(text, _plain(pattern)))
 
 
 def _plain(pattern: str) -> str:
-    """`*` as the only special character of a pattern."""
+    """Escape all special characters of a pattern but `*`."""
     return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 @dataclass(slots=True)
 class Item:
-    """One element of a list of a request. `roles` include those of the items around it.
+    """One element of a list of a request. `roles` include those of the enclosing items.
 
-    `children` are the elements of the list in it, None where the request has no such list (which means: all, or it is
-    only in the answer); `failed` says that the fault means it.
+    `children` are the elements of the nested list, None where the request has no such list (it means all, or only the
+    answer has one). `failed`: the fault selects it.
     """
 
     source: Any
@@ -65,18 +65,18 @@ class Item:
     children: list[Item] | None = None
     failed: bool = False
     lost: bool = field(default=False)
-    """Whether it or something in it failed."""
+    """True if it or one of its children failed."""
 
 
 def top_roles(shape: Shape, request: Any) -> dict[str, Any]:
-    """What the request itself says: its group."""
+    """Return the roles of the request itself: its group."""
     if not shape.group or getattr(request, "key_type", _FIND_GROUP) != _FIND_GROUP:
         return {}
     return {"group": getattr(request, shape.group)}
 
 
 def items_of(shape: Shape, request: Any, names: Names) -> list[Item] | None:
-    """The items of a request, level by level; None where it has no list, or asks for all there is."""
+    """Return the items of a request, level by level; None if it has no list, or asks for everything."""
     return _items(shape, 0, request, top_roles(shape, request), names)
 
 
@@ -98,7 +98,7 @@ def _items(shape: Shape, index: int, part: Any, above: dict[str, Any], names: Na
 
 
 def roles_in(level: Level, source: Any, names: Names, *, asked: bool) -> dict[str, Any]:
-    """What an element of a request (`asked`) or of an answer says about itself, by role."""
+    """Return the roles of an element of a request (`asked`) or of an answer."""
     found: dict[str, Any] = {}
     for key in level.keys:
         name = key.asked if asked else key.answered
@@ -114,7 +114,7 @@ def roles_in(level: Level, source: Any, names: Names, *, asked: bool) -> dict[st
 
 
 def key_in(level: Level, roles: Mapping[str, Any], position: int) -> Any:
-    """What an element is found by among the others; its position where it has nothing to be found by."""
+    """Return the key of an element in its list; its position if the level has no keys."""
     if not level.keys:
         return position
     return tuple(
@@ -134,7 +134,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def mentions(shape: Shape, request: Any, selection: Selection, names: Names) -> bool:
-    """Whether the request has anything that the selection means."""
+    """Return True if the request has an item that the selection allows."""
     if not selection.allows(top_roles(shape, request)):
         return False
     items = items_of(shape, request, names)
@@ -148,7 +148,7 @@ def _any(items: Iterable[Item], selection: Selection) -> bool:
 
 
 def mark(items: list[Item], place: int, selection: Selection, level: int = TOP + 1) -> bool:
-    """Mark what fails: the selected items of level `place`, and what they are in as `lost`. Whether there is any."""
+    """Mark the selected items of level `place` as failed, and their parents as `lost`. Return True if there are any."""
     for item in items:
         if not selection.allows(item.roles):
             continue
@@ -157,12 +157,12 @@ def mark(items: list[Item], place: int, selection: Selection, level: int = TOP +
         elif item.children is not None:
             item.lost = mark(item.children, place, selection, level + 1)
         else:
-            item.lost = True  # the answer alone has what fails
+            item.lost = True  # only the answer has the level that fails
     return any(item.lost for item in items)
 
 
 def without_failed(shape: Shape, request: Any, items: list[Item], index: int = 0) -> Any | None:
-    """A copy of the request (or of a part of it) without what failed; None when nothing else is in it."""
+    """Return a copy of the request (or a part of it) without the failed items; None if no other items are left."""
     level = shape.levels[index]
     kept: dict[int, Any] = {}
     for item in items:
@@ -181,7 +181,7 @@ def without_failed(shape: Shape, request: Any, items: list[Item], index: int = 0
 
 
 def copy_with(part: Any, changed: Mapping[str, Any]) -> Any:
-    """The part with some fields changed; the original stays as it is."""
+    """Return a copy of the part with some fields changed."""
     cls = type(part)
     made = object.__new__(cls)
     for each in fields_of(cls):

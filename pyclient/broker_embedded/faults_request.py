@@ -1,4 +1,4 @@
-"""One request that met a fault: waited for, lost, or failed in part or as a whole."""
+"""One request that met a fault: it is delayed, lost, or fails in part or as a whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _API_VERSIONS: Final = "ApiVersions"
 
 
 def is_about(name: str, request: Request[Any], context: RequestContext, selection: Selection) -> bool:
-    """Whether a request has anything that the selection means; a Fetch, also what its session reads beside it."""
+    """Return True if a request has an item that the selection allows; of a Fetch, also in its session."""
     shape = shape_of(name, context.version)
     if mentions(shape, request, selection, context.node.topic_name):
         return True
@@ -42,7 +42,7 @@ def is_about(name: str, request: Request[Any], context: RequestContext, selectio
 
 
 class FaultyRequest:
-    """A request with the fault that decides its outcome, and the one that decides its time."""
+    """A request with the fault that decides its outcome and the one that decides its time."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class FaultyRequest:
         self._outcome = outcome
         self._timing = timing
         self.waiting = False
-        """Whether it is held or delayed now."""
+        """True while it is held or delayed."""
 
     async def run(self) -> Any:
-        """The answer, None where there is none; does not return for a request that is dropped."""
+        """Return the answer, None for none. Does not return for a dropped request until its fault is cancelled."""
         outcome = self._outcome
         await self._wait(after=False)
         if outcome is not None and not outcome.spec.after:
@@ -84,7 +84,7 @@ class FaultyRequest:
         return await self._lose(outcome)
 
     async def _wait(self, *, after: bool) -> None:
-        """Wait if the timing fault says so for this moment."""
+        """Wait if the timing fault applies to this moment."""
         fault = self._timing
         if fault is None or fault.spec.after != after:
             return
@@ -154,18 +154,18 @@ class FaultyRequest:
         rest = without_failed(shape, request, items)
         if rest is not None:
             return failing.put(request, items, await self._work(rest), done=False)
-        nothing = await self._work_for_nothing(shape) if shape.always else None
+        nothing = await self._work_without_items(shape) if shape.always else None
         return failing.put(request, items, nothing, done=False)
 
-    async def _work_for_nothing(self, shape: Shape) -> Response:
-        """What an answer has beside the items (the brokers, in Metadata)."""
+    async def _work_without_items(self, shape: Shape) -> Response:
+        """Return an answer without items, with its other fields (the brokers, in Metadata)."""
         level = shape.levels[0]
         answer: Response = await self._work(copy_with(self._request, {name: [] for name in level.lists}))
         setattr(answer, level.answered, [])  # in version 0 an empty list asks for all
         return answer
 
     def _refuse(self) -> None:
-        """To a version that it does not serve a broker answers in version 0 (KIP-511)."""
+        """Answer UNSUPPORTED_VERSION in version 0, as for a version that is not served (KIP-511)."""
         from pyclient.broker_embedded.handlers.api_versions import unsupported_version
 
         parts = framing.encode_response(unsupported_version(self._node.release), 0, self._correlation_id)
@@ -173,7 +173,7 @@ class FaultyRequest:
 
 
 def _session_items(shape: Shape, request: Any, node: BrokerNode) -> list[Item]:
-    """What an incremental Fetch reads without naming it: the partitions of its session (KIP-227)."""
+    """Return the partitions that an incremental Fetch reads without naming them: those of its session (KIP-227)."""
     topics, partitions = shape.levels
     forgotten = {
         (topic.topic, topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions

@@ -1,4 +1,4 @@
-"""Where requests name what they are about, and where the answers have their error codes: one table for all APIs."""
+"""Table of all APIs: the fields that name topics, partitions and groups, and the levels with error codes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pyclient.protocol.fields import Message
 
 TOP: Final = -1
-"""The level of the message itself, above all lists."""
+"""The level of the message itself, outside of all lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What tells one item from another: its role, and the field's name in the request and in the answer.
+    """A field that identifies items: its role, and the field's name in the request and in the answer.
 
-    Roles that a fault can be limited to are `topic`, `topic_id` (which stands for a topic), `partition`, `group` and
-    `resource` (a topic or a group, as its type says); others only find the answer that belongs to an item. An empty
-    name in the request: the list has plain values.
+    Roles that a fault can be limited to are `topic`, `topic_id` (resolved to a topic), `partition`, `group` and
+    `resource` (a topic or a group, by its type); others only match the answer to an item. An empty name in the request:
+    the list has plain values.
     """
 
     role: str
@@ -34,8 +34,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A list in the request and the list in the answer that belongs to it. `asked` is empty where only the answer has
-    one; several lists of a request that are answered in one are joined by `+`."""
+    """A list in the request and the list in the answer that belongs to it. `asked` is empty if only the answer has one;
+    several lists of a request that are answered in one are joined by `+`."""
 
     asked: str
     answered: str
@@ -43,18 +43,18 @@ class Level:
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """The lists of the request."""
+        """Return the names of the request's lists."""
         return tuple(filter(None, self.asked.split("+")))
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one API's messages are built, for versions up to `until`.
+    """The structure of one API's messages, for versions up to `until`.
 
-    `fill` has what a failed item or answer says where Kafka's default of a field is something else. `copied` are fields
-    that a failed answer repeats from its request. `always`: the answer has more than the items, so the work is done
-    even when no item is left. `overwrite`: all is done, then the failed items are replaced (a Fetch only reads, and its
-    request does not name all partitions of a session).
+    `fill` has the values of a failed item or answer that differ from the defaults of the fields. `copied` are fields
+    that a failed answer repeats from its request. `always`: the answer has more than the items, so the request is
+    served even when no item is left. `overwrite`: everything is served, then the failed items are replaced (a Fetch
+    only reads, and its request does not name all partitions of a session).
     """
 
     levels: tuple[Level, ...] = ()
@@ -69,7 +69,7 @@ class Shape:
 
     @property
     def roles(self) -> frozenset[str]:
-        """What a fault of this API can be limited to: some of topic, partition and group."""
+        """Return the roles that a fault of this API can be limited to: some of topic, partition and group."""
         found = {key.role for level in self.levels for key in level.keys} | ({"group"} if self.group else set())
         if "resource" in found:
             found |= {"topic", "group"}
@@ -77,7 +77,7 @@ class Shape:
 
 
 def _level(asked: str, answered: str, *keys: str) -> Level:
-    """`keys` are `role:field` or `role:field in the request>field in the answer`."""
+    """Return a level; `keys` are `role:field` or `role:field in the request>field in the answer`."""
     made = []
     for text in keys:
         role, _, names = text.partition(":")
@@ -246,11 +246,11 @@ WHOLE: Final = frozenset(
         errors.RebootstrapRequired,
     )
 )
-"""Errors that speak of the whole request: they go into the answer's outermost error code where it has several."""
+"""Errors that concern the whole request: they go into the outermost error code of an answer with several."""
 
 
 def shape_of(name: str, version: int) -> Shape:
-    """The shape of an API's messages in a version; one without any list for an API that is not in the table."""
+    """Return the shape of an API's messages in a version; one without lists if the API is not in the table."""
     for shape in SHAPES.get(name, ()):
         if version <= shape.until:
             return shape
@@ -258,17 +258,17 @@ def shape_of(name: str, version: int) -> Shape:
 
 
 def roles_of(name: str) -> frozenset[str]:
-    """What a fault of this API can be limited to, whatever the version."""
+    """Return the roles that a fault of this API can be limited to in any version."""
     return frozenset[str]().union(*(shape.roles for shape in SHAPES.get(name, ())))
 
 
 def place_of(
     name: str, version: int, code: int, *, by_topic: bool, by_partition: bool, whole: bool | None
 ) -> int | None:
-    """The level of the error code that a fault sets: `TOP`, or an index into the shape's levels; None if there is none.
+    """Return the level of the error code that a fault sets: `TOP`, an index into the shape's levels, or None.
 
-    A fault of one partition sets the partition's. Otherwise errors that speak of the whole request (or `whole`) go into
-    the outermost place, all others into the innermost one that the request has items for.
+    A fault of one partition sets the partition's. Otherwise errors that concern the whole request (or `whole`) go into
+    the outermost level, all others into the innermost one that the request has items for.
     """
     shape = shape_of(name, version)
     places = _places(name, version, shape)
@@ -283,7 +283,7 @@ def place_of(
 
 
 def _places(name: str, version: int, shape: Shape) -> list[int]:
-    """The levels with an error code, the outermost first."""
+    """Return the levels with an error code, the outermost first."""
     cls: type = request_class(API_KEYS[name]).response
     found = [TOP] if has_error(cls, version, shape) else []
     for index, level in enumerate(shape.levels):
@@ -297,30 +297,30 @@ def _places(name: str, version: int, shape: Shape) -> list[int]:
 
 
 def has_error(cls: type, version: int, shape: Shape) -> bool:
-    """Whether answers or items of this class have an error code in this version."""
+    """Return True if answers or items of this class have an error code in this version."""
     return any(field_named_in(cls, name, version) for name in dict.fromkeys((shape.error, "error_code")))
 
 
 def field_named(cls: type, name: str) -> Field | None:
-    """The declaration of a field."""
+    """Return the declaration of a field; None if the class has none of that name."""
     return next((each for each in fields_of(cls) if each.name == name), None)
 
 
 def field_named_in(cls: type, name: str, version: int) -> bool:
-    """Whether the class has the field in this version."""
+    """Return True if the class has the field in this version."""
     found = field_named(cls, name)
     return found is not None and found.present_in(version)
 
 
 def item_class(listed: Field) -> type:
-    """The class of a list's items."""
+    """Return the class of a list's items."""
     assert isinstance(listed.kind, ArrayOf)
     assert isinstance(listed.kind.item, Nested)
     return listed.kind.item.cls
 
 
 def error_codes(name: str, version: int, answer: Message) -> list[int]:
-    """The error codes other than 0 that an answer has, each once, in order."""
+    """Return the error codes other than 0 of an answer, each once, in order."""
     shape = shape_of(name, version)
     found: dict[int, None] = {}
     items: list[Any] = [answer]

@@ -1,4 +1,4 @@
-"""What a fault does, and to which requests, as a test says it: checked, with the nearest name for a misspelt one."""
+"""The specification of a fault, as a test gives it: checked, with the nearest name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOLD: Final = "hold"
 KINDS: Final = {
     FAIL: "answer with `error`, in the place that the API has for it; everything else in the request is served",
     DELAY: "go on after `seconds`",
-    DROP: "never answer, and leave the connection open: the client has to give up by itself",
+    DROP: "never answer, and leave the connection open: the client has to time out",
     DISCONNECT: "close the connection instead of answering",
     HOLD: "go on when the fault is released",
 }
@@ -36,17 +36,17 @@ FIELDS: Final = {
     "api": "an API by Kafka's name (Produce) or key, several of them, or * for all",
     "error": "fail: a Kafka error by name (NotLeaderOrFollower, NOT_LEADER_OR_FOLLOWER) or code (6)",
     "seconds": "delay: how long",
-    "times": "how many requests meet the fault; 1 if not said, null: all until it is cancelled",
+    "times": "how many requests meet the fault; default 1, null: all until it is cancelled",
     "skip": "how many matching requests pass before the first that meets it",
-    "when": "before the work is done, or after it (the answer alone is lost, late or wrong)",
+    "when": "before the work is done, or after it (only the answer is lost, late or wrong)",
     "client": "only requests of this client id",
     "topic": "only requests about this topic",
     "partition": "only requests about this partition, or one of several",
     "group": "only requests about this group",
-    "node": "only at the broker of this id; it is the one that is asked",
+    "node": "only at the broker of this id, which must be the one that is called",
     "whole": "fail: true sets the outermost error code of an answer that has several, false the innermost",
 }
-"""Every field of a fault, with what it means. In client, topic and group a `*` stands for any text."""
+"""The fields of a fault with their meaning. `*` in client, topic and group matches any text."""
 
 _ALL: Final = "*"
 _PLAIN_ERRORS: Final = {cls.__name__.lower(): cls for cls in BrokerError.__subclasses__() if cls.code > 0} | {
@@ -74,7 +74,7 @@ class FaultSpec:
 
     @classmethod
     def build(cls, given: Mapping[str, Any]) -> FaultSpec:
-        """Check what a test asks for (the names of `FIELDS`). Raises `ConfigError`, which says what is allowed."""
+        """Check the given `FIELDS`. Raise `ConfigError`, which names the allowed values."""
         for name in given:
             if name not in FIELDS:
                 raise ConfigError(f"{name}: a fault has no such field{nearest(name, FIELDS)}")
@@ -109,11 +109,11 @@ class FaultSpec:
 
     @property
     def limited(self) -> bool:
-        """Whether the request itself has to be looked at."""
+        """Return True if the fault depends on the contents of requests."""
         return self.selection != Selection()
 
     def names(self, api: str, client_id: str) -> bool:
-        """Whether the fault is for requests of this API and client."""
+        """Return True if the fault applies to requests of this API and client."""
         if not fits(self.client, client_id):
             return False
         if self.apis is not None:
@@ -121,11 +121,11 @@ class FaultSpec:
         return not self.limited or _wanted_roles(self.selection) <= roles_of(api)
 
     def text(self) -> str:
-        """What an answer says beside its error code."""
+        """Return the error message of an answer."""
         return f"{error_name(self.code)}, which a test asked for"
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that say something, as `build` takes them."""
+        """Return the fields that are set, in the form that `build` takes."""
         partitions = self.selection.partitions
         found: dict[str, Any] = {
             "kind": self.kind,
@@ -144,7 +144,7 @@ class FaultSpec:
         return {name: value for name, value in found.items() if value is not None or name == "times"}
 
     def describe(self) -> str:
-        """The fault in a few words."""
+        """Return a short description of the fault."""
         said = self.as_json()
         apis = "every request" if self.apis is None else "/".join(sorted(self.apis))
         times = "all" if self.times is None else f"next {self.times}"
@@ -153,7 +153,7 @@ class FaultSpec:
 
 
 def error_code(error: object) -> int:
-    """The code of an error given by class, instance, name or code; `ConfigError` for what is none of them."""
+    """Return the code of an error given by class, instance, name or code. Raise `ConfigError` for anything else."""
     if isinstance(error, BrokerError) or (isinstance(error, type) and issubclass(error, BrokerError)):
         code: object = error.code
     elif isinstance(error, str):
@@ -174,7 +174,7 @@ def error_code(error: object) -> int:
 
 
 def error_name(code: int) -> str:
-    """An error's name, or its code where it has none."""
+    """Return an error's name; its code as text if it has none."""
     found = errors.for_code(code)
     return str(code) if found is errors.UnknownErrorCode else found.__name__
 
@@ -190,7 +190,7 @@ def _apis(given: object) -> frozenset[str] | None:
 
 
 def api_name(given: object) -> str:
-    """An API's name from a name or key; `ConfigError` for one that this broker does not serve."""
+    """Return an API's name from a name or key. Raise `ConfigError` if this broker does not serve it."""
     if isinstance(given, int) and not isinstance(given, bool):
         name = _NAMES.get(given)
     else:

@@ -1,4 +1,4 @@
-"""One Fetch at work: reading its partitions as often as need be, until there is enough to answer with."""
+"""One Fetch request: its partitions are read, again after appends, until there is enough data for a response."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
 _HAS_DIVERGING_EPOCH: Final = 12
-"""The first version whose response can say where the logs part; a session may go on in an older one."""
-_NAMES_LEADER: Final = 16  # from here on a client is told who leads, where it is not who it asked (KIP-951)
+"""The first version whose response can report where the logs diverge; a session may continue in an older one."""
+_NAMES_LEADER: Final = 16  # from this version on, a response that is not the leader's names the leader (KIP-951)
 
 Told = list[tuple["Wanted", PartitionData]]
 _A_STEP: Final = 16  # partitions
 _MOST_COPIED: Final = 1 << 20
-"""Bytes of one answer that are read, and not sent from their files, while too many files are held open for others."""
+"""Bytes of one response that are read, instead of sent from their files, while responses hold too many files open."""
 
 
 class Reading:
-    """A Fetch request and how to answer it, with at most `most` bytes; `respond` makes the response of what was read.
+    """A Fetch request that is answered with at most `most` bytes; `respond` makes the response from what was read.
 
     Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
-    limits say. Partitions that are not there are told behind the others. One whose log is still to be opened is waited
-    for like one without data; when the wait is over the client is told to try again.
+    limits are. Partitions that do not exist come last in the response. One whose log is not open yet is waited for like
+    one without data; when the wait is over, the client gets a retriable error.
     """
 
     def __init__(
@@ -71,28 +71,28 @@ class Reading:
 
     @property
     def logs(self) -> Iterable[PartitionLog]:
-        """The logs that more data may come to."""
+        """Return the logs whose growth may complete the fetch."""
         return self._found
 
-    def when_opened(self, told: Callable[[], object]) -> None:
-        """Call `told` with each log that was not open at the last attempt, when it is; a new attempt is due then."""
-        for at in self._unopened:
-            self._logs.openings.when_over(at, told)
+    def when_opened(self, callback: Callable[[], object]) -> None:
+        """Call `callback` for each log that the last attempt did not find open, when it is; then try again."""
+        for partition in self._unopened:
+            self._logs.openings.when_over(partition, callback)
 
     def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
-        """Look at the logs that have grown, not at all of them: a fetch of many partitions is woken often."""
+        """Return True if an attempt may succeed. Reads the grown logs only: fetches of many partitions wake often."""
         if self._min_bytes <= 1:
             return True
         for log in grown:
             known = self._found.get(log)
             if known is None:
-                return True  # it has come since the last attempt
+                return True  # not found by the last attempt
             wanted, before = known
             request = wanted.request
             try:
                 read = log.read(request.fetch_offset, request.partition_max_bytes, isolation=self._isolation)
             except errors.BrokerError:
-                return True  # the attempt will tell the client
+                return True  # the attempt will report it to the client
             release_regions(read.parts)
             if read.more:
                 return True
@@ -101,15 +101,15 @@ class Reading:
         return self._size >= self._min_bytes
 
     def attempt(self, last: bool) -> Steps[FetchResponse | None]:
-        """The response if there is enough to say or this is the `last` attempt."""
-        told: Told = []
+        """Return the response; None if there is too little data and this is not the `last` attempt."""
+        answers: Told = []
         try:
-            return (yield from self._attempt(last, told))
+            return (yield from self._attempt(last, answers))
         except BaseException:
-            _release(told)
+            _release(answers)
             raise
 
-    def _attempt(self, last: bool, told: Told) -> Steps[FetchResponse | None]:
+    def _attempt(self, last: bool, answers: Told) -> Steps[FetchResponse | None]:
         self._size, self._must_answer = 0, False
         self._copied = 0
         self._found.clear()
@@ -118,13 +118,13 @@ class Reading:
         for number, wanted in enumerate(self._wanted, 1):
             log = self._log_of(wanted, missing)
             if log is not None:
-                told.append((wanted, self._read(log, wanted)))
+                answers.append((wanted, self._read(log, wanted)))
             if not number % _A_STEP:
                 yield None
         nothing_to_wait_for = not self._found and not self._unopened
         if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
-            return (yield from self._respond(told + missing))
-        _release(told)
+            return (yield from self._respond(answers + missing))
+        _release(answers)
         return None
 
     def _log_of(self, wanted: Wanted, missing: Told) -> PartitionLog | None:
@@ -141,7 +141,7 @@ class Reading:
                 self._open(TopicPartition(topic, wanted.partition))
             epoch = max(wanted.request.current_leader_epoch, NO_EPOCH)
             return self._node.partitions.leader(topic, wanted.partition, epoch)[0]
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure becomes the result of this partition
             answer = _failed(topic, wanted.partition, error)
             if isinstance(error, errors.UnknownTopicOrPartition | errors.UnknownTopicId):
                 answer.aborted_transactions = []
@@ -151,15 +151,15 @@ class Reading:
             return None
 
     def _leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
-        """Where a client goes that came to the wrong node, or with the epoch of an earlier leader (KIP-951)."""
+        """Return the leader, for a client with a wrong node or the epoch of an earlier leader (KIP-951)."""
         partition = self._node.image.partition(topic, index)
         if partition is None:
             return LeaderIdAndEpoch()
         return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
-    def _open(self, at: TopicPartition) -> None:
-        if at in self._logs.unopened and not self._logs.openings.want(at):
-            self._unopened.add(at)
+    def _open(self, partition: TopicPartition) -> None:
+        if partition in self._logs.unopened and not self._logs.openings.want(partition):
+            self._unopened.add(partition)
 
     def _read(self, log: PartitionLog, wanted: Wanted) -> PartitionData:
         request = wanted.request
@@ -181,17 +181,17 @@ class Reading:
                 copied=copied,
             )
             self._copied += read.size if copied else 0
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure becomes the result of this partition
             self._must_answer = True
             return _failed(log.topic, wanted.partition, error)
-        if read.more:  # a closed segment ends here: what the client waits for is in the next one
+        if read.more:  # a closed segment ends here: the data that the client waits for is in the next one
             self._must_answer = True
         self._found[log] = wanted, read.size
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
 
     def _divergence(self, log: PartitionLog, wanted: Wanted) -> EpochEndOffset | None:
-        """Where the client's log and this one part, if they do before its fetch offset (KIP-595)."""
+        """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
         request = wanted.request
         partition = self._node.image.partition(log.topic, log.partition)
         leader_epoch = NO_EPOCH if partition is None else partition.leader_epoch
@@ -205,9 +205,9 @@ class Reading:
         return None
 
 
-def _release(told: Told) -> None:
-    """Give back the files behind what is not sent after all."""
-    release_regions([answer.records or b"" for _wanted, answer in told])
+def _release(answers: Told) -> None:
+    """Release the file regions of answers that are not sent."""
+    release_regions([answer.records or b"" for _wanted, answer in answers])
 
 
 def _diverged(partition: int, log: PartitionLog, diverging: EpochEndOffset) -> PartitionData:
@@ -246,7 +246,7 @@ def _failed(topic: str, partition: int, error: Exception) -> PartitionData:
 
 
 def refused(partition: int, code: int) -> PartitionData:
-    """What is answered for a partition that was not looked at."""
+    """Return the answer for a partition that was not read."""
     return PartitionData(
         partition_index=partition, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
     )

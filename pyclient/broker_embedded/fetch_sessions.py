@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what clients read is kept, so that their requests name only what changed. Pure."""
+"""Fetch sessions (KIP-227): the partitions of clients are kept, so that requests name only changes. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
-"""Asks for a new session."""
+"""Epoch of a request for a new session."""
 
 FINAL_EPOCH: Final = -1
-"""Asks for no session, or ends one."""
+"""Epoch of a request without a session, or one that ends its session."""
 
 SESSIONS_SINCE: Final = 7
 TOPIC_IDS_SINCE: Final = 13
 STALE_SECONDS: Final = 120.0
-"""A session that was not used for so long gives way to any new one; a younger one only to one of more partitions."""
+"""A session that was unused for this time gives way to any new one; another one only to one of more partitions."""
 
 MOST_PARTITIONS: Final = 100_000
-"""A session of more would cost too much memory: its client goes without."""
+"""Larger sessions would cost too much memory: the client gets none."""
 
 MOST_IN_ALL: Final = 250_000
-"""Partitions of all sessions together, for their memory: docs/measurements.md, "Requests of many items"."""
+"""Limit of the partitions of all sessions, for their memory: docs/measurements.md, "Requests of many items"."""
 
 _A_STEP: Final = 16  # partitions
 _LARGEST_ID: Final = 2**31 - 1
@@ -39,12 +39,12 @@ Key = tuple[str, "UUID", int]
 
 
 class Wanted:
-    """One partition that a client reads, and (in a session) what it was told last."""
+    """One partition that a client reads, and (in a session) the offsets of the last response."""
 
     __slots__ = ("high_watermark", "key", "log_start_offset", "partition", "request", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: UUID, request: FetchPartition) -> None:
-        self.topic = topic  # "" where the client goes by ids
+        self.topic = topic  # "" if the client uses topic ids
         self.topic_id = topic_id
         self.partition = request.partition
         self.key: Key = topic, topic_id, request.partition
@@ -53,7 +53,7 @@ class Wanted:
         self.log_start_offset = -1
 
     def must_be_told(self, answer: PartitionData) -> bool:
-        """Whether an incremental answer has this partition: one with data, with news, or with an error."""
+        """Return True if an incremental response must include this partition: data, changed offsets or an error."""
         return (
             bool(answer.records)
             or answer.error_code != 0
@@ -63,13 +63,13 @@ class Wanted:
         )
 
     def note(self, answer: PartitionData) -> None:
-        """`answer` goes to the client. After an error the partition is told again even if nothing else is new."""
+        """Note the answer that is sent. After an error the next response includes the partition in any case."""
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 
 class FetchSession:
-    """The partitions of one client, in the order in which they are served next; `epoch` is what must come next."""
+    """The partitions of one client, in the order in which they are served next; `epoch` is the next one expected."""
 
     __slots__ = ("born", "counted", "epoch", "id", "last_used", "owner", "partitions", "uses_topic_ids")
 
@@ -80,12 +80,12 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.born = self.last_used = now
         self.counted = len(self.partitions)
-        """The partitions that count among those of all sessions."""
+        """The session's share in the count of all sessions' partitions."""
         self.owner: int | None = None
-        """The connection that it was used on last; None when that is closed."""
+        """The connection that last used it; None when that is closed."""
 
     def update(self, request: FetchRequest) -> Steps[None]:
-        """Take over what the client changed: other offsets, more partitions, fewer."""
+        """Apply the changes of a request: other offsets, added and removed partitions."""
         partitions = self.partitions
         for topic in request.topics:
             for changed in topic.partitions:
@@ -104,7 +104,7 @@ class FetchSession:
             yield None
 
     def served(self, wanted: Wanted) -> None:
-        """It got records: the others come first the next time."""
+        """Move a partition that got records to the end, so that the others come first the next time."""
         if self.partitions.pop(wanted.key, None) is not None:
             self.partitions[wanted.key] = wanted
 
@@ -120,9 +120,9 @@ class FetchSessions:
         self._rng = rng
         self._most_partitions = most_partitions
         self._partitions = 0
-        self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago first
-        self._owned: dict[int, set[int]] = {}  # the ids of each connection's
-        self._orphans: dict[int, None] = {}  # those whose connections are closed, the first one first
+        self._sessions: dict[int, FetchSession] = {}  # the least recently used first
+        self._owned: dict[int, set[int]] = {}  # session ids by connection
+        self._orphans: dict[int, None] = {}  # ids of sessions whose connections are closed, the oldest first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -131,12 +131,12 @@ class FetchSessions:
         return f"<FetchSessions {len(self)} of {self._slots}, {self._partitions} partitions>"
 
     def size_of(self, session_id: int) -> int:
-        """How many partitions a session has, 0 if it is not there."""
+        """Return how many partitions a session has, 0 if it does not exist."""
         session = self._sessions.get(session_id)
         return 0 if session is None else len(session.partitions)
 
     def open(self, wanted: list[Wanted], *, uses_topic_ids: bool, now: float, owner: int) -> FetchSession | None:
-        """A new session, or None when it is not worth more than those that are there: the client goes without."""
+        """Return a new session; None if there is no room and no session gives way to it."""
         if not 0 < len(wanted) <= MOST_PARTITIONS:
             return None
         while not self._has_room(len(wanted)):
@@ -152,7 +152,7 @@ class FetchSessions:
         return session
 
     def resume(self, request: FetchRequest, version: int, now: float, *, owner: int) -> Steps[FetchSession | None]:
-        """The session of an incremental request, with its changes; None when the client has nothing left in it.
+        """Return the session of an incremental request after its changes; None if no partitions are left in it.
 
         Raises `FetchSessionIdNotFound`, `InvalidFetchSessionEpoch` or `FetchSessionTopicIdError`.
         """
@@ -163,7 +163,7 @@ class FetchSessions:
             raise errors.InvalidFetchSessionEpoch(f"{session!r}: epoch {request.session_epoch} came")
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             raise errors.FetchSessionTopicIdError(f"{session!r} began with topic ids or without, and goes on so")
-        # it is nobody else's while it changes: a request for the same epoch on another connection comes too late
+        # first, since the changes take several steps: a request of the same epoch on another connection is refused
         session.epoch = 1 if session.epoch == _LARGEST_ID else session.epoch + 1
         self._own(session, owner)
         yield from session.update(request)
@@ -177,26 +177,26 @@ class FetchSessions:
         if len(session.partitions) > MOST_PARTITIONS or self._partitions > self._most_partitions:
             self.close(session.id)
             raise errors.FetchSessionIdNotFound(f"{session!r} has become too large and is over")
-        self._sessions[session.id] = self._sessions.pop(session.id)  # at the end: it is the one that was used last
+        self._sessions[session.id] = self._sessions.pop(session.id)  # to the end: the most recently used
         session.last_used = now
         return session
 
     def partitions_of(self, session_id: int, epoch: int) -> list[Wanted]:
-        """What a request of this id and epoch reads beside what it names; nothing if there is no such session."""
+        """Return the partitions of the session that a request with this id and epoch uses; none without a session."""
         session = self._sessions.get(session_id)
         return [] if session is None or epoch in (FIRST_EPOCH, FINAL_EPOCH) else list(session.partitions.values())
 
     def close(self, session_id: int) -> None:
-        """End a session, if it is there."""
+        """Remove a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= session.counted
             self._disown(session)
 
     def connection_ended(self, owner: int) -> None:
-        """Sessions that were used on a connection last give way to any others, now that it is closed.
+        """Let the sessions that a closed connection used last give way to any new session.
 
-        Until then they stay: a client that connects again may go on with its own.
+        They stay until then: a client that reconnects may resume its session.
         """
         for session_id in self._owned.pop(owner, ()):
             self._sessions[session_id].owner = None
@@ -221,7 +221,7 @@ class FetchSessions:
         return len(self) < self._slots and self._partitions + size <= self._most_partitions
 
     def _make_room(self, size: int, now: float) -> bool:
-        """Drop one without a connection, a stale one, or the smallest of the old ones if the new one is no smaller."""
+        """Remove one without a connection, a stale one, or the smallest old one if the new one is at least as large."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
@@ -240,7 +240,7 @@ class FetchSessions:
 
 
 def wanted_of(request: FetchRequest) -> Steps[list[Wanted]]:
-    """The partitions of a full request, each once: of one named twice the last counts, in the place of the first."""
+    """Return the partitions of a full request; of one named twice, the last value in the position of the first."""
     found: dict[Key, Wanted] = {}
     for topic in request.topics:
         for partition in topic.partitions:

@@ -1,4 +1,4 @@
-"""A broker in the foreground of its own process: serves until a signal, or until its parent is gone."""
+"""A broker in the foreground of a process: it serves until a signal, or until its parent has ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEVER: Final = 1 << 30
 _FULL: Final = 2  # the oldest generation
 _LONG_COLLECTION: Final = 0.01  # seconds
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt's numbers for them in glibc
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers of mallopt parameters
 _KEPT_BYTES: Final = 16 << 20
 _MAPPED_BYTES: Final = 8 << 20
 
@@ -49,13 +49,13 @@ def serve(
     control_host: str = "127.0.0.1",
     control_fd: int | None = None,
 ) -> int:
-    """Run a broker until SIGTERM or Ctrl-C; the exit status.
+    """Run a broker until SIGTERM or Ctrl-C. Return the exit status.
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
-    `data_dir` the data is in a temporary directory that goes with the broker. `as_version` is the release of Kafka that
-    it looks like. `with_parent` ends it when stdin closes.
-    With `control_port` (0: any free one) the test user's controls are served there by HTTP, and the second line on
-    stdout is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the same.
+    `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
+    that it looks like. `with_parent` ends it when stdin closes.
+    With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
+    is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the same.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ def serve_forever(
     control: socket.socket | None = None,
     control_fd: int | None = None,
 ) -> int:
-    """Run one node until SIGTERM or Ctrl-C, on a loop of its own in this thread; 0 after a clean end.
+    """Run one node until SIGTERM or Ctrl-C, on a new event loop in this thread. Return 0 after a clean end.
 
     `on_ready` gets `host:port`; without it the line `bootstrap.servers=host:port` is printed.
     """
@@ -113,13 +113,13 @@ async def _serve(
         _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
     if control is not None:
         servers.append(await serve_controls(host, control))
-    gc.freeze()  # what start-up made stays: later collections need not look at it
+    gc.freeze()  # objects of the start-up stay alive: later collections can skip them
     gc.callbacks.append(_Collections().note)
     if with_parent:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stopping)
     on_ready(host.address)
     if control is not None:
-        print(f"control.url={host.controls.url}", flush=True)  # noqa: T201 - a starter waits for it, too
+        print(f"control.url={host.controls.url}", flush=True)  # noqa: T201 - a parent process waits for it, too
     await stopping.wait()
     log.info("stopping")
     for server in servers:
@@ -131,7 +131,7 @@ async def _serve(
 def _keep_freed_memory() -> None:
     """Have glibc's malloc keep up to 16 MiB of freed memory at the end of its heap.
 
-    Otherwise each decompressed batch gives its memory back, and the next one pays for every page of it
+    Otherwise the memory of each decompressed batch is returned, and the next one pays a page fault for every page
     (docs/measurements.md, "Checking records").
     """
     import ctypes  # slow to import, and not needed to start
@@ -143,23 +143,23 @@ def _keep_freed_memory() -> None:
 
 
 def _hold_full_collections(node: BrokerNode) -> None:
-    """No full garbage collection while large requests are served: it would look at their objects for nothing."""
+    """Disable full garbage collections while large requests are served: their objects are alive."""
     usual = gc.get_threshold()
     node.request_slices.on_busy = lambda busy: gc.set_threshold(*usual[:2], _NEVER if busy else usual[2])
 
 
 class _Collections:
-    """Keeps full garbage collections short: what a long one has found alive is not looked at by later ones.
+    """Keeps full garbage collections short: objects that survive a long one are frozen, so later ones skip them.
 
-    Each would hold the loop up for long (docs/measurements.md, "Requests of many items"). What is alive at that moment
-    and is in a reference cycle later, as closed connections are, is not freed then: there are few of those.
+    Each would block the loop for long (docs/measurements.md, "Requests of many items"). Frozen objects that later
+    become garbage in a reference cycle, as closed connections do, are not freed: there are few of those.
     """
 
     def __init__(self) -> None:
         self._began = 0.0
 
     def note(self, phase: str, info: dict[str, int]) -> None:
-        """Called by the collector before and after each collection."""
+        """Handle a call of the collector before or after a collection."""
         if info["generation"] < _FULL:
             return
         if phase == "start":
@@ -169,7 +169,7 @@ class _Collections:
 
 
 def listen_for_controls(host: str, port: int) -> socket.socket:
-    """A listening socket for the test user's controls; `ConfigError` if the address cannot be had."""
+    """Return a listening socket for the controls. Raise `ConfigError` if the address is not available."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
@@ -177,7 +177,7 @@ def listen_for_controls(host: str, port: int) -> socket.socket:
 
 
 def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[ControlServer]) -> None:
-    """Load what serves the controls with the first connection, if one ever comes: a start stays quick."""
+    """Import the control server at the first connection, which keeps the start short."""
 
     async def begin() -> None:
         servers.append(await serve_controls(host, listener))
@@ -197,4 +197,4 @@ def _on_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
 
 
 def _announce(bootstrap: str) -> None:
-    print(f"bootstrap.servers={bootstrap}", flush=True)  # noqa: T201 - what the starter waits for
+    print(f"bootstrap.servers={bootstrap}", flush=True)  # noqa: T201 - a parent process waits for it

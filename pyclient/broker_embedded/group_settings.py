@@ -1,4 +1,4 @@
-"""The options that groups and client metrics may have of their own, with the broker's that they stand for."""
+"""The options of groups and client metrics, with the broker options that they override."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP_OPTIONS: Final = {
     for kind, names in (("consumer", _OF_CONSUMER_GROUPS), ("share", _OF_SHARE_GROUPS), ("streams", _OF_STREAMS_GROUPS))
     for name in names
 }
-"""Those that stand for a broker's. The ones of share and streams groups do nothing here."""
+"""Group options and the broker options that they override. Those of share and streams groups have no effect here."""
 
 _NOTHING: Final = "taken, without any effect: there are no share groups here"
 _RESETS: Final = r"earliest|latest|by_duration:P.+"
@@ -41,7 +41,7 @@ OWN_OPTIONS: Final[dict[str, Setting]] = {
         Setting("share.renew.acknowledge.enable", BOOLEAN, True, _NOTHING),
     )
 }
-"""Those of groups alone."""
+"""Group options without a broker option."""
 
 _NO_TELEMETRY: Final = "kept, without any effect: clients are not asked for metrics"
 _SELECTORS: Final = (
@@ -56,22 +56,22 @@ METRICS_OPTIONS: Final[dict[str, Setting]] = {
         Setting("metrics", LIST, "", _NO_TELEMETRY),
     )
 }
-"""Those of client metrics (KIP-714)."""
+"""Options of client metrics (KIP-714)."""
 
 
 def group_setting(name: str) -> Setting | None:
-    """What an option of a group is, None if there is no such option."""
+    """Return the setting of a group option; None if there is no such option."""
     broker_name = GROUP_OPTIONS.get(name)
     return OWN_OPTIONS.get(name) if broker_name is None else broker_setting(broker_name)
 
 
 def broker_setting(name: str) -> Setting:
-    """An option of the broker that a group's option stands for, or that limits it."""
+    """Return the setting of a broker option that a group option overrides, or that limits it."""
     return BROKER_SETTINGS.get(name) or WITHOUT_EFFECT[name]
 
 
 def limits_of(name: str) -> tuple[str | None, str | None]:
-    """The broker's options that are the lowest and the highest value of a group's; None where there is none."""
+    """Return the broker options with the minimum and maximum of a group option; None for a missing one."""
     kind, _, rest = GROUP_OPTIONS[name].removeprefix("group.").partition(".")
     found = (f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest.removeprefix('num.')}")
     low, high = (each if each in BROKER_SETTINGS or each in WITHOUT_EFFECT else None for each in found)

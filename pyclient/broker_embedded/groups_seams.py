@@ -1,4 +1,4 @@
-"""What the group coordinator gets from its node: time, timers, and the partitions of `__consumer_offsets`."""
+"""The node's services for the group coordinator: time, timers, and the partitions of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _READ_BYTES: Final = 4 << 20
 
 
 class ImageTopics:
-    """The topics of a metadata image, as consumer groups see them."""
+    """The topics of a metadata image for consumer groups."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
 
     @property
     def version(self) -> int:
-        """Rises with every change of the metadata."""
+        """Return the image's version, which rises with every change of the metadata."""
         return self._image.version
 
     def find(self, name: str) -> TopicInfo | None:
-        """The topic of that name, if it exists."""
+        """Return the topic with a name; None if it does not exist."""
         topic = self._image.topics.get(name)
         return None if topic is None else TopicInfo(topic.topic_id, len(topic.partitions))
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The name of the topic with that id, if it exists."""
+        """Return the name of the topic with an id; None if it does not exist."""
         topic = self._image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def names(self) -> Iterator[str]:
-        """All topics, those of the brokers among them: Kafka matches patterns against them, too."""
+        """Return all topics, also internal ones: Kafka matches patterns against them, too."""
         return iter(self._image.topics)
 
 
@@ -59,7 +59,7 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
 
 
 class NodeSeams:
-    """The coordinator's view of a node."""
+    """The services of a node for its group coordinator."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -71,29 +71,29 @@ class NodeSeams:
 
     @property
     def clock(self) -> Clock:
-        """The node's clock."""
+        """Return the node's clock."""
         return self._node.clock
 
     @property
     def rng(self) -> Random:
-        """The node's random generator."""
+        """Return the node's random generator."""
         return self._node.rng
 
     @property
     def group_config(self) -> GroupConfig:
-        """The coordinator's options."""
-        if self._node_config is not self._node.config:  # something was set at run time
+        """Return the coordinator's options, with dynamic changes."""
+        if self._node_config is not self._node.config:  # an option was set at run time
             self._node_config = self._node.config
             self._config = _group_config(self._node_config)
         return self._config
 
     @property
     def topics(self) -> Topics:
-        """The topics of the cluster."""
+        """Return the topics of the cluster."""
         return ImageTopics(self._node.image)
 
     def group_options(self, group_id: str) -> Mapping[str, str]:
-        """The options that are set on the group itself."""
+        """Return the options that are set on the group."""
         return self._node.image.configs.get((GROUP_RESOURCE, group_id), {})
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
@@ -104,8 +104,8 @@ class NodeSeams:
         """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist.
 
         It is the number that the topic had when it was created or the node started: groups do not move to partitions
-        that are added later, as in Kafka. (Kafka also keeps offsets.topic.num.partitions until its next start if
-        somebody creates the topic with another number, and most groups have no coordinator until then.)
+        that are added later, as in Kafka. (Kafka also keeps offsets.topic.num.partitions until its next start if the
+        topic is created with another number, and most groups have no coordinator until then.)
         """
         topic = self._node.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
@@ -115,12 +115,12 @@ class NodeSeams:
         return self._offsets_partitions
 
     def append(self, partition: int, batch: bytes) -> None:
-        """Write a batch; it is in the log when this returns."""
+        """Append a batch to the log of a partition."""
         log, epoch = self._node.partitions.leader(OFFSETS_TOPIC, partition)
         log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
 
     def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Every record of a partition; nothing for one that was never written."""
+        """Yield (key, value) of every record of a partition; nothing if it was never written."""
         log = self._node.partitions.existing(OFFSETS_TOPIC, partition)
         offset = 0 if log is None else log.start_offset
         while log is not None and offset < log.end_offset:

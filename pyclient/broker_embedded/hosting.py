@@ -1,4 +1,4 @@
-"""Runs one node on a loop, and runs it again after it was stopped or killed: on the same data, port and time."""
+"""Runs one node on an event loop, also again after a stop or kill: on the same data, port and clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NodeHost:
-    """A place for a node. `on_start` are called with each node that was started."""
+    """The host of a node. The callbacks in `on_start` are called with each node that was started."""
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -32,13 +32,13 @@ class NodeHost:
 
     @property
     def address(self) -> str:
-        """What a client on this machine uses as bootstrap.servers."""
+        """Return the bootstrap.servers for a client on this machine."""
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.config.host, self.config.host)
         return f"[{host}]:{self.config.port}" if ":" in host else f"{host}:{self.config.port}"
 
     @property
     def controls(self) -> Controls:
-        """The test user's controls of the node; loaded when first needed."""
+        """Return the controls of the node; they are imported on first use."""
         if self._controls is None:
             from pyclient.broker_embedded.controls.controls import Controls
 
@@ -46,7 +46,7 @@ class NodeHost:
         return self._controls
 
     async def start(self) -> None:
-        """Start a node, if none runs. Errors as those of `BrokerNode.start`."""
+        """Start a node, if none runs. Raises the errors of `BrokerNode.start`."""
         if self.node is not None:
             return
         node = BrokerNode(self.config, loop=self.loop)

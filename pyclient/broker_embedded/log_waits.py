@@ -1,8 +1,8 @@
-"""Requests for partitions whose logs are not open yet wait for them, while others are served.
+"""Hold requests for partitions whose logs are not open yet, while others are served.
 
 Kafka recovers all of its logs before it listens. Here a node listens at once: a log that has to be recovered is opened
-in steps, and who asks for it is answered then, or told to try again (NOT_LEADER_OR_FOLLOWER) when that takes long.
-A Fetch waits by itself, for it may have other partitions to tell of; one that may not wait waits here if it has none.
+in steps. Requests for it are answered then, or with a retriable error (NOT_LEADER_OR_FOLLOWER) if that takes long.
+A Fetch waits in the purgatory with its other partitions; one with max_wait_ms=0 waits here if no log of it is open.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     Asked = Callable[[Any, BrokerNode], Iterable[TopicPartition]]
 
 LONGEST_WAIT: Final = 5.0
-"""Seconds that a request waits: clients that hear nothing for 30 seconds or so take the node for dead."""
+"""Seconds that a request waits: clients close a connection that is silent for about 30 seconds."""
 
 
 def behind_openings(name: str, handler: Handler) -> Handler:
-    """The handler of the API `name`, begun when the logs that a request asks for are open."""
+    """Wrap the handler of the API `name`: it runs when the logs of the request's partitions are open."""
     asked = _ASKED.get(name)
     if asked is None:
         return handler
@@ -45,22 +45,24 @@ def behind_openings(name: str, handler: Handler) -> Handler:
 def _when_open(asked: Asked, handler: Handler, request: Any, context: RequestContext) -> Steps[Any]:
     node = context.node
     wanted = set()
-    for at in asked(request, node):
-        if at in node.logs.unopened and node.image.partition(*at) is not None:
-            wanted.add(at)
+    for partition in asked(request, node):
+        if partition in node.logs.unopened and node.image.partition(*partition) is not None:
+            wanted.add(partition)
         yield None
     over = opened(node, wanted)
     if over is not None:
-        return _behind(over, handler, request, context)
-    given = handler(request, context)
-    return (yield from given) if type(given) is GeneratorType else given
+        return _handle_after(over, handler, request, context)
+    answer = handler(request, context)
+    return (yield from answer) if type(answer) is GeneratorType else answer
 
 
 def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] | None:
-    """What is done when these logs are open, or cannot be, or that takes too long; None if it is so now."""
+    """Return a future that is done when these logs are open or failed to open, or after `LONGEST_WAIT`.
+    None if they are open now.
+    """
     openings = node.logs.openings
-    left = {at for at in wanted if not openings.want(at)}
-    if not left:
+    remaining = {partition for partition in wanted if not openings.want(partition)}
+    if not remaining:
         return None
     over: Future[None] = node.loop.create_future()
 
@@ -68,25 +70,27 @@ def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] |
         if not over.done():
             over.set_result(None)
 
-    def told(at: TopicPartition) -> None:
-        left.discard(at)
-        if not left:
+    def log_opened(partition: TopicPartition) -> None:
+        remaining.discard(partition)
+        if not remaining:
             end()
 
-    for at in left:
-        openings.when_over(at, partial(told, at))
+    for partition in remaining:
+        openings.when_over(partition, partial(log_opened, partition))
     timer = node.schedule(LONGEST_WAIT, end)
     over.add_done_callback(lambda _done: timer.cancel())
     return over
 
 
-def _behind(over: Future[None], handler: Handler, request: Any, context: RequestContext) -> Coroutine[Any, Any, Any]:
+def _handle_after(
+    over: Future[None], handler: Handler, request: Any, context: RequestContext
+) -> Coroutine[Any, Any, Any]:
     connection = context.connection
 
-    def abandoned() -> None:  # nothing is done then, as if the request had not been read
+    def abandoned() -> None:  # the request is not served
         over.cancel()
 
-    def ended() -> None:  # who has only finished sending gets an answer
+    def ended() -> None:  # a client that has only finished sending gets an answer
         if not over.done():
             over.set_result(None)
 
@@ -97,8 +101,8 @@ def _behind(over: Future[None], handler: Handler, request: Any, context: Request
             await over
         finally:
             connection.on_abandoned = connection.on_ended = None
-        given = handler(request, context)
-        return await given if isawaitable(given) else given
+        result = handler(request, context)
+        return await result if isawaitable(result) else result
 
     return answer()
 
@@ -118,7 +122,7 @@ def _fetch(request: Any, node: BrokerNode) -> list[TopicPartition]:
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return asked if all(at in node.logs.unopened for at in asked) else []
+    return asked if all(partition in node.logs.unopened for partition in asked) else []
 
 
 def _list_offsets(request: Any, _node: BrokerNode) -> Iterator[TopicPartition]:

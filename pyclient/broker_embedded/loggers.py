@@ -1,8 +1,7 @@
-"""The broker's loggers as Kafka's tools see them (resource type 8, KIP-412): told and changed while it runs.
+"""The broker's loggers as a config resource (type 8, KIP-412), which clients can describe and change.
 
-They are Python's loggers of this package, under Python's names; `root` is the one above them all, `pyclient`, for a
-broker inside somebody's process leaves that process's own logging alone. What is changed holds for the whole process,
-and until it ends.
+They are Python's loggers of this package, under Python's names; `root` is their parent `pyclient`: a broker inside a
+program must not change the program's own logging. A change applies to the whole process, until it ends.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Kafka's names of levels, the finest first."""
+"""Kafka's level names, the finest first."""
 
 
 def loggers() -> dict[str, logging.Logger]:
-    """The loggers by the names that they are told under."""
+    """Return the loggers by the names that clients see."""
     known = logging.Logger.manager.loggerDict
     own = {name: each for name, each in known.items() if name.startswith(PACKAGE + ".")}
     return {ROOT: logging.getLogger(PACKAGE)} | {
@@ -43,29 +42,29 @@ def loggers() -> dict[str, logging.Logger]:
 
 
 def level_of(logger: logging.Logger) -> str:
-    """Kafka's name of the level in effect: the coarsest one that tells no less."""
+    """Return Kafka's name of the effective level: the coarsest one that logs no less."""
     effective = logger.getEffectiveLevel()
     return next((name for name, level in reversed(LEVELS.items()) if level <= effective), "TRACE")
 
 
 def check_broker(name: str, node_id: int) -> None:
-    """Raise `InvalidRequest` unless the loggers are asked of the broker that has them."""
+    """Raise `InvalidRequest` unless the resource names this broker, which alone has the loggers."""
     if name != str(node_id):
         raise errors.InvalidRequest(f"loggers are each broker's own: this is broker {node_id}, not {name!r}")
 
 
 def levels() -> dict[str, str]:
-    """The levels that were set, by logger; the others take that of the one above."""
+    """Return the levels that are set, by logger; the other loggers inherit theirs."""
     return {name: level_of(each) for name, each in loggers().items() if each.level != logging.NOTSET or name == ROOT}
 
 
 def no_type(name: str) -> SettingType | None:
-    """Raise `InvalidRequest`: a level is not a list that could grow."""
+    """Raise `InvalidRequest`: a level is no list, to which values could be appended."""
     raise errors.InvalidRequest(f"{name}: a logger's level is set or deleted")
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise `InvalidConfig` for a logger that there is not."""
+    """Raise `InvalidConfig` for an unknown logger."""
     known = loggers()
     for name in names:
         if name not in known:
@@ -73,7 +72,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def check(changes: Changes) -> None:
-    """Raise `InvalidConfig` for a level that is none, `InvalidRequest` for taking away the last level."""
+    """Raise `InvalidConfig` for an unknown level, `InvalidRequest` for deleting the level of the root logger."""
     for name, level in changes.items():
         if level is None and name == ROOT:
             raise errors.InvalidRequest(f"the level of {ROOT} can be set and not deleted")
@@ -82,7 +81,7 @@ def check(changes: Changes) -> None:
 
 
 def change(changes: Changes) -> None:
-    """Set levels; a logger without one takes that of the one above again."""
+    """Set levels; a logger without one inherits its parent's again."""
     known = loggers()
     for name, level in changes.items():
         known[name].setLevel(logging.NOTSET if level is None else LEVELS[level])

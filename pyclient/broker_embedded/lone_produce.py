@@ -1,4 +1,4 @@
-"""A Produce request that differs from one before it in its one batch alone: read and answered in few steps.
+"""Fast path for Produce requests of one batch that differ from an earlier request only in that batch.
 
 Between two such requests to a partition only the correlation id, the batch and its length differ; between two answers
 that report no error the correlation id and three numbers. (docs/measurements.md, "Produce requests of one batch".)
@@ -34,28 +34,31 @@ _MARK: Final = b"?"
 _LENGTH: Final = Struct(">i")
 _NUMBERS: Final = Struct(">qqq")  # base offset, time of the append, start of the log
 _MARKS: Final = (0x5A5A5A5A5A5A5A5A, -1, 0x5B5B5B5B5B5B5B5B)
-_SINCE: Final = 7  # from here on an answer has the log's start, and a batch may have any codec
-_ID_AT: Final = 4  # the correlation id, behind API key and version
+_SINCE: Final = 7  # first version whose answer has the log start offset and whose batches may use any codec
+_ID_AT: Final = 4  # position of the correlation id, after API key and version
 _ID_END: Final = 8
-_MOST_KEPT: Final = 1000  # of one connection
-_LONGEST_FRONT: Final = 1000  # bytes: a longer one, of a long client id, is not kept
-_PATIENCE: Final = 16  # requests of another length that are not kept before those that are make room
+_MOST_KEPT: Final = 1000  # per connection
+_LONGEST_FRONT: Final = 1000  # bytes: a longer one, with a long client id, is not kept
+_PATIENCE: Final = 16  # requests with a front of another length after which the kept ones are dropped
 
 
 class LoneProduce:
-    """The requests and plain answers of one partition and one client id, in one version.
+    """Templates of the requests and error-free answers of one partition and client id, in one version.
 
-    Both are cut out of what the codec makes of a sample, so that there is one description of the messages.
+    Both are cut out of an encoded sample, so that the messages are described only by the codec.
     """
 
     __slots__ = (
-        "_answer", "_before", "_behind", "_compact", "_epoch", "_length", "_log", "_name", "_seen", "_tail",
+        "_after", "_answer", "_before", "_compact", "_epoch", "_length", "_log", "_name", "_seen", "_tail",
         "_topic_id", "_version", "front", "index",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
-        self._name, self._topic_id = topic.name, topic.topic_id  # not the whole of it, which would hold the batch
+        self._name, self._topic_id = (
+            topic.name,
+            topic.topic_id,
+        )  # not the request itself, which would keep the batch alive
         self._version = version = header.api_version
         self.index = topic.partition_data[0].index
         head, _, *tail = encode_parts(_with_records(request, _MARK), version)
@@ -64,9 +67,9 @@ class LoneProduce:
         self._tail = _joined(tail)
         sample = _joined(encode_response(self._response(written(self.index, *_MARKS)), version, 0))
         at = sample.index(_NUMBERS.pack(*_MARKS))
-        self._length, self._before, self._behind = sample[:4], sample[8:at], sample[at + _NUMBERS.size :]
-        self._answer = Struct(f">4s4s{len(self._before)}sqqq{len(self._behind)}s")
-        self._seen = -1  # the version of the metadata that the other two are of
+        self._length, self._before, self._after = sample[:4], sample[8:at], sample[at + _NUMBERS.size :]
+        self._answer = Struct(f">4s4s{len(self._before)}sqqq{len(self._after)}s")
+        self._seen = -1  # the metadata version of `_log` and `_epoch`
         self._log: PartitionLog | None = None
         self._epoch = -1
 
@@ -74,9 +77,9 @@ class LoneProduce:
         return f"<LoneProduce {self._name or self._topic_id}-{self.index} v{self._version}>"
 
     def answer(self, node: BrokerNode, frame: memoryview) -> bytes | None:
-        """Appends the batch of a request that begins with `front`; the frame of the answer.
+        """Append the batch of a request that begins with `front`. Return the frame of the answer.
 
-        None, and nothing was done: it is not such a request, or not so simple.
+        None, with nothing done, if the request needs the general path.
         """
         records = self.records(frame)
         if records is None or is_transactional(records):
@@ -89,21 +92,21 @@ class LoneProduce:
         number = frame[_ID_AT:_ID_END].tobytes()
         try:
             info = log.append(records, leader_epoch=self._epoch, now_ms=node.clock.time_ms(), on_loop=True)
-        except TooLongForLoop:  # the general way has it checked on another thread
+        except TooLongForLoop:  # the general path checks it on another thread
             return None
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure becomes the error of this answer
             response = self._response(refusal(error, log.topic, self.index))
             return _joined(encode_response(response, self._version, int.from_bytes(number, "big", signed=True)))
         base, _, time, start, _ = info
-        return self._answer.pack(self._length, number, self._before, base, time, start, self._behind)
+        return self._answer.pack(self._length, number, self._before, base, time, start, self._after)
 
     def records(self, frame: memoryview) -> memoryview | None:
-        """The batch in a request that begins with `front`; None if that is not all there is in it."""
+        """Return the batch in a request that begins with `front`; None if the request has more than that."""
         begin = len(self.front)
         if self._compact:
             try:
                 size, begin = decode_uvarint(frame, begin)
-            except ProtocolError:  # the general way meets it, too, and says it
+            except ProtocolError:  # the general path fails, too, and reports it
                 return None
             size -= 1
         elif len(frame) < begin + _LENGTH.size:
@@ -122,9 +125,9 @@ class LoneProduce:
             return None
         try:
             log, self._epoch = node.partitions.leader(topic, self.index)
-        except Exception:  # the general way meets it, too, and says it
+        except Exception:  # the general path fails, too, and reports it
             return None
-        if not log.commits_at_once:  # the general way waits for that
+        if not log.commits_at_once:  # the general path waits for the commit
             return None
         self._log = log
         self._seen = node.image.version
@@ -136,28 +139,28 @@ class LoneProduce:
 
 
 class LoneProduces:
-    """Those of one connection."""
+    """The templates of one connection."""
 
     __slots__ = ("_known", "_length", "_others")
 
     def __init__(self) -> None:
-        self._known: dict[bytes, LoneProduce] = {}  # by their fronts without the correlation id
-        self._length = 0  # of those fronts
+        self._known: dict[bytes, LoneProduce] = {}  # by fronts without the correlation id
+        self._length = 0  # length of the kept fronts
         self._others = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
     def answer(self, node: BrokerNode, frame: memoryview) -> bytes | None:
-        """Serves a request like one that was kept; the frame of the answer. None, and nothing was done, for others."""
+        """Serve a request that fits a kept template. Return the frame of the answer; None, with nothing done, else."""
         front = frame[: self._length].tobytes()
         lone = self._known.get(front[:_ID_AT] + front[_ID_END:])
         return None if lone is None else lone.answer(node, frame)
 
     def keep(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
-        """Remembers a request that was served, unless it is the first of its kind: many a connection sends one alone.
+        """Keep the template of a served request, except for the first: many connections send only one.
 
-        Fronts of one length are kept, usually those of one topic's partitions; others make them room if they are many.
+        Fronts of one length are kept, usually those of one topic's partitions; many others in a row replace them.
         """
         if not _is_lone(header, request):
             return
@@ -168,7 +171,7 @@ class LoneProduces:
         front = frame[: len(lone.front)].tobytes()
         if len(front) > _LONGEST_FRONT:
             return
-        if front != lone.front or lone.records(frame) is None:  # the client writes it in another way than we do
+        if front != lone.front or lone.records(frame) is None:  # the client's encoding differs from ours
             return
         if len(front) != self._length:
             if self._known and self._others < _PATIENCE:

@@ -1,4 +1,4 @@
-"""Quotas of partitions that are made and deleted a second (KIP-599): a bucket of tokens for each client. Pure."""
+"""Quotas of partitions created and deleted per second (KIP-599): a token bucket for each client. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.controller.client_quotas import Entity, Owner
 
-_MOST_BUCKETS: Final = 10_000  # clients that are remembered; the one that was quiet for longest is forgotten
+_MOST_BUCKETS: Final = 10_000  # clients; above it the least recently active one is dropped
 
 
 class TokenBucket:
-    """Tokens that come at a rate, up to `saved` seconds of them. Who takes more than there are owes the rest."""
+    """Tokens that accrue at a rate, up to `saved` seconds of them. The balance may become negative."""
 
     __slots__ = ("_at", "_saved", "_tokens")
 
@@ -27,12 +27,12 @@ class TokenBucket:
         self._at = 0.0
 
     def take(self, count: float, rate: float, now: float) -> None:
-        """Take `count` tokens, whether there are so many or not."""
+        """Take `count` tokens, also more than there are."""
         self._tokens = self._left(rate, now) - count
         self._at = now
 
     def wait(self, rate: float, now: float) -> float:
-        """Seconds until nothing is owed."""
+        """Return the seconds until the balance is no longer negative."""
         return max(-self._left(rate, now) / rate, 0.0)
 
     def _left(self, rate: float, now: float) -> float:
@@ -41,7 +41,7 @@ class TokenBucket:
 
 
 class MutationQuotas:
-    """The quotas of all clients of a node. `quotas` is the image's, which changes."""
+    """The quotas of all clients of a node. `quotas` is the live mapping of the metadata image."""
 
     def __init__(self, quotas: Mapping[Entity, Mapping[str, float]], *, windows: int, seconds: float) -> None:
         self._quotas = quotas
@@ -52,13 +52,13 @@ class MutationQuotas:
         return f"<MutationQuotas of {len(self._buckets)} clients>"
 
     def of_request(self, client_id: str, now: float, *, strict: bool) -> MutationQuota:
-        """What one request may do. A `strict` one is refused what it has no tokens for; the client of another waits."""
+        """Return the quota of one request. A `strict` one is refused without tokens; otherwise its client waits."""
         found = limit_of(self._quotas, MUTATIONS, ANONYMOUS, client_id) if self._quotas else None
         if found is None:
             return MutationQuota(None, 0.0, now, strict=strict)
         rate, owner = found
         bucket = self._buckets.pop(owner, None) or TokenBucket(self._saved)
-        self._buckets[owner] = bucket  # at the end: it was used last
+        self._buckets[owner] = bucket  # to the end: the most recently used
         if len(self._buckets) > _MOST_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         return MutationQuota(bucket, rate, now, strict=strict)
@@ -75,12 +75,12 @@ class MutationQuota:
         self._now = now
         self._strict = strict
         self.wait = 0.0
-        """For how many seconds the client is to be left alone, after what it has had."""
+        """Seconds for which the client must be throttled."""
 
     def charge(self, partitions: int) -> None:
-        """Count so many partitions that are made or deleted.
+        """Count partitions that are created or deleted.
 
-        Raises `ThrottlingQuotaExceeded` in a strict request as long as the client owes tokens.
+        Raises `ThrottlingQuotaExceeded` in a strict request while the balance is negative.
         """
         bucket = self._bucket
         if bucket is None:

@@ -1,4 +1,4 @@
-"""The partitions that this node leads, and their logs: opened when first asked for, configured as the image says."""
+"""The partitions that this node leads, and their logs, configured from the metadata image."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 NO_EPOCH: Final = -1
-"""Stands for the leader epoch of a client that knows none (KIP-320)."""
+"""The leader epoch in a request of a client that knows none (KIP-320)."""
 
 
 class Partitions:
-    """From a topic and a partition's number to the log that this node leads, or the error that a client is told."""
+    """Finds the log of a partition that this node leads, or raises the error for the client."""
 
     def __init__(self, node_id: int, image: MetadataImage, logs: LogManager, defaults: LogConfig) -> None:
         self._node_id = node_id
@@ -34,10 +34,10 @@ class Partitions:
         logs.topic_id_for = self.topic_id
 
     def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[PartitionLog, int]:
-        """The log and the leader epoch. `epoch` is what the client takes for it.
+        """Return the log and the leader epoch. `epoch` is the leader epoch that the client knows.
 
         Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also while the log is not open yet, see `log_waits`),
-        `FencedLeaderEpoch`, `UnknownLeaderEpoch`, and what hinders the log's opening.
+        `FencedLeaderEpoch`, `UnknownLeaderEpoch`, and the error of a log that cannot be opened.
         """
         partition = self._image.partition(topic, index)
         if partition is None:
@@ -50,14 +50,14 @@ class Partitions:
         return (log if log is not None else self._create(topic, index)), partition.leader_epoch
 
     def existing(self, topic: str, index: int) -> PartitionLog | None:
-        """The log, if anything was ever written or read there. It is opened, at once, for who has time.
+        """Return the log; None if the partition was never used. A log that is not open is opened at once, which blocks.
 
         Raises `KafkaStorageError` if it cannot be opened.
         """
         return self._logs.get(topic, index)
 
     def size(self, topic: str, index: int) -> int:
-        """Bytes of the log's batches; of one that is not open yet those of its files."""
+        """Return the bytes of the log's batches; of a log that is not open yet, those of its files."""
         at = TopicPartition(topic, index)
         if at in self._logs.unopened or at in self._logs.offline:
             return self._logs.size_on_disk(at)
@@ -65,29 +65,29 @@ class Partitions:
         return 0 if log is None else log.size
 
     def topic_id(self, at: TopicPartition) -> UUID | None:
-        """The id of a partition's topic; None if there is no such partition."""
+        """Return the id of a partition's topic; None if there is no such partition."""
         topic = self._image.topics.get(at.topic)
         return topic.topic_id if topic is not None and at.partition in topic.partitions else None
 
     def directory_id(self, at: TopicPartition) -> UUID | None:
-        """The id of the log directory that the metadata name for a partition's log; None if they name none."""
+        """Return the id of the log directory that the metadata assign to a partition; None if they assign none."""
         partition = self._image.partition(*at)
         return None if partition is None else partition.directory_of(self._node_id)
 
     def reconcile_directories(self, removed: Collection[UUID]) -> None:
-        """Compare the directories of logs with the metadata; `removed` are the topics that its log says were."""
+        """Compare the directories of logs with the metadata; `removed` are the topics that its log has deleted."""
         self._logs.reconcile({topic_id: topic.name for topic_id, topic in self._image.topics_by_id.items()}, removed)
 
     def configure(self, topic: str) -> LogConfig:
-        """What the topic's options make of the broker's defaults.
+        """Return the topic's options on top of the broker's defaults.
 
-        Options that are not served here (of tiered storage, of older releases) may be in a log that Kafka wrote.
+        Unserved options (of tiered storage, of older releases) are ignored: a metadata log of Kafka may have them.
         """
         own = {name: text for name, text in self._image.topic_configs(topic).items() if name in TOPIC_CONFIGS}
         return LogConfig.from_topic(own, self.defaults)
 
     def reconfigure(self, topic: str | None = None) -> None:
-        """The options of a topic, or (None) the broker's defaults, have changed: tell the logs that are open."""
+        """Apply changed options of a topic, or (None) of the broker, to the open logs."""
         self._logs.defaults = self.defaults
         for opened in self._logs.opened:
             opened.producer_expiration_ms = self._logs.producer_expiration_ms

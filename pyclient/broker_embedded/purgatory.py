@@ -1,4 +1,4 @@
-"""Fetches that wait for more data: woken by appends, answered at the latest when their time is over."""
+"""Fetches that wait for more data: woken by appends, answered at the latest when their wait time is over."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Reading(Protocol):
-    """A Fetch that can be tried again."""
+    """A Fetch that can be attempted repeatedly."""
 
     @property
     def logs(self) -> Iterable[PartitionLog]:
-        """The logs that more data may come to."""
+        """Return the logs whose growth may complete the fetch."""
 
-    def when_opened(self, told: Callable[[], object]) -> None:
-        """Call `told` with each log that the last attempt has not found open, when it is."""
+    def when_opened(self, callback: Callable[[], object]) -> None:
+        """Call `callback` for each log that the last attempt did not find open, when it is."""
 
     def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
-        """Whether an attempt is worth while after these logs have grown; cheaper than the attempt."""
+        """Return True if an attempt may succeed after these logs have grown; cheaper than the attempt."""
 
     def attempt(self, last: bool) -> Steps[Any | None]:
-        """The response; None (never when `last`) while there is too little."""
+        """Return the response; None (never when `last`) while there is too little data."""
 
 
 class ParkedFetch:
@@ -42,16 +42,16 @@ class ParkedFetch:
     def __init__(self, reading: Reading, future: asyncio.Future[Any]) -> None:
         self.reading = reading
         self.logs: tuple[PartitionLog, ...] = ()
-        self.opened = False  # a log is there that was not
+        self.opened = False  # a log was opened since the last attempt
         self.future = future
         self.grown: set[PartitionLog] = set()
-        self.attempt: SlicedRequest | None = None  # under way
-        self.last = False  # it is to be answered whatever there is
+        self.attempt: SlicedRequest | None = None  # in progress
+        self.last = False  # the next attempt must answer, with whatever data there is
         self.timer: Timer | None = None
 
 
 class FetchPurgatory:
-    """The waiting fetches by the logs they wait for. All of it runs on the node's loop."""
+    """The waiting fetches by the logs they wait for. It belongs to the node's loop."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class FetchPurgatory:
         self._watched: set[PartitionLog] = set()
 
     def __len__(self) -> int:
-        # copies, for other threads may ask how many there are
+        # copies: other threads may call this
         return len({fetch for fetches in list(self._waiting.values()) for fetch in list(fetches)})
 
     def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
-        """A future of the response: after the append that makes it enough, or after `wait` seconds."""
+        """Return a future of the response, which is made when there is enough data, or after `wait` seconds."""
         fetch = ParkedFetch(reading, self._loop.create_future())
         self._wait_at_logs(fetch)
-        reading.when_opened(lambda: self._look_again(fetch))
+        reading.when_opened(lambda: self._retry_after_opening(fetch))
         fetch.timer = self._schedule(wait, lambda: self._try(fetch, True))
         connection.on_abandoned = lambda: self._forget(fetch)
-        connection.on_ended = lambda: self._try(fetch, True)  # who has only finished sending gets an answer
+        connection.on_ended = lambda: self._try(fetch, True)  # a client that has only finished sending gets an answer
 
         def over(_done: object) -> None:
             connection.on_abandoned = connection.on_ended = None
@@ -85,20 +85,20 @@ class FetchPurgatory:
         return fetch.future
 
     def wake(self, log: PartitionLog) -> None:
-        """Look again at the fetches that wait for `log`; several appends in one turn of the loop cost one look."""
+        """Retry the fetches that wait for `log`; several appends in one iteration of the loop cost one attempt."""
         for fetch in self._waiting.get(log, ()):
             if not fetch.grown:
                 self._loop.call_soon(self._try, fetch, False)
             fetch.grown.add(log)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone: who waits for it is answered."""
+        """Answer the fetches that wait for a deleted topic."""
         self._watched = {log for log in self._watched if log.topic != topic}
         for log in [log for log in self._waiting if log.topic == topic]:
             self._answer(log)
 
     def answer_all(self) -> None:
-        """Answer every waiting fetch now: the node stops."""
+        """Answer every waiting fetch now, before the node stops."""
         for log in list(self._waiting):
             self._answer(log)
 
@@ -112,7 +112,7 @@ class FetchPurgatory:
             self._watch(log)
             self._waiting.setdefault(log, {})[fetch] = None
 
-    def _look_again(self, fetch: ParkedFetch) -> None:
+    def _retry_after_opening(self, fetch: ParkedFetch) -> None:
         fetch.opened = True
         self._try(fetch, False)
 
@@ -124,12 +124,12 @@ class FetchPurgatory:
     def _try(self, fetch: ParkedFetch, last: bool) -> None:
         fetch.last = fetch.last or last
         if fetch.attempt is not None or fetch.future.done() or fetch.timer is None:
-            return  # an attempt under way is followed by another one, if that is due
+            return  # `_attempted` starts the next one if it is due
         grown, fetch.grown = fetch.grown, set()
         try:
             if not fetch.last and not fetch.opened and not fetch.reading.may_be_enough(grown):
                 return
-        except Exception as error:  # the request's own failure, handed to who waits for it
+        except Exception as error:  # becomes the result of the request
             self._fail(fetch, error)
             return
         attempt = fetch.attempt = SlicedRequest(self._attempt(fetch), lambda: self._attempted(fetch))
@@ -141,7 +141,7 @@ class FetchPurgatory:
         fetch.opened = False
         try:
             response = yield from fetch.reading.attempt(last)
-        except Exception as error:  # the request's own failure, handed to who waits for it
+        except Exception as error:  # becomes the result of the request
             self._fail(fetch, error)
             return
         if response is not None:

@@ -1,4 +1,4 @@
-"""Quotas of bytes a second (KIP-13, KIP-219): how much a client has had, and how long it is to be left alone. Pure."""
+"""Quotas of bytes per second (KIP-13, KIP-219): the bytes of each client, and its throttle time. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = "ANONYMOUS"
 """The name of every user, as there is no authentication."""
 
-_MOST_METERS: Final = 10_000  # clients that are remembered; the one that was quiet for longest is forgotten
+_MOST_METERS: Final = 10_000  # clients; above it the least recently active one is dropped
 
 
 class Meter:
-    """Bytes in windows of time, as Kafka counts them: `windows` of them, `seconds` each; the oldest ones drop out.
+    """Bytes in `windows` time windows of `seconds` each, as Kafka counts them; the oldest windows drop out.
 
-    A client that has just begun is taken to have been quiet before: it may have what it saved up in all windows but
-    one, at once.
+    The time before the first sample counts as idle: a new client may at once use the quota of all windows but one.
     """
 
     __slots__ = ("_samples", "_seconds", "_windows")
@@ -30,10 +29,10 @@ class Meter:
     def __init__(self, windows: int, seconds: float) -> None:
         self._windows = windows
         self._seconds = seconds
-        self._samples: deque[list[float]] = deque()  # [when it began, bytes]
+        self._samples: deque[list[float]] = deque()  # [start of the window, bytes]
 
     def add(self, amount: float, now: float) -> None:
-        """So many bytes now; fewer than none take back what was added."""
+        """Count `amount` bytes; a negative amount undoes an earlier one."""
         samples = self._samples
         if not samples or now - samples[-1][0] >= self._seconds:
             samples.append([now, 0.0])
@@ -42,7 +41,7 @@ class Meter:
         samples[-1][1] += amount
 
     def excess(self, limit: float, now: float) -> float:
-        """Seconds after which the rate is down to `limit` bytes a second; 0 where it is not above it."""
+        """Return the seconds until the rate is down to `limit` bytes per second; 0 if it is not above it."""
         samples = self._samples
         while samples and now - samples[0][0] >= self._windows * self._seconds:
             samples.popleft()
@@ -56,7 +55,7 @@ class Meter:
 
 
 class ByteQuotas:
-    """The quotas of one direction for all clients of a node. `quotas` is the image's, which changes."""
+    """The quotas of one kind for all clients of a node. `quotas` is the live mapping of the metadata image."""
 
     def __init__(self, key: str, quotas: Mapping[Entity, Mapping[str, float]], *, windows: int, seconds: float) -> None:
         self._key = key
@@ -69,14 +68,14 @@ class ByteQuotas:
         return f"<ByteQuotas {self._key} of {len(self._meters)} clients>"
 
     def most_at_once(self, client_id: str) -> float | None:
-        """The bytes that one answer may have, so that a small quota can be kept at all; None: no quota."""
+        """Return the maximum bytes of one response, without which a small quota could not be kept; None: no quota."""
         if not self._quotas:
             return None
         found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
         return None if found is None else found[0] * max(self._windows - 1, 1) * self._seconds
 
     def charge(self, client_id: str, amount: float, now: float) -> float:
-        """Count bytes of a client; seconds that it has to wait before it may go on."""
+        """Count bytes of a client. Return the seconds that it has to wait."""
         if not self._quotas:
             return 0.0
         found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
@@ -84,18 +83,18 @@ class ByteQuotas:
             return 0.0
         limit, owner = found
         meter = self._meters.pop(owner, None) or Meter(self._windows, self._seconds)
-        self._meters[owner] = meter  # at the end: it was used last
+        self._meters[owner] = meter  # to the end: the most recently used
         if len(self._meters) > _MOST_METERS:
             del self._meters[next(iter(self._meters))]
         meter.add(amount, now)
         return meter.excess(limit, now)
 
     def had_nothing(self, client_id: str, now: float) -> bool:
-        """Whether the client was quiet in all windows: then it gets what it asks for, even if that is a large batch."""
+        """Return True if the client was idle in all windows; it may then exceed the quota with one large batch."""
         found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
         meter = None if found is None else self._meters.get(found[1])
         return meter is None or meter.excess(1e-9, now) == 0
 
     def refund(self, client_id: str, amount: float, now: float) -> None:
-        """What was charged is not sent after all."""
+        """Undo a charge for bytes that are not sent."""
         self.charge(client_id, -amount, now)

@@ -1,4 +1,4 @@
-"""What releases of Kafka advertise: the highest version of each API, for a node that is to look like one of them.
+"""The highest version of each API that a release of Kafka advertises, for a node that looks like that release.
 
 Facts of the releases' brokers in KRaft mode; 3.9 and 4.3 were measured. Only maxima are capped: a minimum below ours
 would promise versions that are not served.
@@ -62,7 +62,7 @@ _LAST: Final[dict[str, str]] = {
     "ListConfigResources": "3.7:0 4.1:1",
     "DescribeTopicPartitions": "3.8:0",
 }
-"""API -> its highest versions, each with the release that it begins with. Before the first one there is no such API."""
+"""API -> its highest versions, each with its first release. Earlier releases do not have the API."""
 
 _FEATURES: Final[dict[str, str]] = {
     "metadata.version": "3.3:7 3.4:8 3.5:11 3.6:14 3.7:19 3.8:20 3.9:21 4.0:25 4.1:27 4.2:29 4.3:30",
@@ -79,8 +79,8 @@ _OLDEST_METADATA: Final = "2.8:1 4.0:7"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release that a node looks like. `versions` are the highest ones by API key, `features` the highest
-    levels, which a new cluster has."""
+    """A release that a node looks like. `versions` are the highest ones by API key, `features` the highest levels,
+    which a new cluster has."""
 
     name: str
     versions: dict[int, int]
@@ -89,12 +89,12 @@ class Release:
     """The lowest metadata.version that its brokers read."""
 
     def serves(self, api_key: int, version: int) -> bool:
-        """Whether a broker of the release would."""
+        """Return True if a broker of the release serves that version."""
         return version <= self.versions.get(api_key, -1)
 
 
 def release_of(text: str) -> Release:
-    """The release that `text` ("3.9", "3.9.2") means. Raises `ConfigError`."""
+    """Return the release of `text` ("3.9", "3.9.2"). Raise `ConfigError` for an unknown one."""
     name = ".".join(text.strip().split(".")[:2])
     if name not in RELEASES:
         raise ConfigError(f"as_version is {text!r}: it must be one of {', '.join(RELEASES)}")
@@ -107,7 +107,7 @@ def release_of(text: str) -> Release:
 
 
 def _at(steps: str, name: str) -> int | None:
-    """The last number that begins with the release or before it."""
+    """Return the last number whose first release is not later than `name`."""
     found = None
     for step in steps.split():
         since, _, value = step.partition(":")

@@ -1,4 +1,4 @@
-"""What clients asked a node, and what became of it: bounded, and off unless somebody asks for it."""
+"""The log of the requests to a node and their outcomes: bounded, and off by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 DEFAULT_LIMIT: Final = 10_000
-"""Requests that are kept; the oldest go first."""
+"""Requests that are kept; above it the oldest are dropped."""
 
 FILTERS: Final = {
     "api": "an API by name or key",
@@ -80,7 +80,7 @@ class LoggedRequest:
             self._learn_item(item)
 
     def answered(self, answer: Any, *, lost: bool = False) -> None:
-        """The answer is made; None for none. `lost`: the client did not get it."""
+        """Note the answer, None for none. `lost`: the client did not get it."""
         self.duration_ms = round((self._log.node.clock.monotonic() - self._started) * 1000, 3)
         self.lost = lost
         if answer is not None:
@@ -88,7 +88,7 @@ class LoggedRequest:
         self._log.changed()
 
     def as_json(self) -> dict[str, Any]:
-        """The request as JSON has it; times in milliseconds."""
+        """Return the request as JSON values; times in milliseconds."""
         return {
             "number": self.number,
             "api": self.api,
@@ -120,7 +120,7 @@ class LoggedRequest:
 
 
 class RequestFilter:
-    """Which requests are meant, by the names of `FILTERS`; raises `ConfigError` for others."""
+    """A filter of requests by the names of `FILTERS`; raises `ConfigError` for others."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         for name in given:
@@ -146,7 +146,7 @@ class RequestFilter:
         return ", ".join(f"{name}={value}" for name, value in self._given.items()) or "any request"
 
     def fits(self, request: LoggedRequest) -> bool:
-        """Whether the request is one of them."""
+        """Return True if the request passes the filter."""
         given = self._given
         return (
             (self._api is None or request.api == self._api)
@@ -178,28 +178,28 @@ class RequestLog:
         self._changes: set[asyncio.Future[None]] = set()
 
     def begin(self, api: str, request: Request[Any], context: RequestContext, correlation_id: int) -> LoggedRequest:
-        """A request has come."""
+        """Add a request that has arrived."""
         entry = LoggedRequest(self, next(self._numbers), api, request, context, correlation_id)
         self._requests.append(entry)
         self.changed()
         return entry
 
     def changed(self) -> None:
-        """A request has come or was answered: who waits for one looks again."""
+        """Wake the waiters after a request has arrived or was answered."""
         for waiter in self._changes:
             if not waiter.done():
                 waiter.set_result(None)
 
     def find(self, wanted: RequestFilter) -> list[LoggedRequest]:
-        """The requests of a kind, the oldest first."""
+        """Return the requests that pass a filter, the oldest first."""
         return [request for request in self._requests if wanted.fits(request)]
 
     def clear(self) -> None:
-        """Forget what was logged."""
+        """Remove all entries."""
         self._requests.clear()
 
     async def reached(self, wanted: RequestFilter, count: int) -> list[LoggedRequest]:
-        """The requests of a kind, as soon as there are `count`."""
+        """Return the requests that pass a filter as soon as there are `count`."""
         while len(found := self.find(wanted)) < count:
             change: asyncio.Future[None] = self.node.loop.create_future()
             self._changes.add(change)
@@ -211,12 +211,12 @@ class RequestLog:
 
 
 def _number(value: Any) -> Any:
-    """A number that came as a text, as it does in a query."""
+    """Convert a number given as text, as in a URL's query."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value)
     return value
 
 
 def names_of(requests: Iterable[LoggedRequest]) -> list[dict[str, Any]]:
-    """Requests as JSON has them."""
+    """Return requests as JSON values."""
     return [request.as_json() for request in requests]

@@ -1,4 +1,4 @@
-"""Requests of many items are served in slices, in turns, so that those of other connections are served in between."""
+"""Requests of many items are served in slices by turns, so that other connections are served in between."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 SLICE: Final = 0.0005
-"""Seconds after which a request makes way for others. Its steps are short: an item, or a few."""
+"""Seconds after which a request pauses for others. Its steps are short: an item, or a few."""
 
 LARGE_FRAME: Final = 4096
 """Bytes from which on a request may have so many items that it is decoded in steps."""
 
 
 class SlicedRequest:
-    """A request that is served in steps; `over` is called when it is done, unless it was `abandoned` before."""
+    """A request that is served in steps; `over` is called when it is done, unless it was `abandoned`."""
 
     __slots__ = ("_began", "_spent", "_steps", "abandoned", "over")
 
     def __init__(self, steps: Generator[Any, None, None], over: Callable[[], None]) -> None:
         self.over = over
         self.abandoned = False
-        """Its client has gone: what is not done yet is left undone, as if it had not been asked for."""
+        """True if its client has disconnected: the remaining steps are not taken."""
         self._steps = steps
         self._spent = 0.0
         self._began = 0.0
@@ -37,11 +37,11 @@ class SlicedRequest:
         return f"<SlicedRequest {self._spent * 1e3:.1f} ms{' abandoned' if self.abandoned else ''}>"
 
     def seconds(self) -> float:
-        """The time that it has taken so far, for its own steps to ask."""
+        """Return the seconds that it has taken so far; for use by its own steps."""
         return self._spent + time.perf_counter() - self._began
 
     def advance(self, seconds: float) -> bool:
-        """Take steps for that long, at least one; True when there are no more."""
+        """Take steps for `seconds`, at least one. Return True when there are no more."""
         clock = time.perf_counter
         self._began = clock()
         end = self._began + seconds
@@ -60,13 +60,13 @@ class SlicedRequest:
 
 
 class RequestSlices:
-    """The requests of a node that are under way in slices, served in turns: one slice in a turn of the loop."""
+    """The requests of a node that are served in slices, by turns: one slice per iteration of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[SlicedRequest] = deque()
         self.on_busy: Callable[[bool], None] = lambda _busy: None
-        """Called when the first request of several slices begins, and when the last one of them is over."""
+        """Called with True when the first sliced request begins, with False when the last one is done."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -75,9 +75,9 @@ class RequestSlices:
         return f"<RequestSlices {len(self)} under way>"
 
     def begin(self, request: SlicedRequest) -> bool:
-        """Serve the first slice at once; True when that was all, else the others follow.
+        """Serve the first slice at once. Return True if that was all; otherwise the others follow.
 
-        While others are under way that slice is a single step, or connections could add slices to one turn at will.
+        While others are in progress that slice is a single step: connections must not add full slices to an iteration.
         """
         if request.advance(0.0 if self._waiting else SLICE):
             return True
@@ -103,6 +103,8 @@ class RequestSlices:
     def _advance(self, request: SlicedRequest) -> bool:
         try:
             return request.advance(SLICE)
-        except Exception:  # its connection answers what fails: this is a mistake in that, and the others go on
+        except (
+            Exception
+        ):  # the connection handles failures: this is a bug there, which must not stop the other requests
             log.exception("%r failed", request)
             return True

@@ -1,4 +1,4 @@
-"""The two ways to run a node for an `EmbeddedCluster`: in a thread of this process, or in a process of its own."""
+"""The two ways to run a node for an `EmbeddedCluster`: in a thread of this process, or in a separate process."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 START_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 60.0  # thousands of partitions take their time
+STOP_SECONDS: Final = 60.0  # closing thousands of partitions takes long
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds that a busy thread may keep the GIL while a broker runs in a thread beside it (Python's own: 0.005).
+"""Seconds that a busy thread may keep the GIL while a broker runs in another thread (Python's default: 0.005).
 
-Without it a busy thread holds the broker up for 5 ms a turn: docs/measurements.md, "GIL switch interval".
+Without it a busy thread delays the broker by 5 ms per wake-up: docs/measurements.md, "GIL switch interval".
 """
 
 _TAIL_BYTES: Final = 4096
 
 
 class Runner(Protocol):
-    """A node that runs."""
+    """A running node."""
 
     bootstrap: str
     port: int
 
     @property
     def alive(self) -> bool:
-        """Whether it still serves."""
+        """Return True if the node still serves."""
 
     @property
     def hosting(self) -> bool:
-        """Whether there is somebody to ask, though the node itself may have been ended by its controls."""
+        """Return True if the controls can be called; they may have stopped the node itself."""
 
     @property
     def channel(self) -> Channel:
-        """The way to its controls."""
+        """Return the channel to its controls."""
 
     def stop(self) -> None:
         """End it cleanly."""
@@ -60,10 +60,10 @@ class Runner(Protocol):
         """End it as a crash would."""
 
     def pause(self) -> None:
-        """Freeze it: it reads and answers nothing, and its timers stand still. Returns when it is so."""
+        """Freeze it: it reads and answers nothing, and its timers do not run. Block until it is frozen."""
 
     def resume(self) -> None:
-        """Let it go on."""
+        """End the pause."""
 
 
 class ThreadRunner:
@@ -97,23 +97,23 @@ class ThreadRunner:
 
     @property
     def node(self) -> BrokerNode:
-        """The node itself; for what only a test of the broker should look at."""
+        """Return the node itself, for tests of the broker's internals."""
         assert self._host.node is not None, "the node was stopped by its controls"
         return self._host.node
 
     @property
     def alive(self) -> bool:
-        """Whether the node runs on its loop."""
+        """Return True if the node runs on its loop."""
         return self._thread.running and self._host.node is not None
 
     @property
     def hosting(self) -> bool:
-        """Whether the loop runs."""
+        """Return True if the loop runs."""
         return self._thread.running
 
     @property
     def channel(self) -> Channel:
-        """The way to its controls: its loop."""
+        """Return the channel to its controls, by its loop."""
         if self._channel is None:
             from pyclient.broker_embedded.controls.channel import ThreadChannel
 
@@ -121,7 +121,7 @@ class ThreadRunner:
         return self._channel
 
     def pause(self) -> None:
-        """Block the loop's thread: what clients send stays in the system's buffers."""
+        """Block the loop's thread: requests of clients stay in the operating system's buffers."""
         if self._resumed is None:
             self._resumed = threading.Event()
             frozen = threading.Event()
@@ -129,7 +129,7 @@ class ThreadRunner:
             frozen.wait(STOP_SECONDS)
 
     def resume(self) -> None:
-        """Let the loop's thread go on."""
+        """Unblock the loop's thread."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
@@ -156,7 +156,7 @@ class ThreadRunner:
 
 
 class ProcessRunner:
-    """A node in a process that `sys.executable -m pyclient.broker_embedded` makes; it ends with this process, too."""
+    """A node in a process started by `sys.executable -m pyclient.broker_embedded`, which ends with this process."""
 
     def __init__(self, config: BrokerConfig, control_port: int | None = None) -> None:
         from pyclient.broker_embedded.controls.channel import SocketChannel
@@ -173,7 +173,7 @@ class ProcessRunner:
             stderr=self._stderr,
             env=_environment(),
             pass_fds=(descriptor,),
-            start_new_session=True,  # a Ctrl-C at the terminal is for the tests; they end their broker
+            start_new_session=True,  # Ctrl-C at the terminal must only reach the tests, which end their broker
         )
         try:
             self.bootstrap = self._first_line()
@@ -186,26 +186,26 @@ class ProcessRunner:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Return the process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return True if the process runs."""
         return self._process.poll() is None
 
     @property
     def hosting(self) -> bool:
-        """Whether the process runs."""
+        """Return True if the process runs."""
         return self.alive
 
     @property
     def channel(self) -> Channel:
-        """The way to its controls: a Unix socket."""
+        """Return the channel to its controls, by a Unix socket."""
         return self._channel
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP and block until the process has stopped."""
         if self.alive and not self._paused:
             self._paused = True
             self._process.send_signal(signal.SIGSTOP)
@@ -213,21 +213,21 @@ class ProcessRunner:
                 os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         if self._paused:
             self._paused = False
             self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when it does not end within a minute."""
+        """Send SIGTERM, and SIGKILL if the process does not end within a minute."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL and wait for the end of the process."""
         self._end(signal.SIGKILL)
 
     def stderr_tail(self) -> str:
-        """The end of what the broker wrote to stderr."""
+        """Return the end of the broker's output to stderr."""
         size = os.fstat(self._stderr.fileno()).st_size
         start = max(0, size - _TAIL_BYTES)
         return os.pread(self._stderr.fileno(), size - start, start).decode(errors="replace").strip()
@@ -241,7 +241,7 @@ class ProcessRunner:
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            log.error("broker process %d did not end within %g s and is killed", self.pid, STOP_SECONDS)
+            log.error("killing broker process %d: it did not end within %g s", self.pid, STOP_SECONDS)
             self._process.kill()
             self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -281,7 +281,7 @@ class _Switching:
         self._before = 0.0
 
     def enter(self) -> None:
-        """One more broker."""
+        """Count a broker; the first one lowers the interval."""
         with self._lock:
             if self._users == 0:
                 self._before = sys.getswitchinterval()
@@ -289,7 +289,7 @@ class _Switching:
             self._users += 1
 
     def leave(self) -> None:
-        """One broker less; the last one restores what was."""
+        """Discount a broker; the last one restores the interval."""
         with self._lock:
             self._users -= 1
             if self._users == 0:
@@ -333,7 +333,7 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int) ->
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, where the new one finds the same pyclient."""
+    """Return this process's environment with the path of this pyclient in PYTHONPATH."""
     import pyclient
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(pyclient.__file__)))

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 PAUSE_ABOVE: Final = 4 << 20
-"""Bytes that wait to be sent to a client before its next request is read (Kafka: one response at a time)."""
+"""Bytes of unsent responses above which a client's next request is not read (Kafka: one response at a time)."""
 
-_ACCEPTS: Final = 64  # connections taken before the loop turns to others
+_ACCEPTS: Final = 64  # connections per iteration of the loop
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
-_LEAST_PROGRESS: Final = 1024  # bytes of an unfinished request a second
+_LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
 
 
 class Listener:
@@ -51,7 +51,7 @@ class Listener:
         on_connection: Callable[[socket.socket], None],
         on_exhausted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_exhausted` is called when there is no file descriptor for a connection; True: there may be one now."""
+        """`on_exhausted` is called when no file descriptor is free; it returns True if it has freed some."""
         self._loop = loop
         self._sock = sock
         self._on_connection = on_connection
@@ -60,28 +60,28 @@ class Listener:
         self._open = True
         self._paused = False
         self._held = False
-        self._is_short = False  # of descriptors; it was logged
+        self._is_short = False  # no free descriptor, which was logged
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._accept)
 
     def pause(self) -> None:
-        """Leave connections to the kernel, which takes as many as the backlog has room for."""
+        """Stop accepting: the kernel takes as many connections as the backlog has room for."""
         self._paused = True
         self._loop.remove_reader(self._sock.fileno())
 
     def resume(self) -> None:
-        """Accept again, first of all who came meanwhile."""
+        """Accept again, first the connections in the backlog."""
         self._paused = False
         self._go_on()
 
     def hold(self) -> None:
-        """Accept nobody until `release`: there is no room."""
+        """Accept nothing until `release`: a limit is reached."""
         if not self._held:
             self._held = True
             self._loop.remove_reader(self._sock.fileno())
 
     def release(self) -> None:
-        """There is room again."""
+        """Accept again after `hold`."""
         if self._held:
             self._held = False
             self._go_on()
@@ -112,7 +112,7 @@ class Listener:
             self._on_connection(sock)
 
     def _rest(self, error: OSError) -> None:
-        """Out of descriptors or memory: accepting again at once would only spin."""
+        """Pause for 0.1 s without descriptors or memory: accepting again at once would spin."""
         if not self._is_short:
             self._is_short = True
             log.error("cannot accept connections for now: %s", error.strerror)
@@ -120,7 +120,7 @@ class Listener:
         self._resting = self._loop.call_later(0.1, self.retry)
 
     def retry(self) -> None:
-        """Accept again if there was no file descriptor: one has become free, or some time has passed."""
+        """Accept again after a lack of file descriptors: one has become free, or the pause is over."""
         if self._resting is not None:
             self._resting.cancel()
             self._resting = None
@@ -132,19 +132,19 @@ class Listener:
 
 
 def address_of(sock: socket.socket) -> str:
-    """The address at the other end."""
+    """Return the peer's address."""
     try:
         return str(sock.getpeername()[0])
     except OSError:
         return "a peer that is gone"
 
 
-def _tells_of_throttling(response: type[Response], version: int) -> bool:
+def _has_throttle_time(response: type[Response], version: int) -> bool:
     return any(each.name == "throttle_time_ms" and each.present_in(version) for each in fields_of(response))
 
 
 class BrokerConnection:
-    """One client. The next request is read when the last one is answered, so responses keep the order of requests."""
+    """One connection. The next request is read when the last one is answered, which keeps responses in order."""
 
     def __init__(self, node: BrokerNode, sock: socket.socket, number: int) -> None:
         self.node = node
@@ -152,16 +152,16 @@ class BrokerConnection:
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
         self.last_active = node.loop.time()
         self.on_abandoned: Callable[[], None] | None = None
-        """Called when the client goes while its request waits; set by whoever makes it wait for long."""
+        """Called when the connection closes while its request waits; set by the code that makes it wait."""
         self.on_ended: Callable[[], None] | None = None
-        """Called when the client sends nothing more while its request waits: it is gone, or will soon be."""
+        """Called when the client has closed its sending side while its request waits."""
         self.address = address_of(sock)
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._sliced: SlicedRequest | None = None
         self._muted: Timer | None = None
-        self._spent = 0.0  # seconds that the handler of the present request took, where somebody has a quota
-        self._unfinished: tuple[int, float] | None = None  # bytes of a request, since when
+        self._spent = 0.0  # seconds that the handler of the current request took, if there are quotas
+        self._unfinished: tuple[int, float] | None = None  # bytes of an incomplete request, and when they were counted
         self.stream = FrameStream(
             node.loop,
             sock,
@@ -179,11 +179,11 @@ class BrokerConnection:
         return f"<BrokerConnection {self.number} {self.stream.peername} {state} pending={self.stream.pending}>"
 
     def close(self) -> None:
-        """Close the socket. What a waiting request answers later is dropped."""
+        """Close the socket. The later answer of a waiting request is dropped."""
         self.stream.close()
 
     def stalled(self, now: float, seconds: float) -> bool:
-        """Whether a request that has begun has come on by less than 1 KiB a second for so long, seen by former calls.
+        """Return True if an incomplete request grew by less than 1 KiB/s for `seconds`, as seen by repeated calls.
 
         A client that sends a byte now and then would hold its connection for ever.
         """
@@ -201,9 +201,9 @@ class BrokerConnection:
         return size - seen[0] < _LEAST_PROGRESS * seconds
 
     def mute(self, seconds: float) -> None:
-        """Read nothing for so long: the client is above its quota (KIP-219). What is answered meanwhile is sent.
+        """Read nothing for `seconds`: the client is above its quota (KIP-219). Responses are still sent.
 
-        Of several quotas that of the longest time holds.
+        Of several quotas the longest time applies.
         """
         if self._muted is not None:
             if self._muted.due >= self.node.loop.time() + seconds:
@@ -267,12 +267,12 @@ class BrokerConnection:
             self._park(answer, route, header, request)
 
     def _call(self, route: Route, header: framing.RequestHeader, request: Request[Any]) -> Any:
-        """What the handler gives: a response, the steps to one, or something to await."""
+        """Return the handler's result: a response, the steps to one, or an awaitable."""
         context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
         interceptor = self.node.interceptor
         if interceptor is None:
             return route.handler(request, context)
-        return interceptor.serve(route, request, context, header.correlation_id)  # a test has faults or a request log
+        return interceptor.serve(route, request, context, header.correlation_id)  # for faults and the request log
 
     def _remember(
         self,
@@ -283,7 +283,7 @@ class BrokerConnection:
         parts: list[Part],
         version: int,
     ) -> None:
-        """Have the next request like this one answered in few steps; `version` is the metadata's of the answer."""
+        """Prepare the fast path for requests like this one; `version` is the metadata version of the answer."""
         node = self.node
         if header.api_key == METADATA:
             if node.answer_cache is not None and version == node.image.version:
@@ -298,7 +298,7 @@ class BrokerConnection:
     # Requests of many items
 
     def _in_slices(self, steps: Generator[Any, None, None]) -> None:
-        """Begin to serve a request in steps, and read nothing more until that is done."""
+        """Serve a request in steps, and read nothing more until it is done."""
         self._sliced = sliced = SlicedRequest(steps, self._slices_over)
         if self.node.request_slices.begin(sliced):
             self._sliced = None
@@ -343,7 +343,7 @@ class BrokerConnection:
         header: framing.RequestHeader,
         request: Request[Any],
     ) -> Generator[Any, None, None]:
-        """Take the steps to an answer, and encode it in steps, too."""
+        """Take the steps to an answer, and encode it in steps."""
         before = self.node.image.version
         try:
             answer = yield from steps
@@ -365,7 +365,7 @@ class BrokerConnection:
     def _send_large(
         self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any]
     ) -> Generator[Any, None, list[Part] | None]:
-        """`_send` for an answer of many items."""
+        """Send an answer of many items, encoded in steps. Return its parts, None if it could not be encoded."""
         if self._spent:
             self._charge(answer, route, header)
         try:
@@ -388,7 +388,7 @@ class BrokerConnection:
     def _send(
         self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any] | None
     ) -> list[Part] | None:
-        """Send an answer; its parts, None when it could not be encoded."""
+        """Send an answer. Return its parts, None if it could not be encoded."""
         if self._spent:
             self._charge(answer, route, header)
         try:
@@ -396,22 +396,22 @@ class BrokerConnection:
         except Exception as error:
             self._fail(error, route, header, request)
             return None
-        self.stream.send(parts)  # a closed stream takes them, too, and releases the files they hold
+        self.stream.send(parts)  # a closed stream releases the files they hold
         return parts
 
     def _keep(self, frame: memoryview, header: framing.RequestHeader, request: Request[Any]) -> None:
-        """Have the next Produce request like this one served in few steps."""
+        """Prepare the fast path for Produce requests like this one."""
         lones = self._lones
         if lones is None:
             from pyclient.broker_embedded.lone_produce import LoneProduces
 
             lones = self._lones = LoneProduces()
-        lones.keep(frame, header, request)  # type: ignore[arg-type]  # it is Produce's
+        lones.keep(frame, header, request)  # type: ignore[arg-type]  # a ProduceRequest
 
     def _charge(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
-        """Count the time that a handler took, and leave a client alone that is above its quota of it (KIP-124).
+        """Count the time that a handler took, and mute a client that is above its request quota (KIP-124).
 
-        What a request waits for is nobody's time, and the wait is no longer than a window, as in Kafka.
+        Waiting time does not count, and the client is muted for one window at most, as in Kafka.
         """
         spent, self._spent = self._spent, 0.0
         node = self.node
@@ -421,12 +421,12 @@ class BrokerConnection:
         if seconds <= 0:
             return
         self.mute(seconds)
-        if _tells_of_throttling(route.response, header.api_version):
-            told: Any = answer
-            told.throttle_time_ms = max(told.throttle_time_ms, round(seconds * 1000))
+        if _has_throttle_time(route.response, header.api_version):
+            response: Any = answer
+            response.throttle_time_ms = max(response.throttle_time_ms, round(seconds * 1000))
 
     def _refuse(self, header: framing.RequestHeader) -> None:
-        """An API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""
+        """Refuse an API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""
         if header.api_key == _API_VERSIONS:
             from pyclient.broker_embedded.handlers.api_versions import unsupported_version
 
@@ -445,7 +445,7 @@ class BrokerConnection:
     def _park(
         self, answer: Any, route: Route, header: framing.RequestHeader, request: Request[Any], *, large: bool = False
     ) -> None:
-        """Read nothing more until the answer is there; a `large` one is encoded in slices."""
+        """Read nothing more until the answer is ready; a `large` one is encoded in slices."""
         waiting: asyncio.Future[Any] = self.node.loop.create_task(answer) if iscoroutine(answer) else answer
         self._waiting = waiting
         self.stream.pause_reading()
@@ -477,15 +477,15 @@ class BrokerConnection:
     def _fail(
         self, error: BaseException, route: Route, header: framing.RequestHeader, request: Request[Any] | None
     ) -> None:
-        """A handler gave no answer: it asked for the end of the connection, or it has a bug.
+        """Handle the exception of a handler: it closes the connection on purpose, or the request has failed.
 
-        Of a bug the client is told as an error of its request; `request` is None when that has failed, too.
+        A failure is answered as an error of the request; `request` is None if sending that has failed, too.
         """
         if isinstance(error, CloseConnection):
             log.info("%s: closing the connection: %s", self.stream.peername, error)
             self.stream.close()
             return
-        foreseen = isinstance(error, errors.BrokerError | OSError)  # of a disk, for one; no bug, so no traceback
+        foreseen = isinstance(error, errors.BrokerError | OSError)  # such as a disk failure: no bug, so no traceback
         log.error(
             "%s: %s version %d failed: %s",
             self.stream.peername,
@@ -508,7 +508,7 @@ class BrokerConnection:
         if self.on_ended is not None:
             self.on_ended()
         if reset and self._sliced is not None:
-            self.close()  # no client reads the answer; one that has only finished sending gets it
+            self.close()  # nothing reads the answer; a client that has only finished sending gets it
 
     def _on_closed(self, error: BaseException | None) -> None:
         if self.on_abandoned is not None:

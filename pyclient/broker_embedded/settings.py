@@ -1,4 +1,4 @@
-"""What an option of a broker or a topic is: Kafka's name, type, default and limits, and how its text is read."""
+"""Options of brokers and topics: Kafka's name, type, default and limits, and the parsing of their texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Value = bool | int | float | str | None
-"""A setting's value; a list stays the comma-separated text that Kafka's tools print."""
+"""A setting's value; a list is kept as the comma-separated text that Kafka's tools print."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -56,11 +56,11 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is never told."""
+        """Return True if clients never get its value."""
         return self.type is PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The value that `text` stands for; `ValueError` says what is allowed."""
+        """Return the value of `text`. Raise `ValueError`, which names the allowed values."""
         text = text.strip()
         if self.type is BOOLEAN:
             return self._parse_boolean(text)
@@ -87,7 +87,7 @@ class Setting:
     def _parse_number(self, text: str) -> int | float:
         try:
             if "_" in text:
-                raise ValueError(text)  # Python takes them in numbers, Java does not
+                raise ValueError(text)  # Python accepts underscores in numbers, Java does not
             value = float(text) if self.type is DOUBLE else int(text)
         except ValueError:
             raise ValueError(f"{self.name} is {text!r}: it must be a {self._kind()}") from None
@@ -109,7 +109,7 @@ class Setting:
 
 
 def render(value: Value) -> str | None:
-    """A value as Kafka's tools print it: `true`, `0.5`, `delete`."""
+    """Return a value as Kafka's tools print it: `true`, `0.5`, `delete`."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -118,8 +118,8 @@ def render(value: Value) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean ...?)"` for a misspelt name, or nothing."""
-    from difflib import get_close_matches  # only an error needs it
+    """Return `" (did you mean ...?)"` for a misspelt name, "" if no known name is similar."""
+    from difflib import get_close_matches  # only errors need it
 
     close = get_close_matches(name, list(known), n=1, cutoff=0.7)
     return f" (did you mean {close[0]}?)" if close else ""

@@ -1,4 +1,4 @@
-"""The options of Kafka whose being ignored would mislead: they are told with Kafka's defaults, and cannot be set."""
+"""Kafka's options that cannot be set here, since ignoring them would mislead; clients see Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ NOT_SERVED: Final[dict[str, str]] = {
     "ssl.": "there is no TLS yet",
     "zookeeper.": "metadata is kept in KRaft's log",
 }
-"""Options (or, with a dot at the end, families of options) whose being ignored would mislead; with the reason."""
+"""Options (with a trailing dot: families of options) that cannot be set, with the reason."""
 
 
 def refusal(name: str) -> str | None:
-    """Why an option may not be set, None for one that may."""
+    """Return why an option must not be set; None if it may be set."""
     if name in NOT_SERVED:
         return NOT_SERVED[name]
     return next((why for part, why in NOT_SERVED.items() if part.endswith(".") and name.startswith(part)), None)
@@ -194,7 +194,7 @@ _DYNAMIC: Final[tuple[Row, ...]] = (
     ("ssl.truststore.password", PASSWORD, None),
     ("ssl.truststore.type", STRING, "JKS"),
 )
-"""Those that Kafka lets change while it runs."""
+"""Options that are dynamic in Kafka."""
 
 _DOC: Final = "not supported by the embedded broker"
 
@@ -202,4 +202,4 @@ REFUSED: Final[dict[str, Setting]] = {
     **settings_of(_FIXED, _DOC),
     **settings_of(_DYNAMIC, _DOC, dynamic=True),
 }
-"""Those of Kafka 4.3 by name."""
+"""Options of Kafka 4.3 by name."""

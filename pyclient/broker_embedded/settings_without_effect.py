@@ -1,4 +1,4 @@
-"""The options of Kafka's own machinery that do nothing here, with Kafka's types and defaults.
+"""Kafka's options that have no effect here, with Kafka's types and defaults.
 
 Threads, buffers, replication between brokers, coordinators of transactions, share and streams groups: one node has no
 use for them, but a `server.properties` may name them.
@@ -159,7 +159,7 @@ _DYNAMIC: Final[tuple[Row, ...]] = (
     ("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
     ("transaction.partition.verification.enable", BOOLEAN, True),
 )
-"""Those that Kafka lets change while it runs."""
+"""Options that are dynamic in Kafka."""
 
 _OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
     ("auto.include.jmx.reporter", BOOLEAN, True),
@@ -172,22 +172,22 @@ _OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
     ("log.message.format.version", STRING, None),
     ("offsets.commit.required.acks", SHORT, -1),
 )
-"""Those that Kafka 4.3 does not list any more; files written for its older releases have them."""
+"""Options that Kafka 4.3 no longer lists; configuration files for older releases have them."""
 
 
 def settings_of(rows: tuple[Row, ...], doc: str, *, dynamic: bool = False) -> dict[str, Setting]:
-    """Settings by name; `dynamic` ones may be changed while the broker runs."""
+    """Return settings by name; `dynamic` ones may be changed while the broker runs."""
     return {name: Setting(name, kind, default, doc, dynamic=dynamic) for name, kind, default in rows}
 
 
 _DOC: Final = "taken, without any effect"
 
 OF_OLDER_RELEASES: Final = settings_of(_OF_OLDER_RELEASES, _DOC)
-"""By name, as below; DescribeConfigs does not tell them."""
+"""Options without effect by name, which DescribeConfigs does not list."""
 
 WITHOUT_EFFECT: Final[dict[str, Setting]] = {
     **settings_of(_FIXED, _DOC),
     **settings_of(_DYNAMIC, _DOC, dynamic=True),
     **OF_OLDER_RELEASES,
 }
-"""By name. Their values are checked for their type, and told by DescribeConfigs."""
+"""Options without effect by name. Their values are checked for their type, and DescribeConfigs lists them."""

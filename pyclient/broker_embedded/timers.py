@@ -1,4 +1,4 @@
-"""The node's time, which a test may move on: a clock in front of the real one, and the timers that follow it."""
+"""The node's time, which a test may advance: a clock ahead of the real one, and the timers that follow it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ShiftedClock:
-    """A clock that is ahead of another by as much as it was told to be."""
+    """A clock that is ahead of another one by an adjustable time."""
 
     __slots__ = ("_monotonic", "_shift", "_shift_ms", "_time_ms")
 
@@ -24,25 +24,25 @@ class ShiftedClock:
 
     @property
     def shift(self) -> float:
-        """How far ahead it is, in seconds."""
+        """Return how far ahead it is, in seconds."""
         return self._shift
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since some fixed moment."""
         return self._monotonic() + self._shift
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the milliseconds since the epoch."""
         return self._time_ms() + self._shift_ms
 
     def advance(self, seconds: float) -> None:
-        """Go `seconds` further ahead."""
+        """Advance the clock by `seconds`."""
         self._shift += seconds
         self._shift_ms = round(self._shift * 1000)
 
 
 class Timer:
-    """A call that is due at a time of the node's; `cancel` takes it back."""
+    """A call that is due at a time of the node's clock, unless it is cancelled."""
 
     __slots__ = ("_callback", "_handle", "_timers", "due")
 
@@ -53,13 +53,13 @@ class Timer:
         self._handle: TimerHandle | None = None
 
     def arm(self, loop: AbstractEventLoop, delay: float) -> None:
-        """Be called in `delay` seconds, whatever was said before."""
+        """Call back in `delay` seconds; replaces an earlier delay."""
         if self._handle is not None:
             self._handle.cancel()
         self._handle = loop.call_later(max(delay, 0.0), self._run)
 
     def cancel(self) -> None:
-        """Make sure that the callback does not run."""
+        """Cancel the call; a no-op if it has run."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -72,7 +72,7 @@ class Timer:
 
 
 class Timers:
-    """All calls that a node has due; when its time jumps, they are due so much sooner."""
+    """All pending calls of a node; when its clock is advanced, they are due that much sooner."""
 
     __slots__ = ("_loop", "pending")
 
@@ -88,7 +88,7 @@ class Timers:
         return timer
 
     def advance(self, seconds: float) -> int:
-        """Let `seconds` pass at once; how many calls are due by that. They run from the loop, in order."""
+        """Advance by `seconds`. Return how many calls are due by that; the loop runs them in order."""
         now = self._loop.time()
         timers = sorted(self.pending, key=lambda timer: timer.due)
         for timer in timers:

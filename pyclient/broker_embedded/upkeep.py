@@ -1,4 +1,4 @@
-"""What a node does from time to time: retention, checkpoints, flushes that are due, closing idle connections."""
+"""Periodic tasks of a node: retention, compaction, checkpoints, due flushes, closing idle connections."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger("pyclient.broker_embedded")
 _FLUSH_SECONDS: Final = 1.0
 _OPENING_REST: Final = 0.05
 """Seconds between two logs that no request waits for (docs/measurements.md, "Opening and recovery of logs")."""
-_SHORTEST_BACKOFF: Final = 0.01  # seconds between two looks at what could be compacted
-_IDLE_CHECKS: Final = 4  # looks at a connection's age per connections.max.idle.ms
-_PARTIAL_CHECKS: Final = 4  # looks at unfinished requests per internal.partial.frame.timeout.ms
+_SHORTEST_BACKOFF: Final = 0.01  # seconds between two searches for logs to compact
+_IDLE_CHECKS: Final = 4  # checks per connections.max.idle.ms
+_PARTIAL_CHECKS: Final = 4  # checks per internal.partial.frame.timeout.ms
 
 
 class Upkeep:
-    """The node's periodic work. It runs on the node's loop, so long work is cut into steps."""
+    """The node's periodic tasks. They run on the node's loop, so long ones are cut into steps."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -56,7 +56,7 @@ class Upkeep:
         self._every("unfinished requests", partial / _PARTIAL_CHECKS, lambda: self._close_unfinished(partial))
 
     def close(self) -> None:
-        """End it."""
+        """Cancel all tasks."""
         self._background.close()
         for timer in self._timers.values():
             timer.cancel()
@@ -70,7 +70,7 @@ class Upkeep:
             wake()
 
     def apply_retention(self) -> None:
-        """Remove what is too old or too much, one segment a step; the steps follow on the loop."""
+        """Delete segments above the retention time or size, one per step; the steps run on the loop."""
         self.remove_deleted()
         self._background.run("retention", _pauses(self._node.logs.retention_steps(self._node.clock.time_ms())))
 
@@ -81,15 +81,15 @@ class Upkeep:
         self._background.run("compaction", node.logs.compaction_steps(node.clock.time_ms()))
 
     def remove_deleted(self) -> None:
-        """Remove the files of deleted topics whose time has come."""
+        """Remove the files of deleted topics whose delay is over."""
         self._node.logs.remove_doomed(self._node.clock.time_ms())
 
     def topic_deleted(self) -> None:
-        """A topic's files wait for their time: see to it then."""
+        """Schedule the removal of a deleted topic's files after their delay."""
         self._node.schedule(self._node.logs.defaults.file_delete_delay_ms / 1000, self.remove_deleted)
 
     def _every(self, name: str, seconds: float | Callable[[], float], work: Callable[[], object]) -> None:
-        """Do it from time to time; `seconds` may change while the node runs."""
+        """Run `work` every `seconds`, which may change while the node runs."""
 
         def delay() -> float:
             return seconds() if callable(seconds) else seconds
@@ -98,7 +98,7 @@ class Upkeep:
             self._timers[name] = self._node.schedule(delay(), run)
             try:
                 work()
-            except Exception:  # one failure must not end the upkeep
+            except Exception:  # one failure must not end the periodic tasks
                 log.exception("%s failed; it is tried again in %g s", name, delay())
 
         self._timers[name] = self._node.schedule(delay(), run)
@@ -115,24 +115,24 @@ class Upkeep:
             self._background.run("flush", _pauses(node.logs.flush_steps(node.clock.time_ms())))
 
     def _close_idle(self, seconds: float) -> None:
-        """Close who was silent for so long; as in Kafka a request that waits for its answer does not count."""
+        """Close connections without a request for `seconds`; as in Kafka, also while a request waits for its answer."""
         if self._node.paused:
             return
         oldest = self._node.loop.time() - seconds
         for connection in list(self._node.connections.values()):
             if connection.last_active < oldest:
-                log.info("%r is closed: nothing came for %g s (connections.max.idle.ms)", connection, seconds)
+                log.info("closing %r: no request for %g s (connections.max.idle.ms)", connection, seconds)
                 connection.close()
 
     def _close_unfinished(self, seconds: float) -> None:
-        """Close who stopped inside a request (Kafka gives those the time of idle ones) or sends it in drops."""
+        """Close connections whose requests stay incomplete or grow too slowly (Kafka waits connections.max.idle.ms)."""
         if self._node.paused:
             return
         now = self._node.loop.time()
         for connection in list(self._node.connections.values()):
             if connection.stalled(now, seconds):
                 log.info(
-                    "%r is closed: too little of a request came in %g s (internal.partial.frame.timeout.ms)",
+                    "closing %r: its request grew too slowly for %g s (internal.partial.frame.timeout.ms)",
                     connection,
                     seconds,
                 )

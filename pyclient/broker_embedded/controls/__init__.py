@@ -1,1 +1,1 @@
-"""What a test may do to a running node, and look at in it; in this process, over a Unix socket, or by HTTP."""
+"""The controls of a running node for tests: in this process, over a Unix socket, or by HTTP."""

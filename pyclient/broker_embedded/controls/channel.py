@@ -1,4 +1,4 @@
-"""How an `EmbeddedCluster` reaches a node's controls: on the loop of its thread, or by HTTP over a Unix socket."""
+"""Channels from an `EmbeddedCluster` to a node's controls: by the loop of its thread, or by HTTP on a Unix socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.net.loop_thread import LoopThread
 
-_MARGIN: Final = 15.0  # seconds beyond what the node itself may wait
+_MARGIN: Final = 15.0  # seconds in addition to the wait in the node
 _LONGEST_PATH: Final = 100  # bytes of a Unix socket's name; the system's limit is 107 (Linux) or 103 (macOS)
 _KINDS: Final[dict[str, type[ClientError]]] = {
     cls.__name__: cls for cls in (NotThere, NotNow, MethodNotAllowed, errors.ConfigError, errors.KafkaTimeout)
@@ -29,29 +29,29 @@ _KINDS: Final[dict[str, type[ClientError]]] = {
 
 
 class Channel(Protocol):
-    """A way to a node's controls."""
+    """A channel to a node's controls."""
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
-        """What the node answers; it may take `timeout` seconds. Names in `path` are percent-encoded.
+        """Return the node's answer, which may take `timeout` seconds. Names in `path` are percent-encoded.
 
-        Raises what the controls raise, and `ClientError` when the node cannot be asked.
+        Raises the errors of the controls, and `ClientError` if the node cannot be reached.
         """
 
 
 class ThreadChannel:
-    """To a node on a loop in this process."""
+    """The channel to a node on a loop in this process."""
 
     def __init__(self, thread: LoopThread, controls: Controls) -> None:
         self._thread = thread
         self._controls = controls
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
-        """Run it on the node's loop."""
+        """Call the controls on the node's loop."""
         return self._thread.run(self._controls.handle, method, path, values, timeout=timeout + _MARGIN)
 
 
 class SocketChannel:
-    """To a node in another process, which listens on a Unix socket that was made here."""
+    """The channel to a node in another process, which inherits a listening Unix socket from this one."""
 
     def __init__(self) -> None:
         self._directory = _directory()
@@ -61,12 +61,12 @@ class SocketChannel:
         self.listener.listen(128)
 
     def close(self) -> None:
-        """Take the socket away."""
+        """Close the socket and remove its directory."""
         self.listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
-        """Ask by HTTP, on a connection of its own."""
+        """Call the controls by HTTP, on a new connection."""
         connection = _UnixConnection(self._path, timeout + _MARGIN)
         try:
             if method == "POST":
@@ -101,7 +101,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _directory() -> str:
-    """A directory that only this user may look into, with a name short enough for a socket in it."""
+    """Create a directory that only this user can access, with a path short enough for a socket in it."""
     made = tempfile.mkdtemp(prefix="pyclient-control-")
     if len(os.fsencode(made)) < _LONGEST_PATH - len("/control"):
         return made

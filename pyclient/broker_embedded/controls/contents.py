@@ -1,4 +1,4 @@
-"""The controls that look at groups and topics."""
+"""The controls that show groups and topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def group(controls: Controls, name: str, _values: Values) -> Any:
 
 
 async def wait_group(controls: Controls, name: str, values: Values) -> Any:
-    """`GET /groups/{}/wait`: the group, as soon as it is so."""
+    """`GET /groups/{}/wait`: the group, as soon as it matches."""
     fits = views.group_condition(values.get("state"), optional_count_of(values, "members"))
     return await _until(lambda: views.group(controls.node, name), fits, values)
 
@@ -42,7 +42,7 @@ async def topic(controls: Controls, name: str, _values: Values) -> Any:
 
 
 async def wait_topic(controls: Controls, name: str, values: Values) -> Any:
-    """`GET /topics/{}/wait`: the topic, as soon as it is so."""
+    """`GET /topics/{}/wait`: the topic, as soon as it matches."""
     fits = views.topic_condition(optional_count_of(values, "partitions"), optional_count_of(values, "records"))
     return await _until(lambda: views.topic(controls.node, name), fits, values)
 
@@ -50,12 +50,12 @@ async def wait_topic(controls: Controls, name: str, values: Values) -> Any:
 async def _until(
     look: Callable[[], Awaitable[dict[str, Any]]], fits: Callable[[dict[str, Any]], bool], values: Values
 ) -> Any:
-    """Look again and again until what is seen fits."""
+    """Poll `look` until its result fits."""
     seen: dict[str, Any] = {}
 
     async def looking() -> dict[str, Any]:
         nonlocal seen
-        while not fits(seen := await look()):  # noqa: ASYNC110 - nothing tells of every change
+        while not fits(seen := await look()):  # noqa: ASYNC110 - there is no event for every change
             await asyncio.sleep(views.LOOK_AGAIN)
         return seen
 
@@ -63,13 +63,13 @@ async def _until(
 
 
 _GROUP_STATE: Final = {"state": "a state, or several with commas between them", "members": "how many members"}
-_TOPIC_STATE: Final = {"partitions": "at least so many", "records": "at least so many in all partitions together"}
+_TOPIC_STATE: Final = {"partitions": "at least this many", "records": "at least this many in all partitions together"}
 
 ENDPOINTS: Final = (
     Endpoint("GET", "/groups", "the groups", {}, groups),
     Endpoint("GET", "/groups/{}", "a group; one that does not exist is Dead", {}, group),
-    Endpoint("GET", "/groups/{}/wait", "the group, as soon as it is so", {**_GROUP_STATE, **TIMEOUT}, wait_group),
+    Endpoint("GET", "/groups/{}/wait", "the group, as soon as it matches", {**_GROUP_STATE, **TIMEOUT}, wait_group),
     Endpoint("GET", "/topics", "the topics with their offsets", {}, topics),
     Endpoint("GET", "/topics/{}", "one topic", {}, topic),
-    Endpoint("GET", "/topics/{}/wait", "the topic, as soon as it is so", {**_TOPIC_STATE, **TIMEOUT}, wait_topic),
+    Endpoint("GET", "/topics/{}/wait", "the topic, as soon as it matches", {**_TOPIC_STATE, **TIMEOUT}, wait_topic),
 )

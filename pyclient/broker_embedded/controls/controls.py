@@ -1,4 +1,4 @@
-"""The test user's controls of one node, as requests with JSON in and out: what HTTP and `EmbeddedCluster` both call."""
+"""The controls of one node for tests, as requests with JSON values; HTTP and `EmbeddedCluster` both call them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Controls:
-    """The controls of the node in a host; they outlive the node, and so do its faults. All of it runs on its loop.
+    """The controls of the node in a host. They belong to its loop; they and the faults outlive the node.
 
-    `url` is where they are served by HTTP, if they are. `existing` is the interceptor if there was a need for one.
-    `resumption` is the end of a pause that has one.
+    `url` is where they are served by HTTP, if they are. `existing` is the interceptor, None until it is needed.
+    `resumption` is the timer that ends a pause of limited time.
     """
 
     def __init__(self, host: NodeHost) -> None:
@@ -41,29 +41,29 @@ class Controls:
 
     @property
     def node(self) -> BrokerNode:
-        """The node that runs; `NotNow` if none does."""
+        """Return the running node. Raise `NotNow` if none runs."""
         if self.host.node is None:
             raise NotNow("the broker does not run: start it first")
         return self.host.node
 
     @property
     def interceptor(self) -> Interceptor:
-        """The faults and the request log."""
+        """Return the interceptor with the faults and the request log."""
         if self.existing is None:
             self.existing = Interceptor(self.node)
         return self.existing
 
     @property
     def log(self) -> RequestLog:
-        """The request log; `NotNow` while it is off."""
+        """Return the request log. Raise `NotNow` while it is off."""
         if self.existing is None or self.existing.log is None:
             raise NotNow("the request log is off: start it first")
         return self.existing.log
 
     async def handle(self, method: str, path: str, values: Values) -> Any:
-        """Do what is asked for; what comes back is JSON.
+        """Serve a request. Return JSON values.
 
-        Raises `ConfigError` for what is wrong in the request, `NotThere`, `NotNow`, `KafkaTimeout`, `MethodNotAllowed`.
+        Raises `ConfigError` for an invalid request, `NotThere`, `NotNow`, `KafkaTimeout`, `MethodNotAllowed`.
         """
         endpoint, name = find(method, path)
         for given in values:
@@ -78,7 +78,7 @@ class Controls:
 
 
 async def describe(controls: Controls, _name: str, _values: Values) -> Any:
-    """`GET /`: what there is."""
+    """`GET /`: the state of the broker, and everything that the controls offer."""
     return {
         "broker": node.state_of(controls),
         "endpoints": [
@@ -94,7 +94,7 @@ async def describe(controls: Controls, _name: str, _values: Values) -> Any:
 
 
 def find(method: str, path: str) -> tuple[Endpoint, str]:
-    """The endpoint of a path (percent-encoded), and what stands for the `{}` in it.
+    """Return the endpoint of a path (percent-encoded), and the value of its `{}`.
 
     Raises `NotThere` or `MethodNotAllowed`.
     """
@@ -114,10 +114,10 @@ def find(method: str, path: str) -> tuple[Endpoint, str]:
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    Endpoint("GET", "/", "what there is", {}, describe),
+    Endpoint("GET", "/", "the state of the broker, and this list", {}, describe),
     *node.ENDPOINTS,
     *faults.ENDPOINTS,
     *requests.ENDPOINTS,
     *contents.ENDPOINTS,
 )
-"""Everything that can be asked for."""
+"""All endpoints."""

@@ -1,4 +1,4 @@
-"""What the controls of every kind are made of: an endpoint, its errors, and the reading of what was given."""
+"""The parts of all controls: the endpoint, its errors, and the parsing of its fields."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ T = TypeVar("T")
 Values = Mapping[str, Any]
 
 _LONGEST: Final = 3600.0  # seconds that a request may wait
-_FARTHEST: Final = 1e9  # seconds that a clock may jump, or a pause last
+_FARTHEST: Final = 1e9  # maximum seconds of an advance of the clock, or of a pause
 _WAIT: Final = 10.0
 LARGEST_COUNT: Final = 2**63 - 1
 
-TIMEOUT: Final = {"timeout": "how many seconds to wait; 10 if not said"}
+TIMEOUT: Final = {"timeout": "how many seconds to wait; default 10"}
 """The field of an endpoint that waits."""
 
 
 class NotThere(ClientError, LookupError):
-    """What the request is about does not exist."""
+    """The object of the request does not exist."""
 
 
 class NotNow(ClientError):
-    """The node is not in a state for it."""
+    """The node is not in a state that allows the request."""
 
 
 class MethodNotAllowed(ClientError):
-    """The path exists, with other methods."""
+    """The path exists only with other methods."""
 
 
 class Endpoint(NamedTuple):
-    """One thing to ask for. `{}` in a path stands for a name or number; `fields` are what may be given."""
+    """One endpoint. `{}` in a path is replaced by a name or number; `fields` are the accepted fields."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class Endpoint(NamedTuple):
 
 
 async def within(waiting: Coroutine[Any, Any, T], values: Values, state: Callable[[], str]) -> T:
-    """What is waited for, within the `timeout` that was given; then `KafkaTimeout` with `state()` in words."""
+    """Return the result of `waiting`. Raise `KafkaTimeout` with the text of `state()` after the given `timeout`."""
     try:
         seconds = seconds_of(values, "timeout", _WAIT)
     except ConfigError:
@@ -59,7 +59,7 @@ async def within(waiting: Coroutine[Any, Any, T], values: Values, state: Callabl
 
 
 def seconds_of(values: Values, name: str, default: float | None) -> float:
-    """A duration in a field, a number of seconds; `ConfigError` if it is none, or missing without a default."""
+    """Return the seconds in a field. Raise `ConfigError` if it is no duration, or missing without a default."""
     given = values.get(name, default)
     try:
         seconds = float(given)
@@ -76,7 +76,7 @@ def _short(given: object) -> str:
 
 
 def count_of(values: Values, name: str, default: int) -> int:
-    """A whole number from 0 in a field; `ConfigError` if it is none."""
+    """Return the whole number from 0 in a field. Raise `ConfigError` if it is none."""
     given = values.get(name, default)
     try:
         count = int(given)
@@ -88,7 +88,7 @@ def count_of(values: Values, name: str, default: int) -> int:
 
 
 def flag_of(values: Values, name: str, *, default: bool) -> bool:
-    """True or false in a field, also as the texts of a query; `ConfigError` if it is neither."""
+    """Return the bool in a field, also given as text in a query. Raise `ConfigError` if it is none."""
     given = values.get(name, default)
     flag = {"true": True, "false": False}.get(given) if isinstance(given, str) else given
     if not isinstance(flag, bool):
@@ -97,7 +97,7 @@ def flag_of(values: Values, name: str, *, default: bool) -> bool:
 
 
 def text_of(values: Values, name: str) -> str | None:
-    """A text in a field, or None if there is none; `ConfigError` if it is something else."""
+    """Return the text in a field, or None if it is missing. Raise `ConfigError` if it is no text."""
     given = values.get(name)
     if given is not None and not isinstance(given, str):
         raise ConfigError(f"{name} is {_short(given)}: it must be a text")
@@ -105,5 +105,5 @@ def text_of(values: Values, name: str) -> str | None:
 
 
 def optional_count_of(values: Values, name: str) -> int | None:
-    """The same, or None if it was not given."""
+    """Return the whole number from 0 in a field, or None if it is missing. Raise `ConfigError` if it is none."""
     return None if values.get(name) is None else count_of(values, name, 0)

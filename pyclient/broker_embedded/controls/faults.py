@@ -1,4 +1,4 @@
-"""The controls of faults: what the next requests meet."""
+"""The controls of faults for the next requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def add_fault(controls: Controls, _name: str, values: Values) -> Any:
     given = {name: _plain(name, value) for name, value in values.items()}
     own, node = controls.host.config.integer("node.id"), given.pop("node", None)
     if node not in (None, own):
-        raise ConfigError(f"node is {node!r}: this is broker {own}, which makes faults of its own only")
+        raise ConfigError(f"node is {node!r}: this is broker {own}, which can only make its own faults")
     return controls.interceptor.add(FaultSpec.build(given)).describe()
 
 
@@ -43,28 +43,28 @@ async def fault(controls: Controls, name: str, _values: Values) -> Any:
 
 
 async def wait_fault(controls: Controls, name: str, values: Values) -> Any:
-    """`GET /faults/{}/wait`: the fault, as soon as it has met enough."""
+    """`GET /faults/{}/wait`: the fault, as soon as it has met enough requests."""
     fault, count = _fault(controls, name), count_of(values, "hits", 1)
     await within(fault.reached(count), values, lambda: f"{count} hits are waited for: {fault!r}")
     return fault.describe()
 
 
 async def release_fault(controls: Controls, name: str, _values: Values) -> Any:
-    """`POST /faults/{}/release`: end it; what it holds goes on."""
+    """`POST /faults/{}/release`: end it and continue the requests it holds."""
     fault = _fault(controls, name)
     controls.interceptor.end(fault)
     return fault.describe()
 
 
 async def cancel_fault(controls: Controls, name: str, _values: Values) -> Any:
-    """`DELETE /faults/{}`: end and forget it; what it holds goes on."""
+    """`DELETE /faults/{}`: end and remove it; the requests it holds continue."""
     fault = _fault(controls, name)
     controls.interceptor.cancel(fault)
     return fault.describe()
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A field's value; numbers and the like come as texts in a query."""
+    """Return a field's value; a query has all values as texts."""
     if not isinstance(value, str) or name not in _NOT_TEXTS:
         return value
     try:
@@ -89,10 +89,10 @@ ENDPOINTS: Final = (
     Endpoint(
         "GET",
         "/faults/{}/wait",
-        "the fault, as soon as it has met enough",
+        "the fault, as soon as it has met enough requests",
         {"hits": "1", **TIMEOUT},
         wait_fault,
     ),
-    Endpoint("POST", "/faults/{}/release", "end it; what it holds goes on", {}, release_fault),
-    Endpoint("DELETE", "/faults/{}", "end and forget it; what it holds goes on", {}, cancel_fault),
+    Endpoint("POST", "/faults/{}/release", "end it; the requests it holds continue", {}, release_fault),
+    Endpoint("DELETE", "/faults/{}", "end and remove it; the requests it holds continue", {}, cancel_fault),
 )

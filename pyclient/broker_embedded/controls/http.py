@@ -1,8 +1,7 @@
-"""The test user's controls over HTTP: a small server, one request at a time per connection, JSON in and out.
+"""The controls over HTTP: a small server, one request at a time per connection, JSON in and out.
 
-It is meant for tests on the same machine. So that a page in somebody's browser cannot use it, requests that a browser
-makes for another site (they have an Origin) and requests to another host name than this machine's (DNS rebinding) are
-refused.
+It is meant for tests on the same machine. A page in a browser must not use it: requests that a browser makes for
+another site (they have an Origin) and requests to a host name other than this machine's (DNS rebinding) are refused.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _STATUS: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 
 
 class HttpRequest(NamedTuple):
-    """A request that was read. `values` are the query's and the body's fields."""
+    """A parsed request. `values` are the fields of the query and of the body."""
 
     method: str
     path: str
@@ -53,7 +52,7 @@ class HttpRequest(NamedTuple):
 
 
 class Refused(Exception):
-    """A request that is answered with a status and the end of the connection."""
+    """Raised for a request that is answered with an error status, which ends the connection."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -61,10 +60,10 @@ class Refused(Exception):
 
 
 class ControlServer:
-    """Serves controls on a listening socket, a TCP or a Unix one."""
+    """Serves controls on a listening TCP or Unix socket."""
 
     def __init__(self, controls: Controls, *, host: str | None = None) -> None:
-        """`host` is what a TCP socket listens on; None for a Unix socket, which no browser can reach."""
+        """`host` is the address of a TCP socket; None for a Unix socket, which no browser can reach."""
         self._controls = controls
         self._hosts = None if host is None or host in _WILDCARDS else _LOOPBACK | {host.lower()}
         self._server: asyncio.Server | None = None
@@ -78,7 +77,7 @@ class ControlServer:
             self._server = await asyncio.start_server(self._connected, sock=sock, limit=_MAX_HEAD)
 
     async def close(self) -> None:
-        """End it, and the connections."""
+        """Stop serving and end the connections."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -94,7 +93,7 @@ class ControlServer:
                 while await self._serve(reader, writer):
                     pass
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass  # the other side is gone, silent, or the node ends
+            pass  # the peer has disconnected or is silent, or the node ends
         except Exception:  # a bug ends this connection, not the server
             log.exception("a control connection failed")
         finally:
@@ -102,7 +101,7 @@ class ControlServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; False when it was the connection's last."""
+        """Serve one request. Return False if it was the connection's last."""
         keep_alive = False
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
@@ -120,7 +119,7 @@ class ControlServer:
     async def _answer(self, request: HttpRequest) -> tuple[HTTPStatus, Any]:
         try:
             return HTTPStatus.OK, await self._controls.handle(request.method, request.path, request.values)
-        except Exception as error:  # whatever it is, it becomes this answer
+        except Exception as error:  # every failure becomes an HTTP status
             for kind, status in _STATUS:
                 if isinstance(error, kind):
                     return status, _problem(error)
@@ -129,7 +128,7 @@ class ControlServer:
 
 
 def url_of(listener: socket.socket) -> str | None:
-    """Where the controls on a TCP socket are found; None for a Unix socket."""
+    """Return the URL of the controls on a TCP socket; None for a Unix socket."""
     if listener.family == socket.AF_UNIX:
         return None
     host, port = listener.getsockname()[:2]
@@ -138,9 +137,9 @@ def url_of(listener: socket.socket) -> str | None:
 
 
 async def read_request(reader: asyncio.StreamReader, hosts: frozenset[str] | None) -> HttpRequest | None:
-    """The next request; None when the other side has none. Raises `Refused`.
+    """Return the next request; None at the end of the connection. Raises `Refused`.
 
-    `hosts` are the names that it may be addressed to, None: any.
+    `hosts` are the allowed names in the Host header, None: any.
     """
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -163,11 +162,11 @@ async def read_request(reader: asyncio.StreamReader, hosts: frozenset[str] | Non
 
 
 def parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
-    """Method, target, version and headers (names in small letters). Raises `Refused`."""
+    """Return method, target, version and headers (names in lower case). Raises `Refused`."""
     lines = head.decode("latin-1").split("\r\n")
     first = lines[0].split(" ")
     if len(first) != 3 or first[2] not in ("HTTP/1.0", "HTTP/1.1"):
-        raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request; GET / tells what there is")
+        raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request; GET / lists the endpoints")
     method, target, version = first
     if method not in _METHODS:
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{method:.20}: only {', '.join(sorted(_METHODS))}")
@@ -177,7 +176,7 @@ def parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
     for line in lines[1:-2]:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{line:.100}: that is no header")
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{line:.100}: this is no header")
         headers[name.lower()] = value.strip()
     return method, target, version, headers
 

@@ -1,4 +1,4 @@
-"""The controls of the node itself: its life, its pauses, its clock and its upkeep."""
+"""The controls of the node itself: start and stop, pause, clock, and periodic tasks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_SLICE: Final = 0.0005  # seconds of checking before requests have their turn
+_SLICE: Final = 0.0005  # seconds of checking before requests are served
 _PAUSE: Final = 0.001
 
 
 async def state(controls: Controls, _name: str, _values: Values) -> Any:
-    """`GET /broker`: how the broker is."""
+    """`GET /broker`: the state of the broker."""
     return state_of(controls)
 
 
 def state_of(controls: Controls) -> dict[str, Any]:
-    """How the broker is, running or not."""
+    """Return the state of the broker, running or not."""
     node = controls.host.node
     return {
         "running": node is not None,
@@ -42,7 +42,7 @@ def state_of(controls: Controls) -> dict[str, Any]:
 
 
 async def start(controls: Controls, _name: str, _values: Values) -> Any:
-    """`POST /broker/start`: start it again, on its port and data."""
+    """`POST /broker/start`: start it again, on the same port and data."""
     await controls.host.start()
     return state_of(controls)
 
@@ -69,9 +69,9 @@ async def restart(controls: Controls, _name: str, values: Values) -> Any:
 
 
 async def pause(controls: Controls, _name: str, values: Values) -> Any:
-    """`POST /broker/pause`: it reads and answers nothing until it is resumed, or for some seconds.
+    """`POST /broker/pause`: read and answer nothing until it is resumed, or for some seconds.
 
-    Only clients wait: its timers run, and these controls are served.
+    Only clients are affected: timers run, and these controls are served.
     """
     seconds = None if values.get("seconds") is None else seconds_of(values, "seconds", None)
     node = controls.node
@@ -81,26 +81,26 @@ async def pause(controls: Controls, _name: str, values: Values) -> Any:
 
 
 async def resume(controls: Controls, _name: str, _values: Values) -> Any:
-    """`POST /broker/resume`: let it go on where it was; nothing if it is not paused."""
+    """`POST /broker/resume`: end a pause; a no-op if it is not paused."""
     _set_resumption(controls, None)
     controls.node.resume()
     return state_of(controls)
 
 
 def _set_resumption(controls: Controls, timer: asyncio.TimerHandle | None) -> None:
-    """What was said last counts."""
+    """Replace the timer that ends a pause."""
     if controls.resumption is not None:
         controls.resumption.cancel()
     controls.resumption = timer
 
 
 async def advance(controls: Controls, _name: str, values: Values) -> Any:
-    """`POST /time/advance`: the broker's clock jumps: sessions expire, records age, waits end."""
+    """`POST /time/advance`: advance the broker's clock: sessions expire, records age, waits end."""
     seconds = seconds_of(values, "seconds", None)
     node = controls.node
     node.clock.advance(seconds)
     due = node.timers.advance(seconds)
-    for _turn in range(3):  # what is due runs in these
+    for _turn in range(3):  # runs the timers that are due
         await asyncio.sleep(0)
     return {"due": due, "time_ms": node.clock.time_ms(), "advanced_seconds": node.clock.shift}
 
@@ -111,12 +111,12 @@ async def retention(controls: Controls, _name: str, _values: Values) -> Any:
 
 
 async def compact(controls: Controls, _name: str, values: Values) -> Any:
-    """`POST /compact`: compact what may be compacted now."""
+    """`POST /compact`: compact the logs of compacted topics now."""
     return {"rounds": controls.node.logs.compact_now(_topic_of(controls, values))}
 
 
 async def verify(controls: Controls, _name: str, values: Values) -> Any:
-    """`POST /verify`: check every batch against its checksum, in slices between requests; what is damaged."""
+    """`POST /verify`: check every batch against its checksum, in slices between requests. Return the damage found."""
     node, wanted = controls.node, _topic_of(controls, values)
     damaged = []
     for topic in sorted(node.image.topics) if wanted is None else [wanted]:
@@ -137,7 +137,7 @@ async def verify(controls: Controls, _name: str, values: Values) -> Any:
 
 
 def _topic_of(controls: Controls, values: Values) -> str | None:
-    """The topic that was named; `NotThere` if there is none of that name."""
+    """Return the topic in the request, None for all. Raise `NotThere` if it does not exist."""
     topic = text_of(values, "topic")
     if topic is not None and topic not in controls.node.image.topics:
         raise NotThere(f"there is no topic {topic!r}")
@@ -145,33 +145,37 @@ def _topic_of(controls: Controls, values: Values) -> str | None:
 
 
 ENDPOINTS: Final = (
-    Endpoint("GET", "/broker", "how the broker is", {}, state),
-    Endpoint("POST", "/broker/start", "start it again, on its port and data", {}, start),
+    Endpoint("GET", "/broker", "the state of the broker", {}, state),
+    Endpoint("POST", "/broker/start", "start it again, on the same port and data", {}, start),
     Endpoint("POST", "/broker/stop", "stop it cleanly", {}, stop),
     Endpoint("POST", "/broker/kill", "end it as a crash would: nothing is flushed or marked", {}, kill),
     Endpoint(
         "POST",
         "/broker/restart",
         "stop it, wait, start it",
-        {"clean": "false: as a crash would", "down_seconds": "how long it is away; 0 if not said"},
+        {"clean": "false: as a crash would", "down_seconds": "seconds until the start; default 0"},
         restart,
     ),
     Endpoint(
         "POST",
         "/broker/pause",
         "it reads and answers nothing; clients stay connected",
-        {"seconds": "how long; until it is resumed if not said"},
+        {"seconds": "how long; default: until it is resumed"},
         pause,
     ),
-    Endpoint("POST", "/broker/resume", "let it go on after a pause", {}, resume),
+    Endpoint("POST", "/broker/resume", "end a pause", {}, resume),
     Endpoint(
         "POST",
         "/time/advance",
-        "the broker's clock jumps: sessions expire, records age, waits end",
-        {"seconds": "how far"},
+        "advance the broker's clock: sessions expire, records age, waits end",
+        {"seconds": "by how many seconds"},
         advance,
     ),
     Endpoint("POST", "/retention", "apply retention to all logs now", {}, retention),
-    Endpoint("POST", "/compact", "compact what may be compacted now", {"topic": "only this topic's logs"}, compact),
-    Endpoint("POST", "/verify", "check all checksums: what is damaged", {"topic": "only this topic's logs"}, verify),
+    Endpoint(
+        "POST", "/compact", "compact the logs of compacted topics now", {"topic": "only this topic's logs"}, compact
+    ),
+    Endpoint(
+        "POST", "/verify", "check all checksums and return the damage", {"topic": "only this topic's logs"}, verify
+    ),
 )

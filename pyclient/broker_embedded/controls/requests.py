@@ -26,7 +26,7 @@ async def start_log(controls: Controls, _name: str, values: Values) -> Any:
 
 
 async def stop_log(controls: Controls, _name: str, _values: Values) -> Any:
-    """`POST /requests/stop`: log none any more."""
+    """`POST /requests/stop`: stop logging."""
     if controls.existing is not None:
         controls.existing.log = None
         controls.existing.attach()
@@ -39,7 +39,7 @@ async def requests(controls: Controls, _name: str, values: Values) -> Any:
 
 
 async def wait_request(controls: Controls, _name: str, values: Values) -> Any:
-    """`GET /requests/wait`: the same, as soon as there are enough."""
+    """`GET /requests/wait`: the requests that were logged, as soon as there are enough."""
     wanted = RequestFilter({name: value for name, value in values.items() if name in FILTERS})
     log, count = controls.log, count_of(values, "count", 1)
     reached = log.reached(wanted, count)
@@ -50,21 +50,21 @@ async def wait_request(controls: Controls, _name: str, values: Values) -> Any:
 
 
 async def clear_log(controls: Controls, _name: str, _values: Values) -> Any:
-    """`DELETE /requests`: forget what was logged."""
+    """`DELETE /requests`: clear the log."""
     controls.log.clear()
     return {}
 
 
 ENDPOINTS: Final = (
     Endpoint("POST", "/requests/start", "log requests from now on", {"limit": "how many are kept"}, start_log),
-    Endpoint("POST", "/requests/stop", "log none any more", {}, stop_log),
+    Endpoint("POST", "/requests/stop", "stop logging", {}, stop_log),
     Endpoint("GET", "/requests", "the requests that were logged, the oldest first", FILTERS, requests),
     Endpoint(
         "GET",
         "/requests/wait",
-        "the same, as soon as there are enough",
-        {**FILTERS, "count": "how many; 1 if not said", **TIMEOUT},
+        "the requests that were logged, as soon as there are enough",
+        {**FILTERS, "count": "how many; default 1", **TIMEOUT},
         wait_request,
     ),
-    Endpoint("DELETE", "/requests", "forget what was logged", {}, clear_log),
+    Endpoint("DELETE", "/requests", "clear the log", {}, clear_log),
 )

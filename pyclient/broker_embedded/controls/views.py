@@ -1,4 +1,4 @@
-"""Groups and topics of a node as the test user's controls show them, and what can be waited for in them."""
+"""Groups and topics of a node as the controls show them, and the conditions that a test can wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyclient.protocol.fields import Request
 
 LOOK_AGAIN: Final = 0.005
-"""Seconds between two looks while somebody waits."""
+"""Seconds between two polls of a wait."""
 
 STATES: Final = (
     "Empty",
@@ -31,7 +31,7 @@ STATES: Final = (
     "Assigning",
     "Reconciling",
 )
-"""The states of groups: the classic ones, then those of KIP-848's."""
+"""The states of groups: those of classic groups, then those of KIP-848."""
 
 _DEAD: Final = "Dead"
 _CONSUMER: Final = "consumer"
@@ -40,7 +40,7 @@ _BRIEF: Final = 300
 
 
 async def groups(node: BrokerNode) -> list[dict[str, Any]]:
-    """The groups that the node coordinates: their ids, states and types."""
+    """Return the groups that the node coordinates: their ids, states and types."""
     listed = await _ask(node, ListGroupsRequest())
     found = [
         {
@@ -55,7 +55,7 @@ async def groups(node: BrokerNode) -> list[dict[str, Any]]:
 
 
 async def group(node: BrokerNode, group_id: str) -> dict[str, Any]:
-    """A group with its members. One that does not exist is Dead and has none, as Kafka says it."""
+    """Return a group with its members. One that does not exist is Dead and has no members, as in Kafka."""
     known = next((each for each in await groups(node) if each["group"] == group_id), None)
     if known is None:
         return {"group": group_id, "state": _DEAD, "type": "", "protocol_type": "", "members": []}
@@ -81,9 +81,9 @@ async def group(node: BrokerNode, group_id: str) -> dict[str, Any]:
 
 
 def group_condition(state: object, members: int | None) -> Callable[[dict[str, Any]], bool]:
-    """Whether a group is in one of some states and has so many members; that it exists, if neither is said.
+    """Return a check that a group is in one of the states and has that many members; without both, that it exists.
 
-    Raises `ConfigError` for a state that groups do not have.
+    Raises `ConfigError` for an unknown state.
     """
     wanted = {_state(each) for each in _texts(state)}
 
@@ -96,7 +96,7 @@ def group_condition(state: object, members: int | None) -> Callable[[dict[str, A
 
 
 async def topic(node: BrokerNode, name: str) -> dict[str, Any]:
-    """A topic with the offsets of its partitions; one that does not exist has no partitions."""
+    """Return a topic with the offsets of its partitions; one that does not exist has no partitions."""
     image = node.image.topics.get(name)
     if image is None:
         return {"topic": name, "topic_id": None, "partitions": []}
@@ -119,7 +119,7 @@ async def topic(node: BrokerNode, name: str) -> dict[str, Any]:
 
 
 def topic_condition(partitions: int | None, records: int | None) -> Callable[[dict[str, Any]], bool]:
-    """Whether a topic has at least so many partitions, and offsets for so many records."""
+    """Return a check that a topic has at least that many partitions, and offsets for that many records."""
 
     def fits(seen: dict[str, Any]) -> bool:
         found = seen["partitions"]
@@ -130,13 +130,13 @@ def topic_condition(partitions: int | None, records: int | None) -> Callable[[di
 
 
 def brief(seen: Mapping[str, Any]) -> str:
-    """What was seen last, for the text of an error."""
+    """Return the last state in short, for an error text."""
     text = ", ".join(f"{name}={value}" for name, value in seen.items())
     return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}..."
 
 
 async def _ask(node: BrokerNode, request: Request[Any]) -> Any:
-    """What the node would answer a client, in the newest version."""
+    """Return the node's answer to a request of a client, in the newest version."""
     name = type(request).name
     context = RequestContext(node, API_KEYS[name], SERVED[name].last, "control", None)  # type: ignore[arg-type]
     answer = finished(handler_of(name)(request, context))
