@@ -40,7 +40,7 @@ _OWN: Final = (
     Setting("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
     Setting("delete.topic.enable", BOOLEAN, True, "whether topics may be deleted"),
     Setting("fetch.max.bytes", INT, 55 << 20, "the largest answer to a Fetch", 1024),
-    _dynamic("group.consumer.assignment.interval.ms", INT, 1_000, "how often a consumer group may be assigned anew", 0),
+    _dynamic("group.consumer.assignment.interval.ms", INT, 1_000, "how often a consumer group may be reassigned", 0),
     Setting("group.consumer.assignors", LIST, "uniform,range", "the assignors that are served", choices=_ASSIGNORS),
     Setting("group.consumer.heartbeat.interval.ms", INT, 5_000, "how often members of consumer groups report", 1),
     Setting("group.consumer.max.assignment.interval.ms", INT, 15_000, "the rarest assignment of a group's own", 0),

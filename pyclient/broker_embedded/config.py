@@ -176,6 +176,7 @@ def _log_dirs(settings: Mapping[str, Any], data_dir: str) -> list[str]:
 
 def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings with `broker.id`, the old name of `node.id`, replaced, and without log.dirs.
+
     Raise `ConfigError` if the two ids differ.
     """
     own = {name: value for name, value in settings.items() if name not in ("broker.id", "log.dirs", "log.dir")}

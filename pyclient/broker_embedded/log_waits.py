@@ -58,6 +58,7 @@ def _when_open(asked: Asked, handler: Handler, request: Any, context: RequestCon
 
 def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] | None:
     """Return a future that is done when these logs are open or failed to open, or after `LONGEST_WAIT`.
+
     None if they are open now.
     """
     openings = node.logs.openings

@@ -1,4 +1,4 @@
-"""A segment's batches, each checked: that it is whole, that its checksum is right, that its offsets follow."""
+"""Check a segment's batches: each must be whole, with a right checksum and the next offsets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
 _READ_BYTES: Final = 1 << 20
 LARGE: Final = 256 << 10
-"""Bytes of a batch from which on its checksum is the side thread's business; it is made without the GIL."""
+"""Bytes from which on a batch's checksum is computed on the side thread, without the GIL."""
 
 
 class Checking:
-    """Goes through a segment from the batch at `position` on. What it has read is kept between two batches."""
+    """Checks the batches of a segment from the one at `position` on. Its read buffer is kept between batches."""
 
     def __init__(self, segment: Segment, position: int) -> None:
         self._segment = segment
@@ -28,7 +28,7 @@ class Checking:
         self._start = position  # of the buffer
 
     def next_batch(self) -> Steps[tuple[int, BatchHeader] | None]:
-        """(position, header) of the next batch, None at the end; `DamagedSegment` at one that is cut, changed or
+        """Return (position, header) of the next batch, None at the end. Raise `DamagedSegment` if it is cut, changed or
         misplaced."""
         segment, position = self._segment, self._position
         if position >= segment.size:
@@ -69,7 +69,7 @@ class Checking:
 
 
 def whole_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on, all checked; `DamagedSegment` at one that is cut, changed or misplaced."""
+    """Yield the batches from `position` on. Raise `DamagedSegment` at one that is cut, changed or misplaced."""
     checking = Checking(segment, position)
     while (found := run_here(checking.next_batch())) is not None:
         yield found

@@ -1,4 +1,4 @@
-"""The small text files: offset and epoch checkpoints, whose log and whose directory it is, the clean-shutdown mark."""
+"""The small text files: offset and epoch checkpoints, topic and directory ids, the clean-shutdown file."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _VERSION: Final = "0"
 
 
 class CorruptCheckpoint(ValueError):
-    """A checkpoint file that says nonsense; the text names the file and what is wrong."""
+    """A checkpoint file that cannot be parsed; the text names the file and what is wrong."""
 
 
 def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """An offset checkpoint file."""
+    """Return an offset checkpoint file."""
     return render_head(len(offsets)) + render_lines(offsets.items())
 
 
 def render_head(count: int) -> bytes:
-    """What an offset checkpoint file of so many partitions begins with."""
+    """Return the head of an offset checkpoint file with `count` partitions."""
     return f"{_VERSION}\n{count}\n".encode()
 
 
 def render_lines(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
-    """Some lines of it."""
+    """Return lines of an offset checkpoint file."""
     return "".join(f"{at.topic} {at.partition} {offset}\n" for at, offset in offsets).encode()
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """Reads an offset checkpoint file; raises `CorruptCheckpoint`. Kafka makes it empty and writes it much later."""
+    """Parse an offset checkpoint file. Raise `CorruptCheckpoint`. Empty is valid: Kafka creates it before it writes."""
     offsets: dict[TopicPartition, int] = {}
     if not content:
         return offsets
@@ -59,12 +59,12 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def render_epochs(epochs: EpochCache) -> bytes:
-    """A leader-epoch-checkpoint file."""
+    """Return a leader-epoch-checkpoint file."""
     return _render(f"{epoch} {start}" for epoch, start in epochs)
 
 
 def parse_epochs(content: bytes, path: str) -> EpochCache:
-    """Reads a leader-epoch-checkpoint file; raises `CorruptCheckpoint`."""
+    """Parse a leader-epoch-checkpoint file. Raise `CorruptCheckpoint`."""
     entries = [(_number(epoch, path), _number(start, path)) for epoch, start in _parse(content, path, 2)]
     for (epoch, start), (next_epoch, next_start) in pairwise(entries):
         if next_epoch <= epoch or next_start <= start:
@@ -73,12 +73,12 @@ def parse_epochs(content: bytes, path: str) -> EpochCache:
 
 
 def render_topic_id(topic_id: uuid.UUID) -> bytes:
-    """A partition.metadata file."""
+    """Return a partition.metadata file."""
     return f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode()
 
 
 def parse_topic_id(content: bytes, path: str) -> uuid.UUID:
-    """Reads a partition.metadata file; raises `CorruptCheckpoint`."""
+    """Parse a partition.metadata file. Raise `CorruptCheckpoint`."""
     values = _properties(content, path, ":")
     if values.get("version") != "0":
         raise CorruptCheckpoint(f"{path}: version {values.get('version')!r} is unknown; 0 is readable")
@@ -89,9 +89,9 @@ def parse_topic_id(content: bytes, path: str) -> uuid.UUID:
 
 
 def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
-    """The topic id in a partition's directory; None if there is none that can be read.
+    """Return the topic id in a partition's directory; None if it is missing or cannot be parsed.
 
-    A loss of power leaves nonsense in a file that was never synced: then no record in the directory was, either.
+    A loss of power can corrupt a file that was never synced: then no record in the directory was synced, either.
     """
     path = f"{directory}/{PARTITION_METADATA}"
     content = fs.read(path)
@@ -103,27 +103,27 @@ def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
 
 
 def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
-    """Notes in a partition's directory whose files it has. Not synced."""
+    """Write the topic id into a partition's directory. Not synced."""
     fs.replace(f"{directory}/{PARTITION_METADATA}", render_topic_id(topic_id), sync=False)
 
 
 def uuid_text(value: uuid.UUID) -> str:
-    """Kafka's text form of an id: URL-safe base64 without padding, 22 characters."""
+    """Return Kafka's text form of an id: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def uuid_from_text(text: str) -> uuid.UUID:
-    """The id of Kafka's text form; raises `ValueError`."""
+    """Return the id of Kafka's text form. Raise `ValueError`."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def render_identity(*, cluster_id: str, node_id: int, directory_id: uuid.UUID) -> bytes:
-    """A meta.properties file, version 1."""
+    """Return a meta.properties file, version 1."""
     return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(directory_id)}\n".encode()
 
 
 def parse_identity(content: bytes, path: str) -> dict[str, str]:
-    """Reads a meta.properties file; raises `errors.ConfigError` if it is unreadable or of an unknown version."""
+    """Parse a meta.properties file. Raise `errors.ConfigError` if it is unreadable or of an unknown version."""
     try:
         values = _properties(content, path, "=")
     except CorruptCheckpoint as error:
@@ -134,12 +134,12 @@ def parse_identity(content: bytes, path: str) -> dict[str, str]:
 
 
 def render_clean_shutdown(broker_epoch: int = -1) -> bytes:
-    """The file that says all logs were closed in order."""
+    """Return the clean-shutdown file: all logs were closed cleanly."""
     return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """The offset checkpoint at `path`; empty if there is none. Raises `CorruptCheckpoint`."""
+    """Return the offset checkpoint at `path`; empty if there is none. Raise `CorruptCheckpoint`."""
     content = fs.read(path)
     return {} if content is None else parse_offsets(content, path)
 

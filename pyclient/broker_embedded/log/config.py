@@ -1,4 +1,4 @@
-"""The frozen value of a topic's configs that a log is given, with Kafka's defaults."""
+"""The configs of a topic as an immutable value, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -62,27 +62,27 @@ class LogConfig:
 
     @property
     def compacts(self) -> bool:
-        """Whether the topic keeps the newest value of each key (`cleanup.policy` has `compact`)."""
+        """Return True if the topic keeps the newest value of each key (`cleanup.policy` has `compact`)."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments go by time and size (`cleanup.policy` has `delete`)."""
+        """Return True if old segments are deleted by time and size (`cleanup.policy` has `delete`)."""
         return "delete" in self.cleanup_policy
 
     @property
     def longest_segment_ms(self) -> int:
-        """The age at which a segment is closed; records that must not wait longer for compaction close it, too."""
+        """Return the age (ms) at which a segment is closed: `segment.ms`, and `max.compaction.lag.ms` if compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker stamps records with its own time (`message.timestamp.type=LogAppendTime`)."""
+        """Return True if the broker stamps records with its own time (`message.timestamp.type=LogAppendTime`)."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @classmethod
     def from_topic(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """The value for a topic that overrides `configs`.
+        """Return the configs of a topic that overrides `configs`.
 
         Raises `InvalidConfig` for unknown names and impossible values.
         """
@@ -96,9 +96,9 @@ class LogConfig:
 
     @classmethod
     def from_broker(cls, configs: Mapping[str, str]) -> LogConfig:
-        """The defaults for all topics of a broker that sets `configs` (`log.retention.hours`, `message.max.bytes`...).
+        """Return the topic defaults of a broker that sets `configs` (`log.retention.hours`, `message.max.bytes`...).
 
-        Names that are no defaults of topics are left alone. Of several units of one thing the finest wins, as in Kafka.
+        Names that are no topic defaults are ignored. Of several units of one option the finest wins, as in Kafka.
         """
         values: dict[str, Any] = {}
         for key in TOPIC_CONFIGS.values():
@@ -115,11 +115,11 @@ _DEFAULTS: Final = LogConfig()
 TOPIC_CONFIGS: Final[Mapping[str, ConfigKey]] = {
     key.name: dataclasses.replace(key, default=getattr(_DEFAULTS, key.field)) for key in KEYS
 }
-"""Every topic config that is served, by name."""
+"""The served topic configs by name."""
 
 
 def check_asked(configs: Mapping[str, str]) -> None:
-    """Raise `InvalidConfig` unless these options may be asked for: they are known, and no topic is to be tiered."""
+    """Raise `InvalidConfig` if an option is unknown, or if it enables tiered storage."""
     for name in configs:
         if name not in TOPIC_CONFIGS:
             raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_CONFIGS)}")

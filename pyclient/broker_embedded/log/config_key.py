@@ -1,4 +1,4 @@
-"""What one topic config may be: its name, type and limits, and how its values are read and shown."""
+"""Definition of a topic config: its name, type and limits, and the parsing and rendering of its values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ConfigType = Literal["int", "long", "double", "boolean", "string", "list"]
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One topic config: its name, type and limits, and what sets its default on a broker.
+    """One topic config: its name, type and limits, and the broker options that set its default.
 
     `broker_names` are (name, factor) pairs, the finest unit first: the factor turns the broker's unit into the topic's.
     """
@@ -25,16 +25,16 @@ class ConfigKey:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    shape: str = ""  # an expression that the value matches as it is printed
+    shape: str = ""  # a regular expression that the rendered value must match
     default: Any = None  # Kafka's, typed
 
     @property
     def field(self) -> str:
-        """The name of the field in `LogConfig`."""
+        """Return the name of the field in `LogConfig`."""
         return self.name.removeprefix("internal.").replace(".", "_")
 
     def parse(self, text: str, name: str | None = None) -> Any:
-        """The typed value of `text`; raises `errors.InvalidConfig` saying what is allowed."""
+        """Return the typed value of `text`. Raise `errors.InvalidConfig`, which names the allowed values."""
         try:
             value = _PARSERS[self.type](text)
         except ValueError:
@@ -51,7 +51,7 @@ class ConfigKey:
         return value
 
     def scaled(self, text: str, factor: int) -> str:
-        """`text` in the topic's unit; -1 (no limit) stays."""
+        """Return `text` converted to the topic's unit; -1 (no limit) stays."""
         if factor == 1 or text.strip() == "-1":
             return text
         try:
@@ -60,7 +60,7 @@ class ConfigKey:
             return text
 
     def render(self, value: Any) -> str:
-        """`value` as Kafka prints it."""
+        """Return `value` as Kafka prints it."""
         if isinstance(value, bool):
             return "true" if value else "false"
         return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -197,4 +197,4 @@ KEYS: Final = (
         _same("unclean.leader.election.enable"),
     ),
 )
-"""All of them; `config.TOPIC_CONFIGS` has them by name, and with their defaults."""
+"""All topic configs; `config.TOPIC_CONFIGS` has them by name, with their defaults."""

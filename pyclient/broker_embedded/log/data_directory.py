@@ -1,4 +1,4 @@
-"""One of the directories of `log.dirs`: its lock, whose it is, its checkpoint files and the mark of a clean end."""
+"""One of the directories of `log.dirs`: its lock, its identity, its checkpoint files and the clean-shutdown file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pyclient.types import TopicPartition
 log = logging.getLogger("pyclient.broker_embedded")
 
 _EXPECTED_IN_EMPTY: Final = frozenset({".lock", "lost+found", checkpoints.META_PROPERTIES + ".tmp"})
-"""What a directory may hold that no broker has used yet."""
-_AT_ONCE: Final = 250  # offsets that are written down before a pause
+"""Entries that a directory may have before a broker has used it."""
+_AT_ONCE: Final = 250  # offsets that are rendered before a pause
 
 
 class DataDirectory:
@@ -35,20 +35,20 @@ class DataDirectory:
         self.was_clean = True
         self._fs = fs
         self._lock: Lock | None = None
-        self._offsets: dict[str, dict[TopicPartition, int]] = {}  # what the checkpoint files say
-        self._forgotten: set[TopicPartition] = set()  # the files may still have offsets of these, which are gone
+        self._offsets: dict[str, dict[TopicPartition, int]] = {}  # contents of the checkpoint files
+        self._forgotten: set[TopicPartition] = set()  # removed logs whose offsets may still be in the files
         self._checkpoint_lock = threading.Lock()
         self._checkpoints_begun = 0
-        self._checkpoints_written: dict[str, int] = {}  # the number of the newest one that is in the file
+        self._checkpoints_written: dict[str, int] = {}  # number of the newest write by name
 
     def __repr__(self) -> str:
         return f"<DataDirectory {self.path}>"
 
     def open(self, *, node_id: int, cluster_id: str | None, rng: Rng) -> str:
-        """Lock the directory and learn whose it is. Return the cluster's id. Nothing that is there is changed.
+        """Lock the directory and read its identity. Return the cluster's id. Existing files are not changed.
 
-        Raises `ConfigError` if another broker uses it, if it is another node's or cluster's, or if it holds something
-        but no `meta.properties`; `OSError` if it cannot be made, read or written.
+        Raises `ConfigError` if another broker uses it, if it is another node's or cluster's, or if it is not empty and
+        has no `meta.properties`; `OSError` if it cannot be created, read or written.
         """
         self._make()
         try:
@@ -68,28 +68,28 @@ class DataDirectory:
         return identity.cluster_id
 
     def take_into_use(self) -> None:
-        """From now on files change: an end that is not in order has the next start check them."""
+        """Remove the clean-shutdown file: files change from now on, and the next start checks them after a crash."""
         self._fs.remove(self.file(checkpoints.CLEAN_SHUTDOWN))
         self._fs.sync_directory(self.path)
 
     def mark_clean(self) -> None:
-        """Note that every log in it was closed in order."""
+        """Write the clean-shutdown file: every log in the directory was closed cleanly."""
         self._fs.replace(self.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
 
     def release(self) -> None:
-        """Let another process use the directory."""
+        """Release the lock of the directory."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def file(self, name: str) -> str:
-        """The path of what has that name in the directory."""
+        """Return the path of an entry of the directory."""
         return f"{self.path}/{name}"
 
     # Checkpoints
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """What a checkpoint file says, read when first needed. Nothing if it makes no sense: then all is checked."""
+        """Return the offsets of a checkpoint file, read on first use. Empty if it is corrupt: then all is checked."""
         offsets = self._offsets.get(name)
         if offsets is None:
             try:
@@ -101,13 +101,13 @@ class DataDirectory:
         return offsets
 
     def forget(self, at: TopicPartition) -> None:
-        """Drop what the checkpoints say of a log that is not here any more."""
+        """Remove the checkpointed offsets of a log that is no longer in this directory."""
         for name in checkpoints.OF_PARTITIONS:
             if self.checkpoint(name).pop(at, None) is not None:
                 self._forgotten.add(at)
 
     def begin_anew(self, at: TopicPartition) -> None:
-        """A new log has no part in what checkpoints say of an older one of its name, also if this node dies soon."""
+        """Remove checkpointed offsets of an earlier log with the name of a new one, also from the files on disk."""
         self.forget(at)
         if at in self._forgotten:
             try:
@@ -118,24 +118,25 @@ class DataDirectory:
             self._forgotten.clear()
 
     def write_checkpoint(self, name: str) -> Steps[None]:
-        """Write a checkpoint file, unless a round that began later was quicker: that knows of deletions that this
-        one does not."""
+        """Write a checkpoint file, unless a write that began later was faster: its contents are newer, with deletions
+        that this one lacks."""
         self._checkpoints_begun += 1
         number = self._checkpoints_begun
         offsets = self.checkpoint(name)
-        all_of_them = list(offsets)
+        partitions = list(offsets)
         count, parts = 0, [b""]
-        for first in range(0, len(all_of_them), _AT_ONCE):
-            items = [(at, offsets[at]) for at in all_of_them[first : first + _AT_ONCE] if at in offsets]
+        for first in range(0, len(partitions), _AT_ONCE):
+            chunk = partitions[first : first + _AT_ONCE]
+            items = [(partition, offsets[partition]) for partition in chunk if partition in offsets]
             parts.append(checkpoints.render_lines(items))
             count += len(items)
-            if len(all_of_them) > _AT_ONCE:
+            if len(partitions) > _AT_ONCE:
                 yield None
         parts[0] = checkpoints.render_head(count)
         content = b"".join(parts)
 
         def write() -> None:
-            with self._checkpoint_lock:  # the loop and the side thread come here
+            with self._checkpoint_lock:  # called on the loop and on the side thread
                 if self._checkpoints_written.get(name, 0) < number:
                     self._fs.replace(self.file(name), content)
                     self._checkpoints_written[name] = number
@@ -145,7 +146,7 @@ class DataDirectory:
     def _make(self) -> None:
         if not self._fs.exists(self.path):
             self._fs.make_directory(self.path)
-            with suppress(PermissionError):  # of a parent that may only be passed through
+            with suppress(PermissionError):  # a parent directory without read permission
                 self._fs.sync_directory(os.path.dirname(os.path.abspath(self.path)))
 
     def _refuse_foreign_directory(self) -> None:

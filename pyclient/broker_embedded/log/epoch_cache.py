@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset: the table that truncation and fencing are decided by (KIP-101, KIP-279)."""
+"""Leader epochs and their first offsets: the table for truncation and fencing (KIP-101, KIP-279)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 UNDEFINED = -1
-"""The epoch, and the end offset, of an answer that does not exist."""
+"""Epoch and end offset of an unknown epoch."""
 
 
 class EpochCache:
-    """Epochs and their first offsets, both strictly increasing. Pure: whoever changes it writes it down."""
+    """Epochs and their first offsets, both strictly increasing. Pure: the caller saves changes."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -22,13 +22,13 @@ class EpochCache:
 
     @property
     def latest(self) -> int:
-        """The newest epoch, -1 if there is none."""
+        """Return the newest epoch, -1 if there is none."""
         return self._epochs[-1] if self._epochs else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that `epoch` begins at `start_offset`; True if that changed the table.
+        """Note that `epoch` begins at `start_offset`. Return True if that changed the table.
 
-        What contradicts the newer knowledge goes: entries of this or a later epoch, and those at or behind that offset.
+        Contradicting entries are removed: those of this or a later epoch, and those at or after that offset.
         """
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
             return False
@@ -40,10 +40,10 @@ class EpochCache:
         return True
 
     def end_offset(self, epoch: int, log_end: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
-        """(largest known epoch not above `epoch`, its end), as OffsetForLeaderEpoch answers; (-1, -1) if unknown.
+        """Return (largest known epoch not above `epoch`, its end) for OffsetForLeaderEpoch; (-1, -1) if unknown.
 
-        A `leader_epoch` beyond the latest begins at `log_end`, as if it were in the table, where Kafka puts it as soon
-        as there is a leader.
+        A `leader_epoch` beyond the latest begins at `log_end`, as if it were in the table, where Kafka adds it with the
+        election of the leader.
         """
         if leader_epoch > self.latest:
             known = EpochCache(self)
@@ -54,17 +54,17 @@ class EpochCache:
         if epoch == self._epochs[-1]:
             return epoch, log_end
         index = bisect_right(self._epochs, epoch)
-        if index == 0:  # older than all we know: it ended before our first epoch began
+        if index == 0:  # older than all known epochs: it ended before the first of them began
             return epoch, self._starts[0]
         return self._epochs[index - 1], self._starts[index]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which `offset` was written, -1 if unknown."""
+        """Return the epoch in which `offset` was written, -1 if unknown."""
         index = bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else UNDEFINED
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Drops epochs that begin at or behind `end_offset`; True if there were any."""
+        """Remove epochs that begin at or after `end_offset`. Return True if there were any."""
         count = len(self._epochs)
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
@@ -72,7 +72,7 @@ class EpochCache:
         return len(self._epochs) != count
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Drops epochs that ended at or before `start_offset`; the one that covers it now begins there."""
+        """Remove epochs that ended at or before `start_offset`; the one that covers it then begins there."""
         index = bisect_right(self._starts, start_offset)
         if index == 0 or (index == 1 and self._starts[0] == start_offset):
             return False
@@ -81,7 +81,7 @@ class EpochCache:
         return True
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Remove all entries."""
         self._epochs.clear()
         self._starts.clear()
 

@@ -1,6 +1,6 @@
-"""The disk, as the log sees it: a small interface, and the real one behind it.
+"""The file system interface of the log, and its implementation by the operating system.
 
-Everything the log does to a disk goes through here, so that tests can fail it, or lose what was not synced.
+All disk operations of the log use it, so that tests can make them fail, or lose data that was not synced.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ Buffer = bytes | bytearray | memoryview
 
 _MOST_OPEN_FILES: Final = 4096
 _RETAINED_OF_OPEN: Final = 4
-"""The share, a quarter, of the open files that may be retained before others are read instead."""
+"""A quarter of the open files may be retained; above it, data is read instead of sent from files."""
 
 
 class File(Protocol):
-    """One file by its path, opened (and created) when first needed. Units are bytes; failures are `OSError`."""
+    """One file by its path, opened (and created) on first use. Units are bytes; failures are `OSError`."""
 
     @property
     def path(self) -> str:
-        """Where the file is now; follows renames."""
+        """Return the current path; it follows renames."""
         ...
 
     def fileno(self) -> int:
-        """A descriptor for `sendfile`; keep it only between `retain` and `release`."""
+        """Return a descriptor for `sendfile`; keep it only between `retain` and `release`."""
         ...
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        """Return up to `length` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Writes all of `data` at `position`, or raises."""
+        """Write all of `data` at `position`, or raise."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cuts the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         ...
 
     def sync(self) -> None:
-        """Returns when what was written is on the disk."""
+        """Return when written data is on the disk."""
         ...
 
     def retain(self) -> None:
-        """Somebody uses the descriptor: it stays open until `release`, even if the file is closed or deleted."""
+        """Keep the descriptor open until `release`, even if the file is closed or deleted."""
         ...
 
     def release(self) -> None:
-        """Undoes one `retain`."""
+        """Undo one `retain`."""
         ...
 
     def close(self) -> None:
-        """Gives the descriptor back, as soon as nobody retains it. The file may be used again: it opens anew."""
+        """Close the descriptor, as soon as it is not retained. The next use of the file opens it again."""
         ...
 
 
@@ -65,7 +65,7 @@ class Lock(Protocol):
     """A held lock."""
 
     def release(self) -> None:
-        """Lets others have it."""
+        """Release the lock."""
         ...
 
 
@@ -76,87 +76,87 @@ class FileSystem(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """Whether so many files are retained that no others should be, for want of descriptors."""
+        """Return True if no more files should be retained, for lack of descriptors."""
         ...
 
     def limit_open_files(self, count: int) -> None:
-        """Keep at most so many files open, and never more than at first; those that are retained stay."""
+        """Keep at most `count` files open, and never more than initially; retained ones stay open."""
         ...
 
     def close_idle_files(self) -> int:
-        """Close every file that is not retained; how many those were."""
+        """Close every file that is not retained. Return how many were closed."""
         ...
 
     def file(self, path: str) -> File:
-        """The file at `path`, whether it exists or not; costs no system call."""
+        """Return the file at `path`, which need not exist; needs no system call."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
+        """Return True if there is a file or directory."""
         ...
 
     def list_directories(self, path: str) -> list[str]:
-        """Names of the directories in `path`."""
+        """Return the names of the directories in `path`."""
         ...
 
     def list_files(self, path: str) -> dict[str, int]:
-        """Names and sizes of the files in `path`; empty if there is no such directory."""
+        """Return the names and sizes of the files in `path`; empty if there is no such directory."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last written, in epoch ms; -1 if it does not exist."""
+        """Return when a file was last modified, in epoch ms; -1 if it does not exist."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Says when a file was last written, in epoch ms."""
+        """Set when a file was last modified, in epoch ms."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Makes the directory and its parents where they are missing."""
+        """Create the directory and its missing parents."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """A whole small file; None if it does not exist."""
+        """Return the contents of a small file; None if it does not exist."""
         ...
 
     def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
-        """Puts `content` at `path` in one step: readers and crashes see the old file or the new one.
+        """Replace the file at `path` atomically: readers and crashes see the old file or the new one.
 
-        Not for two threads and the same path at a time.
+        Two threads must not replace the same path at a time.
         """
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Moves a file or directory."""
+        """Move a file or directory."""
         ...
 
     def rename_file(self, file: File, new: str) -> None:
-        """Moves a file that may be open; `file.path` follows."""
+        """Move a file that may be open; `file.path` follows."""
         ...
 
     def remove(self, path: str) -> None:
-        """Deletes a file; nothing happens if there is none."""
+        """Delete a file, if it exists."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Deletes a directory and what is in it; nothing happens if there is none."""
+        """Delete a directory with its contents, if it exists."""
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Returns when the names in the directory are on the disk."""
+        """Return when the names in the directory are on the disk."""
         ...
 
     def sync_all(self, path: str) -> None:
-        """Returns when everything that was written near `path` is on the disk: cheaper than many files one by one."""
+        """Return when all written data of the file system of `path` is on the disk: cheaper than many single files."""
         ...
 
     def lock(self, path: str) -> Lock:
-        """Takes the lock at `path` for this process; `BlockingIOError` if somebody else holds it."""
+        """Take the lock at `path`. Raise `BlockingIOError` if another broker holds it."""
         ...
 
 
 class RealFile:
-    """A file of the operating system. Opened lazily, and closed behind the caller's back when too many are open."""
+    """A file of the operating system. It is opened lazily, and closed implicitly when too many files are open."""
 
     __slots__ = ("__weakref__", "_closing", "_fd", "_fs", "_users", "path")
 
@@ -177,7 +177,7 @@ class RealFile:
         data = os.pread(self.fileno(), length, position)
         if len(data) == length or not data:
             return data
-        parts = [data]  # a read may stop early (a signal, 2 GiB): go on until the end of the file
+        parts = [data]  # a read may stop early (a signal, 2 GiB): continue until the end of the file
         while length > (got := sum(map(len, parts))):
             more = os.pread(self._fd, length - got, position + got)
             if not more:
@@ -220,7 +220,7 @@ class RealFile:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody retains the descriptor."""
+        """Return True if the descriptor is retained."""
         return self._users > 0
 
     def _close_now(self) -> None:
@@ -256,7 +256,7 @@ class RealLock:
 
 
 class RealFileSystem:
-    """The operating system's files. `durable=False` skips every sync: for data that may go with the machine's power."""
+    """The operating system's files. `durable=False` skips every sync: data may be lost with the machine's power."""
 
     def __init__(self, *, durable: bool = True, most_open_files: int | None = None) -> None:
         self.durable = durable
@@ -307,13 +307,13 @@ class RealFileSystem:
         try:
             with open(temporary, "wb", buffering=0) as file:
                 rest = memoryview(content)
-                while rest:  # one write may take only a part: a signal, or a disk that is nearly full
+                while rest:  # a write may be partial: a signal, or a disk that is nearly full
                     rest = rest[file.write(rest) :]
                 if sync and self.durable:
                     os.fsync(file.fileno())
             os.replace(temporary, path)
         except OSError:
-            with contextlib.suppress(OSError):  # it may keep the last bytes of a full disk
+            with contextlib.suppress(OSError):  # it may use the last bytes of a full disk
                 os.unlink(temporary)
             raise
         if sync:
@@ -323,7 +323,7 @@ class RealFileSystem:
         os.replace(old, new)
 
     def rename_file(self, file: File, new: str) -> None:
-        with contextlib.suppress(FileNotFoundError):  # never written: there is nothing to move but the name
+        with contextlib.suppress(FileNotFoundError):  # never written: only the name changes
             os.replace(file.path, new)
         if isinstance(file, RealFile):
             file.path = new
@@ -341,8 +341,8 @@ class RealFileSystem:
     def lock(self, path: str) -> RealLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # holds against this process, too
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind that Apache Kafka takes
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # excludes this process, too
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Kafka's kind of lock
         except OSError:
             os.close(fd)
             raise
@@ -363,7 +363,7 @@ class RealFileSystem:
         import ctypes  # slow to import, and needed at the end only
 
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None:  # Linux alone has it
+        if syncfs is None:  # not Linux
             os.sync()
             return
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -380,7 +380,7 @@ class RealFileSystem:
 
     @property
     def has_too_many_open(self) -> bool:
-        """Whether more files are open than may be."""
+        """Return True if more files are open than allowed."""
         return len(self._open_files) > self._most_open_files
 
     def limit_open_files(self, count: int) -> None:
@@ -404,7 +404,7 @@ class RealFileSystem:
         return fd
 
     def _close_idle(self, count: int) -> int:
-        """Close so many files that are not retained, the longest open ones first; how many were closed."""
+        """Close `count` files that are not retained, the longest open ones first. Return how many were closed."""
         closed = 0
         for file in list(self._open_files.values()):
             if closed < count and not file.busy:

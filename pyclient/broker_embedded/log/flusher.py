@@ -1,4 +1,4 @@
-"""Files on their way to the disk: synced by the side thread, so that nobody waits for the disk."""
+"""Syncs files on the side thread, so that the loop does not block on the disk."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pyclient.broker_embedded.log.stored_log import PendingFlush
 
 
 class Flusher:
-    """Belongs to the logs' thread; the side thread only syncs, and is told of on the logs' thread again."""
+    """Belongs to the logs' thread; the side thread only syncs, and completion is handled on the logs' thread."""
 
     def __init__(self, side: SideThread) -> None:
         self._side = side
 
     def submit(self, pending: PendingFlush) -> None:
-        """Has a log's files synced; a failure takes the log offline, for what could not be written may be forgotten."""
+        """Sync a log's files. A failure takes the log offline: the kernel may have dropped the unwritten data."""
         for file in pending.files:
             file.retain()
             file.fileno()  # opened here: the side thread must not

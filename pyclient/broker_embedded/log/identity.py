@@ -1,4 +1,4 @@
-"""Whose data directory this is: `meta.properties`, read and compared, or written."""
+"""The identity of a data directory: `meta.properties` is read and compared, or written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.clock import Rng
 
 
 class Identity(NamedTuple):
-    """The cluster's id (22 characters), the directory's own (KIP-858), and whether the directory was nobody's."""
+    """The cluster's id (22 characters), the directory's id (KIP-858), and whether the directory is new."""
 
     cluster_id: str
     directory_id: uuid.UUID
@@ -20,7 +20,7 @@ class Identity(NamedTuple):
 
 
 def identify(fs: FileSystem, data_dir: str, *, node_id: int, cluster_id: str | None, rng: Rng) -> Identity:
-    """Learns or writes whose directory it is. Raises `ConfigError` if it is another node's or cluster's."""
+    """Read or write the directory's identity. Raise `ConfigError` if it is another node's or cluster's."""
     path = f"{data_dir}/{checkpoints.META_PROPERTIES}"
     content = fs.read(path)
     known = {} if content is None else checkpoints.parse_identity(content, path)
@@ -45,7 +45,7 @@ def _compare(path: str, name: str, known: dict[str, str], ours: str | None) -> N
 
 
 def _random_id(rng: Rng) -> uuid.UUID:
-    """A random (version 4) id whose text does not begin with a dash, as an option of a command line does."""
+    """Return a random (version 4) id whose text does not begin with a dash, like a command-line option."""
     while True:
         made = uuid.UUID(int=rng.getrandbits(128), version=4)
         if not checkpoints.uuid_text(made).startswith("-"):

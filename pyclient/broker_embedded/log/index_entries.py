@@ -1,4 +1,4 @@
-"""The entries of an index file: pairs that grow, those of the file as they are there, newer ones in two arrays."""
+"""The entries of an index file, increasing pairs: those of the file in its format, newer ones in two arrays."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import ClassVar, Final
 from pyclient.broker_embedded.log.filesystem import File
 
 _LOOKED_AT: Final = 512
-"""Entries of a file that are checked when it is loaded (docs/measurements.md, "Opening and recovery of logs")."""
+"""Number of entries that are checked when a file is loaded (docs/measurements.md, "Opening and recovery of logs")."""
 
 
 class IndexEntries:
-    """A sorted table of pairs, fixed in size on disk; `flush` brings new ones to the file.
+    """A sorted table of pairs with fixed-size entries; `flush` writes new ones to the file.
 
-    What a file holds is not converted: to take it over costs reading it, whatever its size.
+    A file's contents are not converted: loading costs no more than reading it.
     """
 
     __slots__ = ("_file", "_firsts", "_flushed", "_has_junk", "_seconds", "_stored", "_stored_count")
@@ -29,9 +29,9 @@ class IndexEntries:
     def __init__(self, file: File) -> None:
         self._file = file
         self._stored = b""
-        self._stored_count = 0  # entries of `_stored` that count
+        self._stored_count = 0  # valid entries of `_stored`
         self._flushed = 0
-        self._has_junk = False  # the file goes on behind the entries that were taken over
+        self._has_junk = False  # the file has more bytes after the valid entries
         self._firsts: array[int]
         self._seconds: array[int]
         self._begin_arrays()
@@ -42,7 +42,7 @@ class IndexEntries:
 
     @property
     def file(self) -> File:
-        """The index file."""
+        """Return the index file."""
         return self._file
 
     def __len__(self) -> int:
@@ -50,25 +50,25 @@ class IndexEntries:
 
     @property
     def unwritten(self) -> int:
-        """How many entries are not in the file yet."""
+        """Return how many entries are not in the file yet."""
         return len(self) - self._flushed
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        behind = index - self._stored_count
-        if behind >= 0:
-            return self._firsts[behind], self._seconds[behind]
+        newer = index - self._stored_count
+        if newer >= 0:
+            return self._firsts[newer], self._seconds[newer]
         first, second = self.entry.unpack_from(self._stored, index * self.entry.size)
         return first, second
 
     def _take(self, content: bytes, count: int) -> bool:
-        """Takes over the first `count` entries of a file; whether that is all of it."""
+        """Load the first `count` entries of a file. Return True if that is all of it."""
         self._stored, self._stored_count, self._flushed = content, count, count
         self._begin_arrays()
         self._has_junk = count * self.entry.size != len(content)
         return not self._has_junk
 
     def _sample(self, content: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
-        """(index, entry) of some entries at even distances, all of a small file; the last one always."""
+        """Yield (index, entry) of entries at even distances, all of a small file; the last one always."""
         count = len(content) // self.entry.size
         for index in range(0, count - 1, 1 + count // _LOOKED_AT):
             yield index, self.entry.unpack_from(content, index * self.entry.size)
@@ -76,26 +76,26 @@ class IndexEntries:
             yield count - 1, self.entry.unpack_from(content, (count - 1) * self.entry.size)
 
     def _up_to(self, column: int, value: int) -> int:
-        """How many entries have at most `value` in a column (0 or 1), which grows."""
-        behind = self._seconds if column else self._firsts
-        if behind and value >= behind[0]:
-            return self._stored_count + bisect_right(behind, value)
+        """Return how many entries have at most `value` in a column (0 or 1)."""
+        newer = self._seconds if column else self._firsts
+        if newer and value >= newer[0]:
+            return self._stored_count + bisect_right(newer, value)
         if not self._stored_count:
             return 0
         unpack, stored, size, of = self.entry.unpack_from, self._stored, self.entry.size, itemgetter(column)
         return bisect_right(range(self._stored_count), value, key=lambda index: of(unpack(stored, index * size)))
 
     def _keep(self, count: int) -> None:
-        """Drops all but the first `count` entries, in the file, too."""
-        behind = max(count - self._stored_count, 0)
-        del self._firsts[behind:], self._seconds[behind:]
+        """Remove all but the first `count` entries, also from the file."""
+        newer = max(count - self._stored_count, 0)
+        del self._firsts[newer:], self._seconds[newer:]
         self._stored_count = min(self._stored_count, count)
         if count < self._flushed:
             self._flushed = count
             self._file.truncate(count * self.entry.size)
 
     def flush(self) -> None:
-        """Writes the new entries to the file (not to the disk)."""
+        """Write the new entries to the file (not synced)."""
         if self._has_junk:
             self._file.truncate(self._flushed * self.entry.size)
             self._has_junk = False

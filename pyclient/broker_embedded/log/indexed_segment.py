@@ -1,4 +1,4 @@
-"""A segment's batches with their indexes: read when first needed, kept up to date, made again where they lie."""
+"""A segment's batches with their indexes: read on first use, kept up to date, rebuilt if they are wrong."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _UNWRITTEN_ENTRIES: Final = 256
 
 
 class IndexedSegment(SegmentFile):
-    """Batches from `base_offset` on, and where they are by offset and by time.
+    """Batches from `base_offset` on, with indexes by offset and by time.
 
-    What goes through batches is there twice: in steps for a log that is being opened, and at once for readers that
-    meet an index that is missing or makes no sense.
+    Operations that walk through batches exist twice: in steps for a log that is being opened, and at once for readers
+    that find an index missing or corrupt.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class IndexedSegment(SegmentFile):
 
     @property
     def index(self) -> OffsetIndex:
-        """Offsets to positions."""
+        """Return the offset index."""
         if self._index is None:
             self.load()
         assert self._index is not None
@@ -67,7 +67,7 @@ class IndexedSegment(SegmentFile):
 
     @property
     def times(self) -> TimeIndex:
-        """Timestamps to offsets."""
+        """Return the time index."""
         if self._times is None:
             self.load()
         assert self._times is not None
@@ -75,7 +75,7 @@ class IndexedSegment(SegmentFile):
 
     @property
     def transactions(self) -> TransactionIndex:
-        """Transactions whose abort marker is here."""
+        """Return the index of the transactions whose abort marker is in this segment."""
         if self._transactions is None:
             self.load()
         assert self._transactions is not None
@@ -83,21 +83,21 @@ class IndexedSegment(SegmentFile):
 
     @property
     def largest_timestamp(self) -> int:
-        """The latest time of any record here (ms), -1 if none has one."""
+        """Return the latest timestamp of the records (ms), -1 if none has one."""
         if self._index is None:
             self.load()
         return self._largest_timestamp
 
     @property
     def largest_timestamp_offset(self) -> int:
-        """The last offset of the earliest batch that has `largest_timestamp`."""
+        """Return the last offset of the earliest batch that has `largest_timestamp`."""
         if self._index is None:
             self.load()
         return self._largest_timestamp_offset
 
     @property
     def first_timestamp(self) -> int:
-        """The largest time in the first batch, -1 if it has none: a segment's age counts from it."""
+        """Return the largest timestamp of the first batch, -1 if it has none: a segment's age counts from it."""
         if self._first_timestamp is None:
             if not self.size:
                 return -1
@@ -106,21 +106,21 @@ class IndexedSegment(SegmentFile):
 
     @property
     def index_entries(self) -> tuple[int, int]:
-        """How many entries the offset index and the time index have."""
+        """Return how many entries the offset index and the time index have."""
         return len(self.index), len(self.times)
 
     def locate(self, offset: int) -> Place | None:
-        """The first batch that ends at or behind `offset`; None if all end before it."""
+        """Return the first batch that ends at or after `offset`; None if all end before it."""
         try:
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
         except DamagedSegment:
             with suppress(DamagedSegment):
-                self.rebuild_indexes()  # perhaps only the index lied
+                self.rebuild_indexes()  # perhaps only the index is wrong
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
 
     def _locate(self, offset: int, start: int) -> Place | None:
         if start >= self.size > 0:
-            raise DamagedSegment(self.log.path, start, "the index knows of a batch behind the end")
+            raise DamagedSegment(self.log.path, start, "the index has a batch beyond the end")
         for position, end, base_offset, last_offset in self.skim(start):
             if last_offset >= offset:
                 if position == start > 0 and base_offset > offset:
@@ -136,22 +136,22 @@ class IndexedSegment(SegmentFile):
         self._transactions = TransactionIndex(self._fs.file(self._path(".txnindex")))
 
     def _drop_indexes(self) -> None:
-        """The file could not be read to its end: what is known so far would be taken for all there is."""
+        """Drop the indexes after a read error: partial ones would be taken for complete."""
         self._index = self._times = self._transactions = None
 
     def load(self) -> bool:
-        """Reads the indexes now, for a caller with time to spare; False if that was done before.
+        """Read the indexes at once, which may take long. Return False if they were read before.
 
-        Damage in the file is reported: then they know of what is before it.
+        Damage in the file is logged; the indexes then cover the batches before it.
         """
         try:
             return run_here(self.loading())
         except DamagedSegment as error:
-            log.error("%s; what is behind it in this file cannot be read", error)
+            log.error("%s; the rest of this file cannot be read", error)
             return True
 
     def loading(self) -> Steps[bool]:
-        """The same in steps, for a segment that nobody else knows yet. Raises `DamagedSegment`."""
+        """Read the indexes in steps, for a segment that is not in use yet. Raises `DamagedSegment`."""
         if self._index is not None:
             return False
         try:
@@ -166,16 +166,16 @@ class IndexedSegment(SegmentFile):
             self.write_indexes()
         except OSError as error:
             log.warning(
-                "%s: its indexes cannot be written: %s; they are in memory, and the next start makes them again",
+                "%s: its indexes cannot be written: %s; they are in memory, and the next start rebuilds them",
                 self.log.path,
                 error,
             )
         return True
 
     def load_indexes(self, before: int | None = None) -> Steps[bool]:
-        """Takes over what the index files have (of batches that end before offset `before`); True if it looks complete.
+        """Load the index files (for batches that end before offset `before`). Return True if they look complete.
 
-        Entries that do not fit the batches are dropped, all of them: then nothing in the files can be trusted.
+        If entries do not fit the batches, all are dropped: nothing in the files can be trusted then.
         """
         self._empty_indexes()
         offsets = self._fs.read(self._stem + ".index")
@@ -199,7 +199,7 @@ class IndexedSegment(SegmentFile):
         return complete
 
     def _confirmed(self) -> bool:
-        """Whether the last entries of both indexes are about batches that are there."""
+        """Return True if the last entries of both indexes refer to existing batches."""
         relative, position = self.index.last()
         timestamp, reached = self.times.last()
         try:
@@ -215,7 +215,7 @@ class IndexedSegment(SegmentFile):
     # Kept up to date
 
     def note(self, position: int, size: int, *, last_offset: int, max_timestamp: int) -> None:
-        """Indexes a set of batches that is in the file at `position`."""
+        """Index a set of batches that is in the file at `position`."""
         if not position:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._largest_timestamp:
@@ -229,34 +229,34 @@ class IndexedSegment(SegmentFile):
         self._bytes_since_index += size
 
     def note_batch(self, position: int, header: BatchHeader) -> None:
-        """Indexes one batch. The time of one without records, which compaction left, is nobody's."""
+        """Index one batch. A batch without records, which compaction leaves, has no timestamp."""
         timestamp = header.max_timestamp if header.count else -1
         self.note(position, header.size, last_offset=header.last_offset, max_timestamp=timestamp)
 
     def write_indexes(self) -> None:
-        """Brings the index files up to date (in the page cache). Times first: they may be ahead, not behind."""
+        """Write the index files (not synced). The time index first: it may be ahead of the offset index, not behind."""
         if self._index is not None and self._times is not None:
             self._times.flush()
             self._index.flush()
 
-    # Made again
+    # Rebuilt
 
     def resume_at(self, position: int) -> None:
-        """Brings the indexes to where they were when the file ended at `position`; wrong entries are made again."""
+        """Restore the indexes to their state when the file ended at `position`; wrong entries are rebuilt."""
         run_here(self.resuming(position))
 
     def resuming(self, position: int) -> Steps[None]:
-        """The same, one batch a step."""
+        """Do the work of `resume_at` in steps of one batch."""
         try:
             if (yield from self._note_between(self.forget(position), position)):
                 return
-        except DamagedSegment:  # an entry points into a batch, or the log is damaged: the next line tells which
+        except DamagedSegment:  # an entry points into a batch, or the log is damaged: the next line decides
             pass
         yield from self._note_between(self.forget(0), position)
 
     def resume_before(self, offset: int) -> Steps[int]:
-        """Brings indexes that know of nothing from `offset` on to where they were at the first batch that ends at or
-        behind it, the end if there is none; returns its position."""
+        """Bring indexes without entries from `offset` on up to the first batch that ends at or after it, or to the end.
+        Return the position of that batch."""
         if offset <= self.base_offset:
             return self.forget(0)
         begin = self.forget(self.size)
@@ -264,12 +264,12 @@ class IndexedSegment(SegmentFile):
             reached = yield from self._note_before(offset, begin)
             if reached > begin or not begin:
                 return reached
-        except DamagedSegment:  # an entry points into a batch, or the log is damaged: the next line tells which
+        except DamagedSegment:  # an entry points into a batch, or the log is damaged: the next line decides
             pass
         return (yield from self._note_before(offset, self.forget(0)))
 
     def _note_before(self, offset: int, start: int) -> Steps[int]:
-        """Notes the batches from `start` on that end before `offset`; returns where that ends."""
+        """Index the batches from `start` on that end before `offset`. Return the position after them."""
         for position, header in self.walk(start):
             if header.last_offset >= offset:
                 return position
@@ -278,7 +278,7 @@ class IndexedSegment(SegmentFile):
         return self.size
 
     def forget(self, position: int) -> int:
-        """Makes the indexes end at their last entry before `position`; returns where `note` must go on from."""
+        """Truncate the indexes to their last entry before `position`. Return where `note` must continue."""
         self.index.truncate(position)
         relative, at = self.index.last()
         self.times.truncate(relative + 1)
@@ -288,15 +288,15 @@ class IndexedSegment(SegmentFile):
         return at
 
     def _resume(self, position: int) -> None:
-        """The state of `note` as it was right after the last index entry, which is for the batches at `position`."""
+        """Restore the state of `note` right after the last index entry."""
         timestamp, reached = self.times.last()
         self._largest_timestamp, self._largest_timestamp_offset = timestamp, self.base_offset + max(reached, 0)
         self._bytes_since_index = 0
 
     def rebuild_indexes(self) -> None:
-        """Makes the offset and time indexes again from the headers of all batches.
+        """Rebuild the offset and time indexes from the headers of all batches.
 
-        Once is enough: the entries are right then, and what still makes no sense is damage.
+        Only once: the entries are right then, and remaining contradictions are damage.
         """
         if self._index is None:
             self._empty_indexes()
@@ -313,7 +313,7 @@ class IndexedSegment(SegmentFile):
         self._rebuilt = True
 
     def _note_between(self, start: int, end: int) -> Steps[bool]:
-        """Notes the batches from `start` up to `end`; False if no batch ends there."""
+        """Index the batches from `start` up to `end`. Return False if no batch ends there."""
         for position, header in self.walk(start):
             if position >= end:
                 return position == end

@@ -1,4 +1,4 @@
-"""What a crash left half done in a partition's directory: deletions and the swaps of compaction, finished or undone."""
+"""Completes or undoes operations that a crash interrupted in a partition's directory: deletions, compaction swaps."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _is_temporary(name: str) -> bool:
 
 
 def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> Steps[dict[str, int]]:
-    """Completes or undoes what a crash left half done; returns the files that are there afterwards."""
+    """Complete or undo interrupted operations. Return the files that are left."""
     kept = {name: size for name, size in files.items() if not _is_temporary(name)}
     if len(kept) != len(files):
         yield from _finish_swaps(fs, directory, files, kept)
-        for name in sorted(files, key=lambda name: name.endswith(".log.cleaned")):  # it says what the others are: last
+        for name in sorted(files, key=lambda name: name.endswith(".log.cleaned")):  # last: it identifies the others
             if _is_temporary(name):
                 fs.remove(f"{directory}/{name}")
     for name in [name for name in kept if DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
@@ -63,7 +63,7 @@ def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: d
 def _drop_covered(
     fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]
 ) -> Steps[None]:
-    """Removes the segments that compaction had made a finished one from."""
+    """Remove the segments that a finished segment of compaction replaces."""
     swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
     end = int(base) + 1
     for _position, header in swapped.walk(0):

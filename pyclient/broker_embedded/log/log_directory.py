@@ -1,4 +1,4 @@
-"""The logs of the data directories: found at the start, opened when first asked for, deleted with their topics."""
+"""The logs of the data directories: found at the start, opened on first use, deleted with their topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pyclient.types import TopicPartition
 log = logging.getLogger("pyclient.broker_embedded")
 
 _METADATA: Final = TopicPartition("__cluster_metadata", 0)  # the controller's: it opens that log itself
-_AT_ONCE: Final = 250  # logs that are noted before a pause
+_AT_ONCE: Final = 250  # logs that are checkpointed before a pause
 _SYNCED_ONE_BY_ONE: Final = 100  # above it one syncfs: docs/measurements.md, "Background work of a broker"
 
 
@@ -50,8 +50,8 @@ class LogDirectory:
     `data_dir` has the metadata log, and the node does not start without it. Another directory that fails is offline,
     with the partitions in it. `directory_for` gives the id of the directory that a partition is assigned to.
 
-    Finding a partition costs a name in a list; its files are read, and after a crash recovered, by the first `get`, or
-    in steps by `openings`.
+    The start only lists the directories of partitions; their files are read, and after a crash recovered, by the first
+    `get`, or in steps by `openings`.
     `config_for` gives the configs of a topic whose log is opened, `topic_id_for` the id of a partition's topic; until
     they are set, the defaults and None (unknown).
     """
@@ -72,58 +72,58 @@ class LogDirectory:
     ) -> None:
         self.data_dir = data_dir
         self.directories: list[DataDirectory] = []
-        """Those that are open, in the order of log.dirs."""
+        """The open directories, in the order of log.dirs."""
         self.offline_directories: dict[str, str] = {}
-        """The paths of the others, and why."""
+        """The paths of the offline directories, and their errors."""
         self.cordoned: frozenset[str] = frozenset()
         """Paths of directories that get no new partitions (cordoned.log.dirs)."""
         self.directory_for: Callable[[TopicPartition], uuid.UUID | None] = lambda _partition: None
         self._paths = (data_dir, *other_dirs)
         self._homes: dict[TopicPartition, DataDirectory] = {}
         self._twice: list[tuple[TopicPartition, DataDirectory]] = []  # logs that another directory has, too
-        self._copies: list[str] = []  # what a move left behind that was interrupted
+        self._copies: list[str] = []  # incomplete copies of interrupted moves
         self.interrupted_moves: list[tuple[TopicPartition, DataDirectory]] = []
-        """What a crash interrupted: logs, and the directories that they were on the way to."""
+        """Moves that a crash interrupted: logs and their target directories."""
         self.node_id = node_id
         self.defaults = defaults
         self.config_for: Callable[[str], LogConfig] = lambda _topic: self.defaults
         self.topic_id_for: Callable[[TopicPartition], uuid.UUID | None] = lambda _partition: None
         self.was_clean = True
         self.failed = False
-        """Something could not be written, renamed or synced: the next start has to check all logs."""
+        """True after a failed write, rename or sync: the next start has to check all logs."""
         self._in_use = False
         self._cluster_id = cluster_id
         self._fs = fs
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._unopened: dict[TopicPartition, str] = {}  # and their directories
+        self._unopened: dict[TopicPartition, str] = {}  # paths of their directories
         self.openings = Openings(self._unopened, self._opening_as_it_is)
-        self._offline: dict[TopicPartition, str] = {}  # why; their directories stay as they are
+        self._offline: dict[TopicPartition, str] = {}  # reasons; their directories are not changed
         self._marked: list[tuple[int, str]] = []  # (partition, path) of directories that are marked for deletion
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
         self.held: set[StoredLog] = set()
-        """Those that wait for the disk before they commit what was appended (`flush.messages`)."""
+        """Logs with appended batches that are committed when they are synced (`flush.messages`)."""
         self.side = SideThread()
         self._flusher = Flusher(self.side)
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, 22 characters: the directory's, or the one given, or a new one."""
+        """Return the cluster's id, 22 characters: the directory's, or the one given, or a new one."""
         if self._cluster_id is None:
             raise RuntimeError("the data directory is not open")
         return self._cluster_id
 
     @property
     def directory_id(self) -> uuid.UUID:
-        """The own id (KIP-858) of the first data directory."""
+        """Return the directory id (KIP-858) of the first data directory."""
         if not self.directories:
             raise RuntimeError("the data directory is not open")
         return self.directories[0].directory_id
 
     @property
     def logs(self) -> list[PartitionLog]:
-        """Every log. Opens those that were not used yet; one that cannot be opened is reported and left out."""
+        """Return every log. Opens those that are not open; one that cannot be opened is logged and left out."""
         for at in list(self._unopened):
             try:
                 self.get(*at)
@@ -133,29 +133,29 @@ class LogDirectory:
 
     @property
     def opened(self) -> list[PartitionLog]:
-        """The logs that are in use: those that were opened."""
+        """Return the open logs."""
         return list(self._logs.values())
 
     @property
     def unopened(self) -> Mapping[TopicPartition, str]:
-        """The directories of the logs that are not open yet."""
+        """Return the directories of the logs that are not open yet."""
         return self._unopened
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:
-        """Why partitions are not served whose directories contradict the metadata or cannot be read."""
+        """Return the reasons of offline partitions: their directories contradict the metadata or are unreadable."""
         return self._offline
 
     def size_on_disk(self, at: TopicPartition) -> int:
-        """Bytes of the segments of a log that is not open."""
+        """Return the bytes of the segments of a log that is not open."""
         files = self._fs.list_files(self._path(at))
         return sum(size for name, size in files.items() if name.endswith(".log"))
 
     def open(self) -> None:
-        """Takes the directory and looks what is in it. Nothing of what is there is changed before `take_into_use`.
+        """Lock the directories and list their logs. Existing files are not changed before `take_into_use`.
 
-        Raises `ConfigError` if it cannot be made or written, if another broker uses it, if it is another node's or
-        cluster's, or if it holds something but no `meta.properties`.
+        Raises `ConfigError` if one cannot be created or written, if another broker uses it, if it is another node's or
+        cluster's, or if it is not empty and has no `meta.properties`.
         """
         try:
             for path in self._paths:
@@ -186,17 +186,17 @@ class LogDirectory:
         self.directories.append(directory)
 
     def take_into_use(self) -> None:
-        """From now on files change: an end that is not in order has the next start check them."""
+        """Remove the clean-shutdown files: files change from now on, and the next start checks them after a crash."""
         for directory in self.directories:
             directory.take_into_use()
         self._in_use = True
 
     def reconcile(self, topics: Mapping[uuid.UUID, str], removed: Collection[uuid.UUID]) -> None:
-        """Compares the directories with the metadata: `topics` by id, and the ids of those that were `removed`.
+        """Compare the directories with the metadata: `topics` by id, and the ids of those that were `removed`.
 
-        What is left of removed ones is deleted after `file.delete.delay.ms`. Logs that the metadata do not know get
-        the name `<topic>-<partition>.<32 hex>-stray` and are kept, as in Kafka; directories that are no logs stay as
-        they are. A partition whose directory says that it is another topic's is offline.
+        Directories of removed ones are deleted after `file.delete.delay.ms`. Logs that the metadata do not know are
+        renamed to `<topic>-<partition>.<32 hex>-stray` and kept, as in Kafka; directories that are no logs are not
+        changed. A partition whose directory has another topic's id is offline.
         """
         self._settle_duplicates()
         self._settle_copies(topics)
@@ -213,7 +213,7 @@ class LogDirectory:
                 log.error("%s stays as it is (%s): %s", each.path, each.reason, error)
 
     def _settle_duplicates(self) -> None:
-        """Of a log that is in two directories keep the one that the metadata name: a crash interrupted a move."""
+        """Keep one of the two directories of a log whose move was interrupted: the one that the metadata name."""
         for at, other in self._twice:
             home = self._homes[at]
             if other.directory_id == self.directory_for(at):
@@ -227,7 +227,7 @@ class LogDirectory:
         self._twice.clear()
 
     def _settle_copies(self, topics: Mapping[uuid.UUID, str]) -> None:
-        """Begin moves again that were interrupted: the copies that were not complete are removed."""
+        """Queue interrupted moves again, and remove their incomplete copies."""
         for path in self._copies:
             stored = stored_topic_id(self._fs, path)
             at = copy_of(os.path.basename(path))
@@ -268,7 +268,7 @@ class LogDirectory:
             self._forget(partition)
             if found.fate is Fate.DELETE:
                 log.info("%s is deleted: %s", path, found.reason)
-                self._doom(partition, path)
+                self._mark_deleted(partition, path)
             else:
                 self._set_aside(partition, path, found.reason)
 
@@ -278,15 +278,15 @@ class LogDirectory:
         log.warning("%s is kept as %s, remove it if it is not needed: %s", path, stray, reason)
 
     def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
-        """The log of a partition that this node hosts from now on; its files appear with the first append."""
+        """Return the log of a partition that is new on this node; its files are created by the first append."""
         at = TopicPartition(topic, partition)
         self._check_online(at)
         if at not in self._unopened:
-            self._begin_anew(at)
+            self._recreate(at)
         return self._open_log(at, topic_id, config)
 
     def find(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log; None if there is none. Raises `NotLeaderOrFollower` while it is not open, or why it cannot be."""
+        """Return the log; None if there is none. Raise `NotLeaderOrFollower`, or its error, while it is not open."""
         at = TopicPartition(topic, partition)
         found = self._logs.get(at)
         if found is None:
@@ -296,7 +296,7 @@ class LogDirectory:
         return found
 
     def opened_in_steps(self, at: TopicPartition) -> Steps[PartitionLog | None]:
-        """The log, opened in steps if need be; None if there is none."""
+        """Return the log, opened in steps if it is not open; None if there is none."""
         self._check_online(at)
         if at in self._unopened:
             self.openings.forget(at)
@@ -309,10 +309,9 @@ class LogDirectory:
         return PartitionLog.opening(path, *names, source.config, fs=self._fs, clock=self._clock, clean=True)
 
     def take_copy(self, at: TopicPartition, source: PartitionLog, path: str, target: DataDirectory) -> None:
-        """Let a closed copy at `path` take the place of a log. The old files are deleted after the usual delay.
+        """Replace a log by its closed copy at `path`. The old files are deleted after the usual delay.
 
-        The log of the two directories that the metadata do not name is set aside by the next start if this node dies
-        in between.
+        After a crash in between, the next start keeps the directory that the metadata name and sets the other aside.
         """
         home = self._homes[at]
         place = target.file(str(at))
@@ -338,11 +337,11 @@ class LogDirectory:
             log.error("%s stays although %s is in %s now: %s", old, at, target.path, error)
 
     def remove_copy(self, path: str) -> None:
-        """Remove a copy that is not needed any more."""
+        """Remove a copy that is no longer needed."""
         self._remove([path])
 
     def time_ms(self) -> int:
-        """The time now, in epoch milliseconds."""
+        """Return the current time in epoch milliseconds."""
         return self._clock.time_ms()
 
     def _check_online(self, at: TopicPartition) -> None:
@@ -352,12 +351,12 @@ class LogDirectory:
         if self.offline_directories and at not in self._homes:
             self._place(at)
 
-    def _begin_anew(self, at: TopicPartition) -> None:
+    def _recreate(self, at: TopicPartition) -> None:
         home = self._homes[at] = self._place(at)
         home.begin_anew(at)
 
     def _place(self, at: TopicPartition) -> DataDirectory:
-        """The directory of a log that is nowhere yet: the one that the metadata name, or else the emptiest."""
+        """Return the directory for a new log: the one that the metadata name, or else the one with the fewest logs."""
         wanted = self.directory_for(at)
         found = next((each for each in self.directories if each.directory_id == wanted), None)
         if found is not None:
@@ -374,11 +373,11 @@ class LogDirectory:
             home.forget(at)
 
     def home(self, at: TopicPartition) -> DataDirectory | None:
-        """The directory that has a partition's log; None if there is no log."""
+        """Return the directory that has a partition's log; None if there is no log."""
         return self._homes.get(at)
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log, opened and recovered if need be; None if there is none. Raises `KafkaStorageError`."""
+        """Return the log, opened and recovered if necessary; None if there is none. Raises `KafkaStorageError`."""
         at = TopicPartition(topic, partition)
         found = self._logs.get(at)
         if found is None:
@@ -418,34 +417,34 @@ class LogDirectory:
         return opened
 
     def _start_offset(self, at: TopicPartition) -> int:
-        """Where a log starts by the checkpoints; 0 if that is behind its high watermark.
+        """Return the checkpointed start of a log; 0 if that is above its high watermark.
 
-        A start behind the end would drop the whole log, and a checkpoint has no checksum.
+        A start beyond the end would drop the whole log, and a checkpoint has no checksum.
         """
         home = self._homes[at]
         start = home.checkpoint(checkpoints.LOG_STARTS).get(at, 0)
         committed = home.checkpoint(checkpoints.HIGH_WATERMARKS).get(at, 0) if start else 0
         if start <= committed:
             return start
-        log.error("%s: it cannot start at %d, behind its high watermark %d: that is ignored", at, start, committed)
+        log.error("%s: ignoring the checkpointed start %d: it is above the high watermark %d", at, start, committed)
         return 0
 
     def sync_beside(self, opened: PartitionLog) -> None:
-        """Has the side thread sync a log, and what waits for that held, where syncs cost time at all."""
+        """Sync the log on the side thread, and commit batches when they are synced, if the file system is durable."""
         if self._fs.durable:
             opened.flush_later = self._flusher.submit
             opened.held = self.held
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
-        """The high watermark that was noted last, 0 if none was: where a replicated log begins again."""
+        """Return the checkpointed high watermark, 0 if there is none: a replicated log starts with it."""
         at = TopicPartition(topic, partition)
         home = self._homes.get(at)
         return 0 if home is None else home.checkpoint(checkpoints.HIGH_WATERMARKS).get(at, 0)
 
     def delete_topic(self, topic: str, topic_id: uuid.UUID) -> None:
-        """Takes the topic's logs away; their files go after `file.delete.delay.ms`.
+        """Delete the topic's logs; their files are removed after `file.delete.delay.ms`.
 
-        A directory of its name that says it is another topic's, or cannot be read, is not removed.
+        A directory of that name with another topic's id, or an unreadable one, is not removed.
         """
         for at in [at for at in (*self._logs, *self._unopened, *self._offline) if at.topic == topic]:
             opened = self._logs.pop(at, None)
@@ -461,14 +460,14 @@ class LogDirectory:
                 continue
             try:
                 if opened is not None or self._is_of(topic_id, at, directory):
-                    self._doom(at, home.file(str(at)))
+                    self._mark_deleted(at, home.file(str(at)))
             except OSError as error:
                 self.failed = True
                 log.error("%s stays until the next start, which deletes it: %s", home.file(str(at)), error)
         self.remove_doomed(self._clock.time_ms())
 
     def _is_of(self, topic_id: uuid.UUID, at: TopicPartition, directory: str | None) -> bool:
-        """Whether a directory that is not open is a deleted topic's; one that is another's is set aside."""
+        """Return True if a directory that is not open belongs to a deleted topic; log why another one stays."""
         if directory is None:
             return False
         known = {topic_id: at.topic}
@@ -478,21 +477,21 @@ class LogDirectory:
             return False
         return True
 
-    def _doom(self, at: TopicPartition, directory: str) -> None:
+    def _mark_deleted(self, at: TopicPartition, directory: str) -> None:
         if self._fs.exists(directory):
             doomed = self._home_of(directory).file(marked_name(at, self._rng.getrandbits(128), DELETED))
             self._fs.rename(directory, doomed)
             self._doomed.append((self._clock.time_ms() + self.defaults.file_delete_delay_ms, doomed))
 
     def remove_doomed(self, now_ms: int) -> None:
-        """Removes the directories of deleted partitions whose delay is over."""
+        """Remove the directories of deleted partitions whose delay is over."""
         due = [path for when, path in self._doomed if when <= now_ms]
         self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
         if due:
             self._remove(due)
 
     def _remove(self, paths: list[str]) -> None:
-        """Removes files and directories of what was deleted. Large ones take long: beside the loop, if there is one."""
+        """Remove deleted files and directories. On the side thread if it is in use, since large ones take long."""
 
         def remove() -> None:
             for path in paths:
@@ -513,11 +512,11 @@ class LogDirectory:
     # Checkpoints
 
     def flush_checkpoints(self) -> None:
-        """Notes how far each log is on the disk, where it starts, its high watermark, and how far it is compacted."""
+        """Write the checkpoints: recovery point, start, high watermark and compacted end of each log."""
         run_here(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> Steps[None]:
-        """The same, in steps."""
+        """Write the checkpoints in steps."""
         self.side.collect()
         for count, at in enumerate(list(self._logs)):
             if count % _AT_ONCE == _AT_ONCE - 1:
@@ -538,7 +537,7 @@ class LogDirectory:
         yield from self.save_cleaned()
 
     def save_cleaned(self) -> Steps[None]:
-        """Notes how far each log is compacted, if that has changed."""
+        """Write the compacted end of each log, if one has changed."""
         name = checkpoints.CLEANER_OFFSETS
         before = {home.path: dict(home.checkpoint(name)) for home in self.directories}
         for at, opened in self._logs.items():
@@ -552,10 +551,10 @@ class LogDirectory:
                 yield from home.write_checkpoint(name)
 
     def close(self, clean: bool = True) -> None:
-        """Closes every log. A clean close spares the next start all checks; else files are only let go of.
+        """Close every log. A clean close saves the next start all checks; otherwise files are only closed.
 
-        What fails is reported. Then, and if a log is offline, there is no mark of a clean end and no newer recovery
-        point: the next start checks what was not on the disk before.
+        Failures are logged. After one, or if a log is offline, no clean-shutdown file and no newer recovery points are
+        written: the next start checks the data that was not synced before.
         """
         self.openings.close()
         self.side.close(wait=clean)
@@ -564,18 +563,18 @@ class LogDirectory:
         if clean:
             try:
                 self.flush_checkpoints()
-                if self.was_clean or not self._unopened:  # else there is a log that nobody has recovered yet
+                if self.was_clean or not self._unopened:  # otherwise a log is not recovered yet
                     for directory in self.directories:
                         directory.mark_clean()
                 for _when, path in self._doomed:
                     self._fs.remove_tree(path)
             except OSError as error:
-                log.error("%s: the end is not noted as clean, the next start checks all logs: %s", self.data_dir, error)
+                log.error("%s: the shutdown is not clean, the next start checks all logs: %s", self.data_dir, error)
         self._logs.clear()
         self._release_directories()
 
     def _close_logs(self, clean: bool) -> bool:
-        """Closes every log, also behind one that fails; whether all of them, and `clean`, were in order."""
+        """Close every log, also after one that fails. Return True if `clean` and none has failed."""
         together = clean and len(self._logs) > _SYNCED_ONE_BY_ONE
         for opened in self._logs.values():
             try:
@@ -600,11 +599,11 @@ class LogDirectory:
         return f"<{type(self).__name__} {self.data_dir} open={len(self._logs)} unopened={len(self._unopened)}>"
 
     def _path(self, at: TopicPartition) -> str:
-        """Where a log is, or would be."""
+        """Return the path of a log, or the one of a new log."""
         return self._homes.get(at, self.directories[0]).file(str(at))
 
     def _home_of(self, path: str) -> DataDirectory:
-        """The directory that an entry is in."""
+        """Return the directory that an entry is in."""
         parent = os.path.dirname(path)
         return next((each for each in self.directories if each.path == parent), self.directories[0])
 

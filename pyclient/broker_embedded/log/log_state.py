@@ -1,4 +1,4 @@
-"""What a partition's log is: its segments, offsets and producers, and every question that changes none of them."""
+"""The state of a partition's log: its segments, offsets and producers, with the operations that do not change them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 
 class LogState:
-    """The state of one partition's log and how it is read; used from one thread."""
+    """The state of one partition's log, and reads from it; used from one thread."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class LogState:
         self.failure: str | None = None
         self.closed = False
         self.cleaned_to = 0
-        """Where the part ends that compaction has dealt with."""
+        """The offset up to which the log is compacted."""
         self.on_append: list[Callable[[], object]] = []
-        self._uncommitted: list[tuple[int, Callable[[], object]]] = []  # who waits for an offset to be committed
+        self._uncommitted: list[tuple[int, Callable[[], object]]] = []  # (offset, callback) of `when_committed`
         self.segments = Segments(fs, directory, loaded.segments)
         self.producers = loaded.producers
         self._fs = fs
@@ -83,65 +83,65 @@ class LogState:
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch, -1 if there is none."""
+        """Return the newest leader epoch, -1 if there is none."""
         return self._epochs.latest
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop: the high watermark, or the first transaction that is not decided."""
+        """Return the end of read_committed reads: the high watermark, or the first undecided transaction."""
         unstable = self.producers.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     @property
     def size(self) -> int:
-        """Bytes of all batches in the log's files."""
+        """Return the bytes of all batches in the log's files."""
         return self.segments.size
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which `offset` was written, -1 if unknown."""
+        """Return the leader epoch in which `offset` was written, -1 if unknown."""
         return self._epochs.epoch_at(offset)
 
     def end_offset_for_epoch(self, epoch: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, its end offset), as OffsetForLeaderEpoch answers; (-1, -1) if unknown.
+        """Return (largest epoch not above `epoch`, its end offset) for OffsetForLeaderEpoch; (-1, -1) if unknown.
 
-        `leader_epoch`: that of the log's leader, which begins at the log's end if nothing was written in it.
+        `leader_epoch` is the leader's, which begins at the log's end if nothing was written in it.
         """
         return self._epochs.end_offset(epoch, self.end_offset, leader_epoch)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """The first record whose time (ms) is `timestamp` or later; None if there is none."""
+        """Return the first record whose timestamp (ms) is `timestamp` or later; None if there is none."""
         return first_not_before(self.segments, timestamp, self.start_offset)
 
     def latest_timestamp_offset(self) -> OffsetAndTimestamp | None:
-        """The first record that has the largest time of all; None if no record has a time."""
+        """Return the first record with the largest timestamp of all; None if no record has one."""
         return newest(self.segments, self.start_offset)
 
     def fail(self, reason: str) -> None:
-        """Takes the log offline: appends are refused until it is opened again."""
+        """Take the log offline: appends are refused until it is opened again."""
         log.error("%s goes offline: %s", self._name, reason)
         self.failure = reason
         self._tell_waiting()
 
-    def when_committed(self, offset: int, told: Callable[[], object]) -> None:
-        """Call `told` when the high watermark is behind `offset`, or the log fails or is closed or cut before that.
+    def when_committed(self, offset: int, callback: Callable[[], object]) -> None:
+        """Call `callback` when the high watermark is above `offset`, or the log fails or is closed or cut before that.
 
         At once, if the log has failed or is closed.
         """
-        self._uncommitted.append((offset, told))
+        self._uncommitted.append((offset, callback))
         if self.failure is not None or self.closed:
             self._tell_waiting()
 
     def _tell_waiting(self) -> None:
         over = self.failure is not None or self.closed
         waiting, self._uncommitted = self._uncommitted, []
-        for offset, told in waiting:
+        for offset, callback in waiting:
             if over or offset < self.high_watermark or offset >= self.end_offset:
-                told()
+                callback()
             else:
-                self._uncommitted.append((offset, told))
+                self._uncommitted.append((offset, callback))
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes other configs; they hold from the next append on."""
+        """Set the configs; they apply from the next append on."""
         self.config = config
         self.segments.active.index_interval = config.index_interval_bytes
 
@@ -156,10 +156,10 @@ class LogState:
         isolation: Isolation = "uncommitted",
         copied: bool = False,
     ) -> LogRead:
-        """The batches from the one that holds `offset` on, up to `max_bytes`; not copied unless `copied`.
+        """Return the batches from the one that holds `offset` on, up to `max_bytes`; not copied unless `copied`.
 
-        They are of one segment, and the last one is cut where `max_bytes` are over, as in Kafka; never the first one,
-        which is given whole with `min_one_batch`, and not at all without it. Raises `OffsetOutOfRange`.
+        They are of one segment, and the last one is cut at `max_bytes`, as in Kafka; never the first one, which is
+        returned whole with `min_one_batch`, and not at all without it. Raises `OffsetOutOfRange`.
         """
         stretch = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=False)
         committed = isolation == "committed"
@@ -186,7 +186,7 @@ class LogState:
     def read_bytes(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "log_end"
     ) -> bytes:
-        """The same as `read`, as bytes, and whole batches alone."""
+        """Read as `read` does, but return bytes of whole batches only."""
         stretch = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=True)
         return b"" if stretch is None else stretch.segment.log.pread(stretch.length, stretch.position)
 
@@ -211,9 +211,9 @@ class LogState:
         )
 
     def verify(self) -> Iterator[DamagedSegment | None]:
-        """Checks every batch of the log against its checksum, one a step; a step that meets damage gives it.
+        """Check every batch of the log against its checksum, one per step; a step that finds damage yields it.
 
-        What is behind damage in the same segment is not looked at, nor is a segment that goes meanwhile.
+        The rest of a damaged segment is not checked, nor is a segment that is deleted meanwhile.
         """
         for segment in list(self.segments):
             try:

@@ -1,4 +1,4 @@
-"""All logs of a node: those of its data directory, and what is done to them from time to time."""
+"""All logs of a node: those of its data directories, with the periodic work on them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_LOOKS: Final = 64  # logs that are looked at before a pause
-_FLUSH_LOOKS: Final = 512  # the same, where that is all
+_LOOKS: Final = 64  # logs that are checked before a pause
+_FLUSH_LOOKS: Final = 512  # logs that are only checked for a due flush before a pause
 _COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
 _MODULES: Final = ("offset_map", "rewriting", "transactions", "filtering", "planning", "cleaner", "compactor")
 _PARTS: Final = ("_hashlib", "hashlib", *(f"{_COMPACTION}.{name}" for name in _MODULES))
-"""Imported one a step, as together they take long (docs/measurements.md, "Start of a broker").
+"""Imported in steps of one, as together they take long (docs/measurements.md, "Start of a broker").
 
 `_hashlib` is the larger half of hashlib, where Python has OpenSSL.
 """
 
 
 class LogManager(LogDirectory):
-    """The directory's logs, with retention, compaction and flushes. `compaction_memory` (bytes) bounds what compaction
-    remembers of keys (Kafka: `log.cleaner.dedupe.buffer.size`)."""
+    """The directory's logs, with retention, compaction and flushes. `compaction_memory` (bytes) bounds the key map of
+    compaction (Kafka: `log.cleaner.dedupe.buffer.size`)."""
 
     compaction_memory = 128 << 20
     _compactor: Compactor | None = None
 
     def run_retention(self, now_ms: int) -> int:
-        """Applies retention to every log; how many segments went. A log that fails is reported, the others go on."""
+        """Apply retention to every log. Return how many segments were deleted. Failures of a log are only logged."""
         self.remove_doomed(now_ms)
         return sum(self.retention_steps(now_ms))
 
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """The same, one segment or one log without any a step, for a caller that has other things to do in between."""
+        """Apply retention in steps of one segment, or one log without expired segments; yield the deleted ones."""
         for at in [*self._logs, *self._unopened]:
             opened = self._opened(at, partial(self._may_expire, at, now_ms))
             if opened is None:
@@ -57,7 +57,7 @@ class LogManager(LogDirectory):
                 log.error("%r: retention failed: %s", opened, error)
 
     def compaction_steps(self, now_ms: int) -> Steps[int]:
-        """Compacts the logs that are dirty enough (`cleanup.policy=compact`); how many rounds that took."""
+        """Compact the logs that are dirty enough (`cleanup.policy=compact`). Return the number of rounds."""
         compacted: dict[str, bool] = {}
         for count, at in enumerate(list(self._unopened)):
             if at.topic not in compacted:
@@ -76,9 +76,9 @@ class LogManager(LogDirectory):
         return (yield from self._compaction().due(logs, now_ms))
 
     def compact_now(self, topic: str | None = None) -> int:
-        """Compacts every log that may be (of one topic), however little is dirty; how many rounds that took.
+        """Compact every compacted log (of one topic), however little is dirty. Return the number of rounds.
 
-        Active segments are closed first, so that all that was written is looked at. Raises what hinders it.
+        Active segments are rolled first, so that every record takes part. Raises the error of a log that fails.
         """
         now_ms = self._clock.time_ms()
         self.side.settle()
@@ -86,15 +86,15 @@ class LogManager(LogDirectory):
         return sum(self._compaction().everything(opened, now_ms) for opened in logs)
 
     def retention_now(self) -> int:
-        """Applies retention to every log as of now; how many segments went."""
+        """Apply retention to every log as of now. Return how many segments were deleted."""
         if not self.was_clean:
             _ = self.logs  # opens those that are not recovered yet
         return self.run_retention(self._clock.time_ms())
 
     def _opened(self, at: TopicPartition, is_wanted: Callable[[dict[str, int]], bool]) -> PartitionLog | None:
-        """The log, if it is open, or its files (names and sizes) make it worth opening. Errors are reported.
+        """Return the log if it is open, or if its files (names and sizes) make it worth opening. Errors are logged.
 
-        After a crash all are being opened anyway, in steps, and this is none.
+        After a crash None for a log that is not open: all are being opened in steps.
         """
         found = self._logs.get(at)
         if found is None and at in self._unopened and self.was_clean:
@@ -106,7 +106,7 @@ class LogManager(LogDirectory):
         return found
 
     def _may_expire(self, at: TopicPartition, now_ms: int, files: dict[str, int]) -> bool:
-        """Whether retention could find something to do in a log that nobody has opened yet."""
+        """Return True if retention could delete segments of a log that is not open yet."""
         config = self.config_for(at.topic)
         logs = [name for name in files if name.endswith(".log")]
         if len(logs) > 1:
@@ -118,12 +118,12 @@ class LogManager(LogDirectory):
         return too_large or 0 <= config.retention_ms < now_ms - written
 
     def flush_due(self, now_ms: int) -> None:
-        """Flushes the logs whose `flush.ms` is over."""
+        """Flush the logs whose `flush.ms` is over."""
         for _ in self.flush_steps(now_ms):
             pass
 
     def flush_steps(self, now_ms: int) -> Iterator[None]:
-        """The same, one flush a step."""
+        """Flush the logs whose `flush.ms` is over, in steps of one flush."""
         for count, opened in enumerate(list(self._logs.values())):
             if (not opened.closed and opened.flush_if_due(now_ms)) or count % _FLUSH_LOOKS == 0:
                 yield None

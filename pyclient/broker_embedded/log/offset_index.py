@@ -22,9 +22,9 @@ class OffsetIndex(IndexEntries):
     type_codes = ("i", "i")
 
     def load(self, content: bytes, log_size: int) -> bool:
-        """Takes over a file's entries; False if some were unusable (nonsense, preallocated zeros, beyond the log).
+        """Load a file's entries. Return False if some were unusable (corrupt, preallocated zeros, beyond the log).
 
-        Of a large file not every entry is looked at: one that lies is found when somebody looks where it points.
+        Of a large file not every entry is checked: a wrong one is found when a read uses it.
         """
         whole = len(content) // ENTRY_BYTES
         index = last_offset = last_position = -1
@@ -37,7 +37,7 @@ class OffsetIndex(IndexEntries):
         return self._take(content, whole)
 
     def _usable(self, content: bytes, log_size: int) -> int:
-        """How many entries from the first on are as they must be."""
+        """Return how many entries from the first on are valid."""
         last_offset = last_position = -1
         whole = len(content) - len(content) % ENTRY_BYTES
         for count, (offset, position) in enumerate(self.entry.iter_unpack(memoryview(content)[:whole])):
@@ -47,7 +47,7 @@ class OffsetIndex(IndexEntries):
         return whole // ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Adds an entry; one that does not increase is not needed."""
+        """Add an entry, unless it does not increase."""
         last_offset, last_position = self.last()
         if relative_offset <= last_offset or (position <= last_position and len(self)):
             return
@@ -55,29 +55,29 @@ class OffsetIndex(IndexEntries):
         self._seconds.append(position)
 
     def lookup(self, relative_offset: int) -> int:
-        """The greatest known position from which a scan forward must meet the offset."""
+        """Return the greatest known position from which a forward scan finds the offset."""
         count = self._up_to(0, relative_offset)
         return self[count - 1][1] if count else 0
 
     def boundary(self, position: int) -> int:
-        """The last known position at or before a file position where a batch begins; 0 if none is known."""
+        """Return the last known start of a batch at or before a file position; 0 if none is known."""
         count = self._up_to(1, position)
         return self[count - 1][1] if count else 0
 
     def upper_bound(self, position: int) -> int | None:
-        """The relative offset of the first entry at or after a file position; None if there is none."""
+        """Return the relative offset of the first entry at or after a file position; None if there is none."""
         count = self._up_to(1, position - 1)
         return self[count][0] if count < len(self) else None
 
     def last(self) -> tuple[int, int]:
-        """(relative offset, position) of the last entry; (-1, 0) if there is none."""
+        """Return (relative offset, position) of the last entry; (-1, 0) if there is none."""
         count = len(self)
         return self[count - 1] if count else (-1, 0)
 
     def truncate(self, position: int) -> None:
-        """Drops the entries for sets that start at or behind `position`."""
+        """Remove the entries for batches that start at or after `position`."""
         self._keep(self._up_to(1, position - 1))
 
     def truncate_offsets(self, relative_offset: int) -> None:
-        """Drops the entries for offsets from `relative_offset` on."""
+        """Remove the entries for offsets from `relative_offset` on."""
         self._keep(self._up_to(0, relative_offset - 1))

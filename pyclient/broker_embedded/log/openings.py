@@ -1,4 +1,4 @@
-"""The logs of a directory that are not open yet, opened in steps: first those that somebody waits for."""
+"""Opens the logs of a directory in steps: first those that requests wait for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 
 class Openings:
-    """`unopened` are the logs that it is about; the steps of `opening(at)` take one away from there.
+    """The queue of logs to open. `unopened` are the logs not open yet; the steps of `opening(partition)` remove one.
 
-    `wake`, when it is set, is called when there is something to do, and has `steps` run. One log is opened at a time.
-    Behind a log that nobody waits for `rest`, when it is set, is called and the steps end: it calls `wake` later.
+    `wake`, if set, is called when there is work, and runs `steps`. One log is opened at a time. After a log that no
+    request waits for, `rest`, if set, is called and the steps end: it calls `wake` later.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class Openings:
         self._failures: dict[TopicPartition, Exception] = {}
 
     def want_everything(self) -> None:
-        """Open all of them, as is due after a crash. One that fails is reported, and tried again when it is wanted."""
+        """Open all logs, as is necessary after a crash. A failure is logged, and retried when the log is wanted."""
         self._everything = True
         self._wake()
 
     def want(self, at: TopicPartition) -> bool:
-        """Open this log now, before others; False if that takes longer. A failure before is forgotten."""
+        """Open this log before others. Return True if it is open. An earlier failure is retried."""
         if at in self._unopened:
             if at not in self._wanted:
                 self._failures.pop(at, None)
@@ -45,32 +45,32 @@ class Openings:
             self._wake()
         return at not in self._wanted
 
-    def when_over(self, at: TopicPartition, told: Callable[[], object]) -> None:
-        """Call `told` when a log that is wanted is open, or cannot be opened, or is deleted."""
-        self._wanted[at].append(told)
+    def when_over(self, at: TopicPartition, callback: Callable[[], object]) -> None:
+        """Call `callback` when a wanted log is open, or cannot be opened, or is deleted."""
+        self._wanted[at].append(callback)
 
     def check(self, at: TopicPartition) -> None:
-        """For a log that is not open: raises why."""
+        """Raise the reason why a log is not open: its failure, or `NotLeaderOrFollower` while it is being opened."""
         failure = self._failures.get(at)
         if failure is not None:
             raise failure.with_traceback(None)
         raise errors.NotLeaderOrFollower(f"{at} is being recovered: try again")
 
     def forget(self, at: TopicPartition) -> None:
-        """Somebody else opens or deletes this log: what was begun is given up."""
+        """Abandon the opening of a log that is opened or deleted by other code."""
         work = self._begun.pop(at, None)
         if work is not None:
             work.close()
         self._failures.pop(at, None)
 
     def close(self) -> None:
-        """Give up what was begun."""
+        """Abandon all openings."""
         for at in list(self._begun):
             self.forget(at)
         self.wake = self.rest = None
 
     def steps(self) -> Steps[None]:
-        """Open what is to be opened."""
+        """Open the queued logs."""
         while (at := self._next()) is not None:
             waited_for = at in self._wanted
             work = self._begun.get(at)
@@ -83,7 +83,7 @@ class Openings:
             except Exception as error:
                 failure = error
             if self._begun.get(at) is not work:
-                continue  # the log was deleted, or opened by others, while the last step waited for the disk
+                continue  # the log was deleted, or opened by other code, while the last step waited for the disk
             if failure is not None:
                 log.error("%s cannot be opened: %s", at, failure)
             waited_for = waited_for or at in self._wanted
@@ -107,8 +107,8 @@ class Openings:
         self._begun.pop(at, None)
         if failure is not None and at in self._unopened:
             self._failures[at] = failure
-        for told in self._wanted.pop(at, ()):
-            told()
+        for callback in self._wanted.pop(at, ()):
+            callback()
 
     def _wake(self) -> None:
         if self.wake is not None:
@@ -119,7 +119,7 @@ class Openings:
 
 
 def _one_step(work: Steps[object]) -> Steps[bool]:
-    """A step with a pause behind it, or the last one; whether it was the last."""
+    """Run one step up to its pause. Return True if it was the last one."""
     try:
         step = next(work)
         while step is not None:

@@ -1,6 +1,6 @@
-"""What a directory in the data directory is: a partition's log, one that is being deleted, or somebody's own files.
+"""Classifies the entries of a data directory: a partition's log, one that is being deleted, or foreign files.
 
-Nothing is removed or renamed here: `Reconciliation` only says what should become of the directories that a start finds.
+Nothing is removed or renamed here: `Reconciliation` only decides what to do with the directories found at the start.
 """
 
 from __future__ import annotations
@@ -33,53 +33,53 @@ _DELETED: Final = re.compile(rf"{_TOPIC}-(0|[1-9][0-9]{{0,9}})\.[0-9a-f]{{32}}{D
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose log a directory of this name would be; None for every other name."""
+    """Return the partition of a log directory's name; None for any other name."""
     found = _LOG.fullmatch(name)
     return None if found is None else TopicPartition(found[1], int(found[2]))
 
 
 def deleted_index_of(name: str) -> int | None:
-    """The partition number in the name of a directory that is marked for deletion; None for every other name."""
+    """Return the partition number in the name of a directory marked for deletion; None for any other name."""
     found = _DELETED.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def copy_of(name: str) -> TopicPartition | None:
-    """The partition that a directory of this name is a copy of, on its way to another directory; None for others."""
+    """Return the partition in the name of a copy (a log that is being moved); None for any other name."""
     found = _FUTURE.fullmatch(name)
     return None if found is None else TopicPartition(found[1], int(found[2]))
 
 
 def marked_name(partition: TopicPartition, number: int, suffix: str) -> str:
-    """The name of a directory that is set aside, as Kafka forms it: `number` are 128 random bits."""
+    """Return Kafka's name for a directory that is deleted, stray or a copy; `number` are 128 random bits."""
     ending = f"-{partition.partition}.{number:032x}{suffix}"
     return partition.topic[: _LONGEST_NAME - len(ending)] + ending
 
 
 def foreign_entries(fs: FileSystem, directory: str) -> list[str]:
-    """The names in a directory that no log has; empty if there is no such directory."""
+    """Return the names in a directory that are no log files; empty if there is no such directory."""
     if not fs.exists(directory):
         return []
     return [name for name in fs.list_files(directory) if not is_log_file(name)] + fs.list_directories(directory)
 
 
 class Fate(enum.Enum):
-    """What should become of a directory."""
+    """The decision about a directory."""
 
     DELETE = "delete"
-    """It is a topic's that the metadata log removed."""
+    """It belongs to a topic that the metadata log removed."""
     STRAY = "stray"
-    """It is a log, of a partition that the metadata do not know: set it aside under another name, keep it."""
+    """It is the log of a partition that the metadata do not know: rename and keep it."""
     IGNORE = "ignore"
-    """It is no log, or cannot be read, and has no partition: leave it as it is."""
+    """It is no log, or cannot be read, and has no partition: do not change it."""
     OFFLINE = "offline"
-    """Its partition is known, but it says that it is another topic's: leave it, and do not serve the partition."""
+    """Its partition exists, but it has another topic's id: do not change it, and do not serve the partition."""
     RESTORE = "restore"
-    """It is marked for deletion, but its topic is not removed: give it its name back."""
+    """It is marked for deletion, but its topic is not removed: restore its name."""
 
 
 class Found(NamedTuple):
-    """A directory that needs attention. `partition` is whose log it is (or would be), `reason` a text for the log."""
+    """A directory with a decision. `partition` is the one that its name says, `reason` a text for the log."""
 
     path: str
     partition: TopicPartition
@@ -89,8 +89,8 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Compares directories with the metadata: `topic_id` of a partition that exists, the `topics` by id, those that
-    the log says were `removed`."""
+    """Compares directories with the metadata: `topic_id` of an existing partition, the `topics` by id, and the
+    `removed` ones."""
 
     fs: FileSystem
     topic_id: Callable[[TopicPartition], uuid.UUID | None]
@@ -98,9 +98,9 @@ class Reconciliation:
     removed: Collection[uuid.UUID]
 
     def logs(self, logs: Iterable[tuple[TopicPartition, str]], *, check_known: bool) -> Iterator[Found]:
-        """Go through directories that have the name of a log. Those that need nothing are left out.
+        """Yield decisions about directories that have the name of a log; none for those in order.
 
-        Without `check_known` directories of partitions that exist are not read: opening them does that.
+        Without `check_known`, directories of existing partitions are not read: opening them does that.
         """
         for partition, path in logs:
             expected = self.topic_id(partition)
@@ -131,11 +131,11 @@ class Reconciliation:
         return Found(path, partition, Fate.OFFLINE, contradiction(path, partition, stored, expected))
 
     def marked(self, paths: Iterable[tuple[int, str]]) -> Iterator[Found]:
-        """Go through directories (partition number, path) that are marked for deletion."""
+        """Yield decisions about directories (partition number, path) that are marked for deletion."""
         for index, path in paths:
             try:
                 stored = stored_topic_id(self.fs, path)
-            except OSError:  # its name says enough
+            except OSError:  # the name is enough
                 stored = None
             name = None if stored is None else self.topics.get(stored)
             partition = TopicPartition(name or "", index)
@@ -146,7 +146,7 @@ class Reconciliation:
 
 
 def contradiction(directory: str, partition: TopicPartition, stored: uuid.UUID, expected: uuid.UUID) -> str:
-    """The text of an error about a directory that says it is another topic's."""
+    """Return the error text about a directory with another topic's id."""
     return (
         f"{directory}/{PARTITION_METADATA} says topic id {uuid_text(stored)}, the metadata say {uuid_text(expected)}: "
         f"{partition} is offline and its files stay as they are; write `topic_id: {uuid_text(expected)}` there if they "

@@ -1,4 +1,4 @@
-"""A partition's directory, and the two small files in it that are not data: whose log it is, and its leader epochs."""
+"""A partition's directory, and the two small files in it that are not data: its topic id and its leader epochs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyclient.broker_embedded.log.filesystem import File, FileSystem
 
 
 class PendingFiles(NamedTuple):
-    """What `begin_sync` found to be synced: files, then `directories`; `changes` is for `synced`."""
+    """The result of `begin_sync`: files to sync, then `directories`; `changes` is for `synced`."""
 
     files: list[File]
     directories: list[str]
@@ -25,10 +25,10 @@ class PendingFiles(NamedTuple):
 
 
 class PartitionFiles:
-    """The directory is made with the first append; the epochs are written before any batch is called safe.
+    """The directory is created by the first append; the epochs are written before the recovery point covers a batch.
 
-    A crash loses epochs of batches that recovery goes through anyway, and takes them from there. `OSError` where the
-    disk fails.
+    Epochs that a crash loses are restored from the batches that recovery reads anyway. Failures of the disk are
+    `OSError`.
     """
 
     __slots__ = ("_changes", "_directory", "_fs", "_named", "_saved", "_synced", "_topic_id", "epochs", "exist")
@@ -54,7 +54,7 @@ class PartitionFiles:
         self._named = self._synced  # the directory's entry in its parent is on the disk
 
     def create(self) -> None:
-        """Makes the directory, and says whose it is."""
+        """Create the directory, and write the topic id."""
         self._fs.make_directory(self._directory)
         if self._topic_id is not None:
             write_topic_id(self._fs, self._directory, self._topic_id)
@@ -62,19 +62,19 @@ class PartitionFiles:
         self._saved = self._synced = self._named = False
 
     def note_epoch(self, epoch: int, offset: int) -> None:
-        """`epoch` begins at `offset`; -1 is no epoch."""
+        """Note that `epoch` begins at `offset`; -1 is no epoch."""
         if epoch >= 0 and self.epochs.assign(epoch, offset):
             self._saved = self._synced = False
             self._changes += 1
 
     def truncate_epochs(self, *, start: int | None = None, end: int | None = None) -> None:
-        """Forgets what was before offset `start`, or from offset `end` on."""
+        """Remove the epochs before offset `start`, or from offset `end` on."""
         changed = start is not None and self.epochs.truncate_from_start(start)
         if (end is not None and self.epochs.truncate_from_end(end)) or changed:
             self.save()
 
     def save(self) -> None:
-        """Writes the epochs, if there is a directory yet. The next `sync` brings them to the disk."""
+        """Write the epochs, if the directory exists. The next `sync` syncs them."""
         if self.exist:
             self._fs.replace(self._path(LEADER_EPOCHS), render_epochs(self.epochs), sync=False)
             self._saved = True
@@ -82,9 +82,9 @@ class PartitionFiles:
             self._changes += 1
 
     def begin_sync(self) -> PendingFiles:
-        """Return what is to be synced for the partition to be found after a loss of power.
+        """Return what must be synced for the partition to survive a loss of power.
 
-        Of a new partition that is its directory's name, too. Names in the directory itself are the caller's to sync.
+        For a new partition this includes its directory's name. The caller syncs the names in the directory itself.
         """
         if not self.exist or self._synced:
             return PendingFiles([], [], self._changes)
@@ -100,7 +100,7 @@ class PartitionFiles:
         self._named = True
 
     def sync(self) -> None:
-        """Return when that is on the disk."""
+        """Return when the files and the directory's name are on the disk."""
         pending = self.begin_sync()
         for file in pending.files:
             file.sync()

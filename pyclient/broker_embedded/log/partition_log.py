@@ -1,4 +1,4 @@
-"""The log of one partition: batches appended at its end, read anywhere, dropped at its start, cut off its end."""
+"""The log of one partition: batches are appended at its end, read anywhere, deleted at its start, truncated."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from pyclient.types import TopicPartition
 
 __all__ = ["AppendInfo", "Isolation", "LogRead", "Origin", "PartitionLog"]
 
-_INDEX_ENTRY_BYTES: Final = 8  # the size limit of the offset index closes a segment, too
+_INDEX_ENTRY_BYTES: Final = 8  # a full offset index closes a segment, too
 
 
 class PartitionLog(StoredLog):
-    """One partition's log, used from one thread. Errors of the disk are `KafkaStorageError`, and change nothing."""
+    """One partition's log, used from one thread. Failures of the disk are `KafkaStorageError`, and change nothing."""
 
     @classmethod
     def opening(
@@ -57,13 +57,13 @@ class PartitionLog(StoredLog):
         start_offset: int = 0,
         high_watermark: int | None = None,
     ) -> Steps[PartitionLog]:
-        """Opens what is in `directory`, or an empty log whose files appear with the first append; in steps.
+        """Open the log in `directory`, or an empty one whose files are created by the first append; in steps.
 
-        `clean`: it was closed in order; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
-        `start_offset` and `high_watermark` are what the checkpoints say; without a high watermark the log is not
-        replicated, and everything in it is committed. Raises `KafkaStorageError` if the directory cannot be read, is
-        another topic's, or has no `partition.metadata` but files that are no log's; nothing is changed then.
-        Nobody else may be at the directory; what is given up half way can be begun again.
+        `clean`: it was closed cleanly; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
+        `start_offset` and `high_watermark` are checkpointed values; without a high watermark the log is not replicated,
+        and everything in it is committed. Raises `KafkaStorageError` if the directory cannot be read, is another
+        topic's, or has foreign files and no `partition.metadata`; nothing is changed then. The caller has exclusive use
+        of the directory; an abandoned opening can be repeated.
         """
         name = f"{topic}-{partition}"
         try:
@@ -110,13 +110,13 @@ class PartitionLog(StoredLog):
         checked: CheckedBatch | None = None,
         on_loop: bool = False,
     ) -> AppendInfo:
-        """Puts batches at the end. They are stamped in place if their memory can be written.
+        """Append batches. They are stamped in place if their memory is writable.
 
-        "client": one batch, checked against every rule; `checked` is what that gave, if it was done before, and counts
-        while the log's configs are the same. "coordinator": one batch of the broker's own, which may be a marker.
-        "replica": any number, with the leader's offsets and epochs; a cut one at the end is ignored.
-        Raises the `BrokerError` that a client is to be told; nothing was written then. With `on_loop` also
-        `TooLongForLoop`: the caller has the batch checked on another thread.
+        "client": one batch, checked against every rule; `checked` is the result of an earlier check, valid while the
+        log's configs are the same. "coordinator": one batch of the broker's own, which may be a marker. "replica": any
+        number, with the leader's offsets and epochs; a cut one at the end is ignored.
+        Raises the `BrokerError` for the client; nothing was written then. With `on_loop` also `TooLongForLoop`: the
+        caller must check the batch on another thread.
         """
         if self.failure is not None:
             raise errors.KafkaStorageError(f"{self._name} is offline: {self.failure}")
@@ -175,7 +175,7 @@ class PartitionLog(StoredLog):
         if completed is not None and completed.aborted:
             try:
                 segment.transactions.append(aborted(self.producers, completed))
-            except OSError as error:  # the marker is in the log: opening it again makes the index again
+            except OSError as error:  # the marker is in the log: the next opening rebuilds the index
                 self.fail(f"the transaction index cannot be written: {error}")
 
     def _append_copies(self, data: memoryview, now_ms: int) -> AppendInfo:
@@ -198,7 +198,7 @@ class PartitionLog(StoredLog):
         return AppendInfo(first.base_offset, last.last_offset, -1, self.start_offset)
 
     def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
-        """The active segment, closed and followed by a new one first if the batch should not go into it."""
+        """Return the segment for a batch: the active one, or a new one if the batch does not fit."""
         config = self.config
         if size > config.segment_bytes:
             raise errors.RecordListTooLarge(
@@ -242,7 +242,7 @@ class PartitionLog(StoredLog):
             callback()
 
     def advance_high_watermark(self, offset: int) -> None:
-        """For a replicated log: everything before `offset` is committed. Never moves back."""
+        """Commit everything before `offset` in a replicated log. Never moves back."""
         offset = min(offset, self.end_offset)
         if offset > self.high_watermark:
             self.high_watermark = offset

@@ -1,4 +1,4 @@
-"""The `.snapshot` file: a partition's producers as of the offset in its name."""
+"""The `.snapshot` file: the state of a partition's producers at the offset in its name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(ValueError):
-    """A snapshot that cannot be used; the text says why."""
+    """A snapshot that cannot be used; the text is the reason."""
 
 
 def render_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The file's content. Of each producer only the last batch is kept, as in Kafka."""
+    """Return the file's contents. Of each producer only the last batch is kept, as in Kafka."""
     rows = []
     for entry in entries:
         last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, 0, entry.last_timestamp)
@@ -42,7 +42,7 @@ def render_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def parse_snapshot(content: bytes) -> list[ProducerEntry]:
-    """The producers of a snapshot file; raises `CorruptSnapshot`."""
+    """Return the producers of a snapshot file. Raise `CorruptSnapshot`."""
     if len(content) < _HEAD.size + _COUNT.size:
         raise CorruptSnapshot(f"{len(content)} bytes are too few")
     version, crc = _HEAD.unpack_from(content)
@@ -58,17 +58,17 @@ def parse_snapshot(content: bytes) -> list[ProducerEntry]:
 
 
 def write_snapshot(fs: FileSystem, directory: str, offset: int, entries: Iterable[ProducerEntry]) -> None:
-    """Keeps the producers as of `offset`: a restart need not read the batches before it. Not synced: it has a CRC."""
+    """Write the producers as of `offset`: a restart need not read the batches before it. Not synced: it has a CRC."""
     fs.replace(f"{directory}/{offset:020d}.snapshot", render_snapshot(entries), sync=False)
 
 
 def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
-    """Removes the snapshot for `offset`, if there is one."""
+    """Remove the snapshot for `offset`, if there is one."""
     fs.remove(f"{directory}/{offset:020d}.snapshot")
 
 
 def drop_snapshots_behind(fs: FileSystem, directory: str, offset: int) -> None:
-    """Removes snapshots that know of batches from `offset` on."""
+    """Remove snapshots for offsets above `offset`."""
     for name in fs.list_files(directory):
         if name.endswith(".snapshot") and name[:20].isdigit() and int(name[:20]) > offset:
             fs.remove(f"{directory}/{name}")

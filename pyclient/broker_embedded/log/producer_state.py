@@ -1,7 +1,7 @@
-"""What one partition knows of its producers: sequences, epochs and open transactions (KIP-98). Pure.
+"""The producers of one partition: sequences, epochs and open transactions (KIP-98). Pure.
 
-An append asks first (`duplicate_of`, `check_batch`, `check_marker` change nothing), writes, and then tells it
-(`add_batch`, `add_marker`).
+An append first checks (`duplicate_of`, `check_batch`, `check_marker` change nothing), writes, and then records the
+batch (`add_batch`, `add_marker`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SEQUENCES: Final = 1 << 31
 
 
 class BatchMetadata(NamedTuple):
-    """What is kept of a batch to know it again; `timestamp` (ms) is its largest."""
+    """The data that identifies a repeated batch; `timestamp` (ms) is its largest."""
 
     last_sequence: int
     last_offset: int
@@ -27,17 +27,17 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of its first record; sequences run 0 ... 2147483647 and then 0 again."""
+        """Return the sequence of its first record; sequences run 0 ... 2147483647 and then 0 again."""
         return (self.last_sequence - self.offset_delta) % _SEQUENCES
 
     @property
     def first_offset(self) -> int:
-        """The offset of its first record."""
+        """Return the offset of its first record."""
         return self.last_offset - self.offset_delta
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that its marker at `last_offset` decided."""
+    """A transaction that was ended by its marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -69,16 +69,16 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, -1 if no batch is known."""
+        """Return the sequence of the last record, -1 if no batch is known."""
         return self.batches[-1].last_sequence if self.batches else _NONE
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, -1 if no batch is known."""
+        """Return the offset of the last record, -1 if no batch is known."""
         return self.batches[-1].last_offset if self.batches else _NONE
 
     def raise_epoch(self, epoch: int) -> None:
-        """A higher epoch starts a new history of sequences; the same one changes nothing."""
+        """Set the epoch. A new epoch clears the batches: its sequences start at 0."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -101,7 +101,7 @@ class ProducerState:
             for entry in self._entries.values()
             if entry.transaction_start >= 0
         }
-        self._undecided: list[CompletedTransaction] = []  # decided, but the marker is not below the high watermark yet
+        self._undecided: list[CompletedTransaction] = []  # ended, but the marker is not below the high watermark yet
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -110,11 +110,11 @@ class ProducerState:
         return iter(self._entries.values())
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer."""
+        """Return the state of a producer; None if it is unknown."""
         return self._entries.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The stored batch that `header` repeats: the same first and last sequence among the last five of its epoch."""
+        """Return the stored batch that `header` repeats: equal sequences among the last five batches of its epoch."""
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             return None
@@ -125,25 +125,29 @@ class ProducerState:
         return None
 
     def check_batch(self, header: BatchHeader) -> None:
-        """Whether a client's batch may follow what is there.
+        """Check that a client's batch may follow the stored ones.
 
         Raises `InvalidProducerEpoch`, `OutOfOrderSequenceNumber` or `InvalidTxnState`.
         """
         entry = self._entries.get(header.producer_id)
         known = _NONE if entry is None else entry.epoch
-        who = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
+        producer = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
         if header.producer_epoch < known:
-            raise errors.InvalidProducerEpoch(f"{who}: a newer instance has epoch {known}")
+            raise errors.InvalidProducerEpoch(f"{producer}: a newer instance has epoch {known}")
         if entry is None:
-            return  # new, expired, or its data deleted: any first sequence will do
+            return  # new, expired, or its data deleted: any first sequence is valid
         expected = 0 if header.producer_epoch > entry.epoch else (entry.last_sequence + 1) % _SEQUENCES
         if header.base_sequence != expected and known != _NONE:  # without an epoch sequences mean nothing, as in Kafka
-            raise errors.OutOfOrderSequenceNumber(f"{who}: sequence {header.base_sequence} came, {expected} is next")
+            raise errors.OutOfOrderSequenceNumber(
+                f"{producer}: sequence {header.base_sequence} came, {expected} is next"
+            )
         if entry.transaction_start >= 0 and not header.is_transactional:
-            raise errors.InvalidTxnState(f"{who}: its transaction from offset {entry.transaction_start} is still open")
+            raise errors.InvalidTxnState(
+                f"{producer}: its transaction from offset {entry.transaction_start} is still open"
+            )
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """Whether a transaction may end so. Raises `InvalidProducerEpoch` or `TransactionCoordinatorFenced`."""
+        """Check a transaction's marker. Raise `InvalidProducerEpoch` or `TransactionCoordinatorFenced`."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
@@ -156,7 +160,7 @@ class ProducerState:
             )
 
     def add_batch(self, header: BatchHeader, base_offset: int) -> None:
-        """A data batch of a producer is in the log at `base_offset`."""
+        """Record a data batch of a producer, which is in the log at `base_offset`."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -177,7 +181,7 @@ class ProducerState:
     def add_marker(
         self, header: BatchHeader, offset: int, *, commit: bool, coordinator_epoch: int
     ) -> CompletedTransaction | None:
-        """A transaction's end is in the log at `offset`; the transaction, if it wrote anything here."""
+        """Record a transaction's marker at `offset`. Return the transaction, None if it wrote nothing here."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -194,12 +198,12 @@ class ProducerState:
         return completed
 
     def stable_offset_without(self, completed: CompletedTransaction) -> int:
-        """The last stable offset that `completed` leaves behind, as the `.txnindex` keeps it."""
+        """Return the last stable offset after the end of `completed`, for the `.txnindex`."""
         return min(self._open.values(), default=completed.last_offset + 1)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction begins that is open, or whose marker is not below the high watermark yet."""
+        """Return the start of the oldest transaction that is open, or whose marker is not below the high watermark."""
         if not self._open and not self._undecided:
             return None
         starts = [transaction.first_offset for transaction in self._undecided]
@@ -207,14 +211,14 @@ class ProducerState:
         return min(starts)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Markers below the high watermark are final."""
+        """Remove transactions whose markers are below the high watermark: they are final."""
         if self._undecided:
             self._undecided = [
                 transaction for transaction in self._undecided if transaction.last_offset >= high_watermark
             ]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that were silent for longer, never inside a transaction; how many."""
+        """Remove producers that were idle for `expiration_ms`, never inside a transaction. Return how many."""
         oldest = now_ms - expiration_ms
         gone = [entry.producer_id for entry in self if entry.last_timestamp <= oldest and entry.transaction_start < 0]
         for producer_id in gone:

@@ -1,4 +1,4 @@
-"""Finding what a fetch may have: the stretch of one segment's file, and the aborted transactions that reach into it."""
+"""Finds the data for a fetch: a stretch of one segment's file, and the aborted transactions that overlap it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 
 
 class Stretch(NamedTuple):
-    """Batches of a segment. `end_offset` is at or behind the last one's end; `more`: a closed file's end."""
+    """Batches of a segment. `end_offset` is at or after the last one's end; `more`: it reaches a closed file's end."""
 
     segment: Segment
     position: int
@@ -31,10 +31,10 @@ def find_stretch(
     min_one_batch: bool,
     whole_batches: bool,
 ) -> Stretch | None:
-    """The batches from the one that holds `offset` on, all below offset `limit`, as many as `max_bytes` holds.
+    """Return the batches from the one that holds `offset` on, below offset `limit`, up to `max_bytes`.
 
-    None if there is none. `min_one_batch`: the first one, whatever its size. Without `whole_batches` the last one, but
-    never the first, is cut at `max_bytes`, as Kafka answers a Fetch.
+    None if there are none. `min_one_batch`: the first one in any case, whatever its size. Without `whole_batches` the
+    last one, but never the first, is cut at `max_bytes`, as Kafka answers a Fetch.
     """
     for segment in segments.since(offset) if offset < limit else ():
         if segment.base_offset >= limit:
@@ -51,7 +51,7 @@ def find_stretch(
         try:
             cut = segment.locate(limit)
             end, end_offset = segment.size if cut is None else cut.position, limit
-        except DamagedSegment as error:  # what is before the damage can be read
+        except DamagedSegment as error:  # the batches before the damage can be read
             if error.position < found.end:
                 raise
             end, end_offset = error.position, limit
@@ -73,15 +73,15 @@ def find_stretch(
 
 
 def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, int]:
-    """(position, offset) of the first batch that would end behind `last`: it is close behind an index entry.
+    """Return (position, offset) of the first batch that ends after position `last`, found from an index entry.
 
-    Or of damage before that: the batches in front of it can be read.
+    Or of damage before that: the batches before it can be read.
     """
     try:
-        return _ends_behind(segment, max(position, segment.index.boundary(last)), last)
+        return _first_ending_after(segment, max(position, segment.index.boundary(last)), last)
     except DamagedSegment:
         with suppress(DamagedSegment):
-            segment.rebuild_indexes()  # perhaps only the index lied
+            segment.rebuild_indexes()  # perhaps only the index is wrong
     reached: tuple[int, int] | None = None
     try:
         for at, end, base_offset, last_offset in segment.skim(position):
@@ -95,15 +95,15 @@ def _last_whole_batch(segment: Segment, position: int, last: int) -> tuple[int, 
     return reached
 
 
-def _ends_behind(segment: Segment, position: int, last: int) -> tuple[int, int]:
+def _first_ending_after(segment: Segment, position: int, last: int) -> tuple[int, int]:
     for at, end, base_offset, _last_offset in segment.skim(position):
         if end > last:
             return at, base_offset
-    raise AssertionError("the segment ends behind the position that was asked for")
+    raise AssertionError("no batch ends after the given position")
 
 
 def aborted_between(segments: Segments, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions that reach into [from_offset, to_offset)."""
+    """Return the aborted transactions that overlap [from_offset, to_offset)."""
     found: list[AbortedTransaction] = []
     for segment in segments.since(from_offset):
         entries, complete = segment.transactions.collect(from_offset, to_offset)

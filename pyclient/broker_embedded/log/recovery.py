@@ -1,7 +1,7 @@
-"""Opening a partition's directory: what was left half done is finished or dropped, and the state is built again.
+"""Loads a partition's directory: interrupted operations are completed or undone, and the state is rebuilt.
 
-After a clean stop that costs a few small reads. After a crash every batch behind the recovery point is checked; the
-first that is not whole ends the log.
+After a clean stop that costs a few small reads. After a crash every batch after the recovery point is checked; the
+first invalid one ends the log.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What a partition's directory holds. `damage` is where recovery stopped, if it was not at the end of the files.
+    """The contents of a partition's directory. `damage` is where recovery stopped, if not at the end of the files.
 
-    `exists`: there is something in the directory. `epochs_saved`: its file of leader epochs says what `epochs` does.
+    `exists`: the directory is not empty. `epochs_saved`: its file of leader epochs equals `epochs`.
     """
 
     segments: list[Segment]
@@ -53,10 +53,10 @@ def load(
     recovery_point: int,
     start_offset: int,
 ) -> Steps[LoadedLog]:
-    """Reads a partition's directory (which need not exist). `clean`: it was closed in order and needs no check.
+    """Load a partition's directory (which need not exist). `clean`: it was closed cleanly and needs no check.
 
-    `recovery_point` and `start_offset` are what the checkpoints say; offsets below the recovery point are on the disk.
-    Whoever stops between two steps leaves a directory that can be read again from the beginning.
+    `recovery_point` and `start_offset` are checkpointed values; offsets below the recovery point are on the disk.
+    Steps may be abandoned at any point: the directory can be loaded again from the beginning.
     """
     files = yield from finish_interrupted(fs, directory, fs.list_files(directory))
     bases = sorted(int(name[:20]) for name in files if _is(name, "log"))
@@ -70,7 +70,7 @@ def load(
     loading = _Loading(fs, directory, name, segments)
     try:
         yield from loading.load(files, clean=clean, recovery_point=recovery_point)
-    except BaseException:  # given up, or the disk failed: nobody gets these files
+    except BaseException:  # abandoned, or the disk failed: the files are not used
         for segment in segments:
             segment.close()
         raise
@@ -93,7 +93,7 @@ def load(
 def load_producers(
     fs: FileSystem, directory: str, name: str, segments: list[Segment], end_offset: int
 ) -> ProducerState:
-    """The producers as of `end_offset`: from the newest snapshot before it, and the batches behind that."""
+    """Return the producers as of `end_offset`: from the newest snapshot before it and the batches after that."""
     loading = _Loading(fs, directory, name, segments)
     loading.end_offset = end_offset
     from_offset = loading.restore_producers(fs.list_files(directory), end_offset)
@@ -107,7 +107,7 @@ def _is(name: str, kind: str) -> bool:
 
 
 class _Loading:
-    """The work on one directory, step by step."""
+    """The loading of one directory, in steps."""
 
     def __init__(self, fs: FileSystem, directory: str, name: str, segments: list[Segment]) -> None:
         self._fs = fs
@@ -137,14 +137,14 @@ class _Loading:
         self._drop_stray_snapshots(files)
 
     def _make_missing_indexes(self, files: dict[str, int]) -> Steps[None]:
-        """Those of closed segments: here, and not in one piece when somebody reads there."""
+        """Build missing indexes of closed segments: in steps here, not at once by the first read."""
         for segment in self.segments[:-1]:
             stem = f"{segment.base_offset:020d}"
             if f"{stem}.index" not in files or f"{stem}.timeindex" not in files:
                 try:
                     yield from segment.loading()
-                except DamagedSegment as error:  # who reads there is told
-                    log.error("%s: %s; what is behind it in this file cannot be read", self._name, error)
+                except DamagedSegment as error:  # reads of it fail
+                    log.error("%s: %s; the rest of this file cannot be read", self._name, error)
 
     def _find_end(self, last: Segment) -> Steps[int]:
         yield from last.loading()
@@ -164,9 +164,9 @@ class _Loading:
                 return
             if not any(segment.size for segment in self.segments):
                 return
-            log.warning("%s: %s is missing; it is made again from the batches", self._name, LEADER_EPOCHS)
+            log.warning("%s: %s is missing; it is rebuilt from the batches", self._name, LEADER_EPOCHS)
         except CorruptCheckpoint as error:
-            log.warning("%s: %s; it is made again from the batches", self._name, error)
+            log.warning("%s: %s; it is rebuilt from the batches", self._name, error)
         yield from self._rebuild_epochs()
         self._fs.replace(path, render_epochs(self.epochs), sync=False)
 
@@ -186,7 +186,7 @@ class _Loading:
     # Producers
 
     def restore_producers(self, files: dict[str, int], at_most: int) -> int:
-        """Takes the newest usable snapshot up to offset `at_most`; returns its offset, or the log's start."""
+        """Load the newest usable snapshot up to offset `at_most`. Return its offset, or the log's start."""
         offsets = sorted((int(name[:20]) for name in files if _is(name, "snapshot")), reverse=True)
         for offset in offsets:
             path = f"{self._directory}/{offset:020d}.snapshot"
@@ -196,7 +196,7 @@ class _Loading:
             try:
                 self.producers = ProducerState(self._name, parse_snapshot(content))
             except CorruptSnapshot as error:
-                log.warning("%s: %s: %s; an older one has to do", self._name, path, error)
+                log.warning("%s: %s: %s; using an older snapshot", self._name, path, error)
                 self._fs.remove(path)
                 files.pop(f"{offset:020d}.snapshot")
                 continue
@@ -205,7 +205,7 @@ class _Loading:
         return self.segments[0].base_offset
 
     def replay(self, from_offset: int, to_offset: int) -> Steps[None]:
-        """Tells the producers of the batches in between, reading no more than their headers."""
+        """Record the batches in between in the producers; reads only headers and markers."""
         for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
             if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
                 continue
@@ -218,7 +218,7 @@ class _Loading:
                 yield None
 
     def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
-        """A snapshot is kept for each segment's base, and the newest one."""
+        """Remove all snapshots except those at the segments' bases and the newest one."""
         offsets = {int(name[:20]) for name in files if _is(name, "snapshot")}
         usable = {offset for offset in offsets if offset <= self.end_offset}
         kept = {segment.base_offset for segment in self.segments} | {max(usable, default=-1)}
@@ -242,11 +242,11 @@ class _Loading:
             if self.damage is not None:
                 self._drop_segments(index + 1)
                 break
-        if self.end_offset < start:  # what was taken for safe is damaged: the snapshot knows of batches that are gone
+        if self.end_offset < start:  # damage below the recovery point: the snapshot covers lost batches
             yield from self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
 
     def _recover_segment(self, segment: Segment, start: int, check_from: int) -> Steps[None]:
-        """Goes through a segment's batches from offset `start` on, and checks those from `check_from` on."""
+        """Load a segment's batches from offset `start` on, and check those from `check_from` on."""
         try:
             position = yield from self._unchecked(segment, (yield from self._prepare(segment, start)), check_from)
             checking = Checking(segment, position)
@@ -259,7 +259,7 @@ class _Loading:
             self.end_offset = yield from self._find_end(segment)
 
     def _unchecked(self, segment: Segment, position: int, check_from: int) -> Steps[int]:
-        """Takes the batches before offset `check_from` as they are; returns where the others begin."""
+        """Load the batches before offset `check_from` without checks. Return the position after them."""
         for at, header in segment.walk(position):
             if header.next_offset > check_from:
                 return at
@@ -274,9 +274,9 @@ class _Loading:
         self.end_offset = header.next_offset
 
     def _prepare(self, segment: Segment, start: int) -> Steps[int]:
-        """Brings the indexes to where they were at offset `start`; returns the position of what follows.
+        """Restore the indexes to their state at offset `start`. Return the position of the next batch.
 
-        Where not even the headers make sense the segment is cut first; what is left of it is still to be checked.
+        A segment with an invalid header is cut first; the rest of it is still to be checked.
         """
         while True:
             try:
@@ -295,16 +295,16 @@ class _Loading:
 
     def _drop_segments(self, index: int) -> None:
         for segment in reversed(self.segments[index:]):
-            log.error("%s: %s is dropped: it lies behind the damage", self._name, segment.log.path)
+            log.error("%s: %s is dropped: it follows the damage", self._name, segment.log.path)
             for path in segment.mark_deleted():
                 self._fs.remove(path)
         del self.segments[index:]
 
 
 def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig, loaded: LoadedLog) -> LoadedLog:
-    """The log ends before it starts (a crash took what was behind its deleted records): begin anew there."""
+    """Restart the log empty at its start offset: a crash lost its end, up to before its deleted records."""
     log.warning(
-        "%s ends at offset %d, before its start %d: it begins anew, empty", name, loaded.end_offset, loaded.start_offset
+        "%s ends at offset %d, before its start %d: it restarts empty", name, loaded.end_offset, loaded.start_offset
     )
     for segment in loaded.segments:
         for path in segment.mark_deleted():

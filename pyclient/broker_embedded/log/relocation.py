@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _CHUNK: Final = 256 << 10
-"""Bytes that are copied in a step."""
+"""Bytes that are copied per step."""
 _AT_ONCE: Final = 1 << 20
-"""Bytes that are copied without a pause before the copy takes the log's place."""
+"""Remaining bytes that are copied without a pause before the copy replaces the log."""
 _ROUNDS: Final = 100
-"""Flushes of the copy after which it takes the log's place, however much was appended meanwhile."""
+"""Flushes of the copy after which it replaces the log, however much was appended meanwhile."""
 
 
 @dataclass(slots=True)
 class Move:
-    """A log on its way to another directory; `copy` is its future log once it is open."""
+    """A log that is being moved to another directory; `copy` is its new log, once it is open."""
 
     target: DataDirectory
     path: str
@@ -39,12 +39,12 @@ class Move:
 
 
 class Relocation:
-    """The moves that are under way, one after the other. `on_moved` is called when a log is in its new directory."""
+    """The queue of moves, run one after the other. `on_moved` is called when a log is in its new directory."""
 
     def __init__(self, logs: LogManager, rng: Rng) -> None:
         self.moves: dict[TopicPartition, Move] = {}
         self.wake: Callable[[], object] = lambda: None
-        """Has `steps` run."""
+        """Called to run `steps`."""
         self.on_moved: Callable[[TopicPartition, DataDirectory], object] = lambda _at, _target: None
         self._logs = logs
         self._rng = rng
@@ -53,7 +53,7 @@ class Relocation:
         return f"<Relocation {len(self.moves)} moves>"
 
     def begin(self, at: TopicPartition, target: DataDirectory) -> None:
-        """Move a log to `target`. A move of it to another directory is given up; so it is if the log is there."""
+        """Move a log to `target`. An earlier move to another directory is cancelled, also if the log is at `target`."""
         move = self.moves.get(at)
         if move is not None and move.target is target:
             return
@@ -61,7 +61,7 @@ class Relocation:
             move.cancelled = True
             del self.moves[at]
         home = self._logs.home(at)
-        if home is None:  # nothing was ever written: it appears there
+        if home is None:  # nothing was written yet: the log will be created there
             self.on_moved(at, target)
         elif home is not target:
             path = target.file(marked_name(at, self._rng.getrandbits(128), FUTURE))
@@ -69,7 +69,7 @@ class Relocation:
             self.wake()
 
     def steps(self) -> Steps[None]:
-        """Copy what is to be moved. What fails is reported, and the log stays where it is."""
+        """Run the queued moves. A failure is logged, and the log stays where it is."""
         while self.moves:
             at, move = next(iter(self.moves.items()))
             try:
@@ -120,5 +120,5 @@ class Relocation:
 
 
 def _is_over(move: Move, source: PartitionLog) -> bool:
-    """Whether there is nothing to move any more, or not to this directory."""
+    """Return True if the move was cancelled or the log was closed."""
     return move.cancelled or source.closed

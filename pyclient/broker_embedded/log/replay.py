@@ -1,4 +1,4 @@
-"""Stored batches, told once more to the state of their producers: after a restart, a truncation, a lost index."""
+"""Replays stored batches into the producer state: after a restart, a truncation, or the loss of an index."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """The transaction's end that a control batch is; None for the other kinds. Raises `CorruptRecord`."""
+    """Return the transaction marker in a control batch; None for other kinds. Raises `CorruptRecord`."""
     for _offset, _timestamp, key, value in decode_key_values(batch, 0, header):
         kind = control_type(key)
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
@@ -47,7 +47,7 @@ def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
 def replay_batch(
     producers: ProducerState, header: BatchHeader, read: Callable[[], Buffer]
 ) -> CompletedTransaction | None:
-    """Tells `producers` of a stored batch; `read` gives its bytes, asked for only if it is a control batch."""
+    """Record a stored batch in `producers`; `read` returns its bytes, and is called only for a control batch."""
     if header.producer_id < 0:
         return None
     if not header.is_control:
@@ -62,14 +62,14 @@ def replay_batch(
 
 
 def aborted(producers: ProducerState, completed: CompletedTransaction) -> AbortedTransaction:
-    """The index entry of a transaction that was aborted just now."""
+    """Return the index entry of a transaction that was just aborted."""
     return AbortedTransaction(
         completed.producer_id, completed.first_offset, completed.last_offset, producers.stable_offset_without(completed)
     )
 
 
 def rebuild_aborted(segment: IndexedSegment, snapshot: bytes | None, before: int | None) -> Steps[None]:
-    """Makes a transaction index again (up to offset `before`) from the batches, and the snapshot at their beginning."""
+    """Rebuild a transaction index (up to offset `before`) from the batches and the snapshot at their beginning."""
     try:
         entries = [] if snapshot is None else parse_snapshot(snapshot)
     except CorruptSnapshot:
@@ -84,10 +84,10 @@ def rebuild_aborted(segment: IndexedSegment, snapshot: bytes | None, before: int
 
 
 def replay_into(segment: IndexedSegment, producers: ProducerState, position: int, header: BatchHeader) -> None:
-    """Tells `producers` of a batch in `segment`, and its transaction index of the transaction that it aborts."""
+    """Record a batch of `segment` in `producers`, and a transaction that it aborts in the segment's index."""
     try:
         completed = replay_batch(producers, header, lambda: segment.read_batch(position, header))
-    except errors.CorruptRecord as error:  # whole, but not a marker that anybody could read
+    except errors.CorruptRecord as error:  # a whole batch, but no readable marker
         log.warning("%s: %s: byte %d: %s", producers.where, segment.log.path, position, error)
         return
     if completed is not None and completed.aborted:

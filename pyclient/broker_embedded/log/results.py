@@ -1,4 +1,4 @@
-"""What appends and reads of a partition's log are asked and answer."""
+"""Parameter and result types of appends to and reads from a partition's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Isolation = Literal["uncommitted", "committed", "log_end"]
 
 
 class AppendInfo(NamedTuple):
-    """Where batches are. `append_time_ms` is -1 unless the broker's time is the records' (or they are a duplicate)."""
+    """The place of appended batches. `append_time_ms` is -1, except with LogAppendTime and for duplicates."""
 
     base_offset: int
     last_offset: int
@@ -21,12 +21,12 @@ class AppendInfo(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """An answer to a read: at most one region of a file, or what is in it, `size` bytes.
+    """The result of a read: at most one region of a file, or its bytes; `size` in bytes.
 
     `more`: the next segment may have data as well.
 
-    `aborted` are (producer id, first offset) of the aborted transactions that reach into it, None unless the read was
-    of committed data. The region holds its file open until it is released.
+    `aborted` are (producer id, first offset) of the aborted transactions that overlap it, None unless the read was of
+    committed data. The region keeps its file open until it is released.
     """
 
     parts: list[FileRegion | bytes]

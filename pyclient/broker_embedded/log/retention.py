@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments may go: by age, by size, and because the log starts behind them. Pure."""
+"""Retention: which of a log's oldest segments to delete, by age, by size, and before the log's start. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyclient.broker_embedded.log.config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at. `end_offset` is where the next segment begins; `timestamp` its newest record's (ms)."""
+    """A segment's data for retention. `end_offset` is the next segment's base; `timestamp` the newest record's (ms)."""
 
     end_offset: int
     size: int
@@ -19,9 +19,9 @@ class SegmentFacts(NamedTuple):
 def expired(
     segments: Sequence[SegmentFacts], config: LogConfig, *, now_ms: int, start_offset: int, high_watermark: int
 ) -> int:
-    """How many segments go, counted from the oldest; the last one given is the active one.
+    """Return how many of the oldest segments to delete; the last one given is the active one.
 
-    None reaches above the high watermark, and an empty active segment stays.
+    Segments above the high watermark stay, and so does an empty active segment.
     """
     surplus = sum(segment.size for segment in segments) - config.retention_bytes
     by_size = config.deletes and config.retention_bytes >= 0

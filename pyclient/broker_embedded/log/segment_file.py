@@ -1,4 +1,4 @@
-"""The `.log` file of a segment: batches back to back, found by going through their headers."""
+"""The `.log` file of a segment: contiguous batches, found by walking through their headers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyclient.records.batch import HEADER_SIZE, BatchHeader, read_header
 _WALK_BYTES: Final = 8192
 _SKIMMED: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 _MAGIC_AT: Final = 16
-_LENGTH_END: Final = 12  # the length counts the bytes behind itself
+_LENGTH_END: Final = 12  # the length counts the bytes after itself
 _INT_MAX: Final = 2**31 - 1
 
 
 class DamagedSegment(errors.CorruptMessage):
-    """Bytes of a segment file make no sense at a position; the file and position are in the text and in attributes."""
+    """Invalid bytes at a position of a segment file; the file and position are in the text and in attributes."""
 
     def __init__(self, path: str, position: int, reason: object) -> None:
         super().__init__(f"{path}: damaged at byte {position}: {reason}")
@@ -27,7 +27,7 @@ class DamagedSegment(errors.CorruptMessage):
 
 
 class Place(NamedTuple):
-    """Where a batch is: its first and the byte behind its last, its first and its last offset."""
+    """The place of a batch: its position, the position after it, its first and its last offset."""
 
     position: int
     end: int
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class SegmentFile:
-    """Batches from `base_offset` on; `size` is the bytes of whole ones. The file appears with the first append."""
+    """Batches from `base_offset` on; `size` is the bytes of whole ones. The file is created by the first append."""
 
     __slots__ = ("_fs", "_stem", "base_offset", "log", "size", "suffix")
 
@@ -45,22 +45,22 @@ class SegmentFile:
         self._stem = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
         self.size = size
-        self.suffix = suffix  # of its files' names, while it is not the log's yet
+        self.suffix = suffix  # of the file names of a segment that is not part of the log yet
         self.log: File = fs.file(self._path(".log"))
 
     def _path(self, kind: str) -> str:
         return self._stem + kind + self.suffix
 
     def fits(self, last_offset: int) -> bool:
-        """Whether an offset can be told relative to the base."""
+        """Return True if an offset can be stored relative to the base."""
         return last_offset - self.base_offset <= _INT_MAX
 
     def walk(
         self, position: int, *, chunk: int = _WALK_BYTES, expected: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from the batch at `position` on. Raises `DamagedSegment`.
+        """Yield (position, header) of every batch from the one at `position` on. Raises `DamagedSegment`.
 
-        `expected` is the offset that the first one may begin at, or behind; the segment's first one if not given.
+        `expected` is the lowest valid offset of the first one, by default the segment's base.
         """
         buffer, start = b"", position
         expected = self.base_offset if expected is None else expected
@@ -106,7 +106,7 @@ class SegmentFile:
             yield at, at + header.size, header.base_offset, header.last_offset
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """All bytes of one batch."""
+        """Return all bytes of one batch."""
         return self.log.pread(header.size, position)
 
     def __repr__(self) -> str:

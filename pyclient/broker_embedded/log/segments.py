@@ -1,4 +1,4 @@
-"""The segments of one log, oldest first: which one holds an offset, the next one begun, old and cut ones dropped."""
+"""The segments of one log, oldest first: search by offset, rolling, deletion and truncation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyclient.broker_embedded.log.segment import SWAP, Segment
 
 
 class Segments:
-    """Never empty: `active`, the last one, is written to. `take_doomed` tells which files of dropped ones may go."""
+    """A non-empty list; `active`, the last one, is written to. `take_doomed` returns files of dropped ones."""
 
     __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "_swap", "active")
 
@@ -20,7 +20,7 @@ class Segments:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._doomed: list[tuple[int, str]] = []
-        self._swap: Iterator[None] = iter(())  # renames of `replace` that are still to be done
+        self._swap: Iterator[None] = iter(())  # pending renames of `replace`
         self.active = segments[-1]
 
     def __iter__(self) -> Iterator[Segment]:
@@ -33,26 +33,26 @@ class Segments:
         return self._segments[index]
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset` (or would), and all behind it."""
+        """Return the segment that holds `offset` (or would), and all after it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     @property
     def first_offset(self) -> int:
-        """Where the oldest segment begins."""
+        """Return the first offset of the oldest segment."""
         return self._bases[0]
 
     @property
     def size(self) -> int:
-        """Bytes of all batches."""
+        """Return the bytes of all batches."""
         return sum(segment.size for segment in self._segments)
 
     def end_of(self, segment: Segment, log_end: int) -> int:
-        """The offset at which `segment` ends: the next one's base, or the end of the log."""
+        """Return the offset at which `segment` ends: the next one's base, or the end of the log."""
         index = bisect_right(self._bases, segment.base_offset)
         return self._bases[index] if index < len(self._bases) else log_end
 
     def begin(self, base_offset: int, index_interval: int) -> Segment:
-        """Makes an empty segment the active one. An empty one before it is dropped."""
+        """Add an empty segment as the active one. An empty one before it is dropped."""
         if not self.active.size:
             self._mark_deleted(len(self._segments) - 1, 0)
             del self._segments[-1], self._bases[-1]
@@ -62,14 +62,14 @@ class Segments:
         return self.active
 
     def drop_oldest(self, count: int, due_ms: int) -> None:
-        """Drops `count` segments (not all), oldest first, so that a crash in between leaves no hole."""
+        """Drop `count` segments (not all), oldest first, so that a crash in between leaves no gap."""
         self.settle()
         for index in range(count):
             self._mark_deleted(index, due_ms)
         del self._segments[:count], self._bases[:count]
 
     def drop_behind(self, offset: int, due_ms: int) -> None:
-        """Drops the segments that begin behind `offset`, newest first, so that a crash in between leaves no hole."""
+        """Drop the segments that begin after `offset`, newest first, so that a crash in between leaves no gap."""
         self.settle()
         keep = max(bisect_right(self._bases, offset), 1)
         for index in range(len(self._segments) - 1, keep - 1, -1):
@@ -78,7 +78,7 @@ class Segments:
         self.active = self._segments[-1]
 
     def drop_all(self, base_offset: int, index_interval: int, due_ms: int) -> None:
-        """Begins anew at `base_offset`."""
+        """Drop all segments, and add an empty one at `base_offset`."""
         self.drop_behind(self._bases[0], due_ms)
         self._mark_deleted(0, due_ms)
         self._segments.clear()
@@ -88,10 +88,10 @@ class Segments:
         self._bases.append(base_offset)
 
     def replace(self, made: Segment, old: list[Segment], due_ms: int) -> Iterator[None] | None:
-        """Puts a finished segment in the place of those it was made from; None if they are not all here any more.
+        """Replace segments by the one that compaction made of them. Return None if they have changed.
 
-        From now on readers find it. The files get their names as the answer is iterated, one segment a step, or when
-        somebody else drops segments. A crash in between is told by the files' names, and completed by the next start.
+        Readers find the new segment at once. The files are renamed as the returned iterator advances, one segment per
+        step, or by `settle`. After a crash in between, the next start completes the renames.
         """
         self.settle()
         first = bisect_right(self._bases, old[0].base_offset) - 1
@@ -115,7 +115,7 @@ class Segments:
         made.rename("")
 
     def settle(self) -> None:
-        """Returns when all files have their names: only then segments may be dropped, or the log closed in order."""
+        """Finish pending renames: before that no segments may be dropped, nor may the log be closed cleanly."""
         for _ in self._swap:
             pass
 
@@ -123,14 +123,14 @@ class Segments:
         self._doomed += [(due_ms, path) for path in self._segments[index].mark_deleted()]
 
     def take_doomed(self, now_ms: int) -> list[str]:
-        """The files of dropped segments that are due (epoch ms) to be removed, which is then the caller's business."""
+        """Return the files of dropped segments that are due (epoch ms); the caller removes them."""
         due = [path for when, path in self._doomed if when <= now_ms]
         if due:
             self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
         return due
 
     def sync(self, from_offset: int, log_end: int) -> None:
-        """Returns when the batches from `from_offset` on, and their indexes, are on the disk."""
+        """Return when the batches from `from_offset` on, and their indexes, are on the disk."""
         for segment in self.since(from_offset):
             if segment.size and self.end_of(segment, log_end) > from_offset:
                 segment.write_indexes()
@@ -139,7 +139,7 @@ class Segments:
         self._fs.sync_directory(self._directory)
 
     def close(self) -> None:
-        """Gives the files back."""
+        """Close the files."""
         for segment in self._segments:
             segment.close()
 

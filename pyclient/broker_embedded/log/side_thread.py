@@ -1,4 +1,4 @@
-"""One thread beside the logs' own, for what waits for a disk or computes without the GIL."""
+"""One thread for work that blocks on the disk or computes without the GIL."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 Done = Callable[[Any, "Exception | None"], None]
-"""Told, on the logs' thread, what the work gave or how it failed."""
+"""Called on the logs' thread with the result of the work or its failure."""
 
 _CLOSE_SECONDS: Final = 30.0
 
 
 class Dropped(Exception):
-    """The work was not begun: the thread was closed without waiting for it."""
+    """The work was not done: the thread was closed without waiting for it, or the log was deleted."""
 
 
 class SideThread:
-    """`submit`, `collect` and `close` belong to the logs' thread; the side thread is started at the first use.
+    """`submit`, `collect` and `close` belong to the logs' thread; the side thread is started on first use.
 
-    `wake`, when it is set, is called from the side thread after each piece of work, so that `collect` follows soon.
+    `wake`, if set, is called from the side thread after each piece of work, to have `collect` called soon.
     """
 
     def __init__(self) -> None:
@@ -32,20 +32,20 @@ class SideThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], Any], done: Done) -> None:
-        """Has `work` done, in the order of the submissions; `collect` then calls `done`."""
+        """Run `work` on the side thread, in the order of submissions; `collect` then calls `done`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pyclient-log-disk", daemon=True)
             self._thread.start()
         self._jobs.put((work, done))
 
     def collect(self) -> None:
-        """Tells of what is done by now."""
+        """Call the callbacks of completed work."""
         while self._done:
             done, answer, failure = self._done.popleft()
             done(answer, failure)
 
     def settle(self) -> None:
-        """Returns when what was submitted is done and told of."""
+        """Block until all submitted work is done and its callbacks were called."""
         if self._thread is not None:
             reached = threading.Event()
             self._jobs.put((reached.set, lambda _answer, _failure: None))
@@ -53,7 +53,7 @@ class SideThread:
         self.collect()
 
     def close(self, *, wait: bool) -> None:
-        """Ends the thread. Without `wait` only what it is at now is done; the rest fails with `Dropped`."""
+        """End the thread. Without `wait` only the current work is completed; the rest fails with `Dropped`."""
         while self._thread is not None:
             if not wait:
                 self._drop_pending()

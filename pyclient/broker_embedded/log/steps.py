@@ -1,4 +1,4 @@
-"""Long work in short steps: a generator that pauses, and hands what would block to whoever runs it."""
+"""Long work in short steps: a generator that yields pauses, and blocking calls for its runner."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 class Blocking(NamedTuple):
-    """Work that waits for a disk, or computes without the GIL: call it on any thread, and send its result back."""
+    """Work that blocks on the disk, or computes without the GIL: call it on any thread, and send its result back."""
 
     work: Callable[[], Any]
 
 
 Steps = Generator[Blocking | None, Any, T]
-"""Work whose steps are short: `None` is a pause, what it returns at the end a `T`."""
+"""Work in short steps: `None` is a pause; the generator returns a `T`."""
 
 
 def run_here(steps: Steps[T]) -> T:
-    """Does all of it at once."""
+    """Run all steps at once, in this thread. Return their result."""
     answer: Any = None
     failure: Exception | None = None
     while True:
@@ -39,7 +39,7 @@ def run_here(steps: Steps[T]) -> T:
 
 
 def in_steps(work: Callable[[A], T], items: Iterable[A]) -> Steps[list[T]]:
-    """What `work` makes of each item, with a pause after each."""
+    """Return the results of `work` for each item, with a pause after each."""
     done = []
     for item in items:
         done.append(work(item))
@@ -48,5 +48,5 @@ def in_steps(work: Callable[[A], T], items: Iterable[A]) -> Steps[list[T]]:
 
 
 def finished(answer: Any) -> Any:
-    """What `answer` is when it is no steps, else what they come to, all taken at once."""
+    """Return `answer`; if it is steps, run them all at once and return their result."""
     return run_here(answer) if type(answer) is GeneratorType else answer

@@ -1,4 +1,4 @@
-"""A partition's log and its disk: segments closed, old ones dropped, an end cut off, everything brought to the disk."""
+"""The changes of a partition's log on the disk: segments are rolled, deleted, truncated, replaced and synced."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pyclient.broker_embedded.log.steps import Blocking, Steps
 log = logging.getLogger("pyclient.broker_embedded")
 
 LONG_MAX: Final = 2**63 - 1
-_SNAPSHOT_BYTES: Final = 4 << 20  # a crash costs reading the headers of so many bytes before the recovery point
+_SNAPSHOT_BYTES: Final = 4 << 20  # recovery reads the headers of up to this many bytes before the recovery point
 
 
 class PendingFlush(NamedTuple):
-    """Work on the disk that may be done by any thread: `files` are synced, then `names`; then `done` is told."""
+    """A flush that any thread may run: sync `files`, call `names`, then call `done` on the logs' thread."""
 
     owner: StoredLog
     files: list[File]
@@ -37,25 +37,25 @@ class PendingFlush(NamedTuple):
 class StoredLog(LogState):
     """A log whose files are rolled, dropped, cut and synced.
 
-    `flush_later`, if it is set, is given what may reach the disk some time later: segments that were closed, and what
-    `flush.ms` is over for, and what `flush.messages` wants there before it is committed; `held` are the logs that have
-    such batches. `remove_later` is given files to remove. Without them all of that is waited for.
+    `flush_later`, if set, runs flushes that need not be waited for: of closed segments, for `flush.ms`, and for
+    `flush.messages`, where batches are committed when they are synced; `held` are the logs with such batches.
+    `remove_later` removes files. Without these callbacks the log flushes and removes in place, and blocks.
     """
 
     flush_later: Callable[[PendingFlush], None] | None = None
     remove_later: Callable[[list[str]], None] | None = None
     held: set[StoredLog] | None = None
     deleted = False
-    """Its topic was deleted: no file of it needs to reach the disk any more."""
-    producer_expiration_ms = 86_400_000  # of silence, after which a producer is forgotten (producer.id.expiration.ms)
+    """True if the topic was deleted: the log's files need not reach the disk."""
+    producer_expiration_ms = 86_400_000  # idle time after which a producer is removed (producer.id.expiration.ms)
     _cuts = 0
-    _must_reach = 0  # what is before this offset is committed when it is on the disk
-    _reaching = 0  # where the flush that is under way for that ends
+    _must_reach = 0  # batches before this offset are committed when they are on the disk
+    _reaching = 0  # end offset of the flush in progress for that
 
     # The start of the log
 
     def roll(self) -> Segment:
-        """Closes the active segment and begins the next one at the log's end. An empty one is only moved there."""
+        """Close the active segment and add one at the log's end. An empty one is only moved there."""
         active = self.segments.active
         if not active.size:
             if active.base_offset == self.end_offset:
@@ -77,11 +77,11 @@ class StoredLog(LogState):
         return segment
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drops segments that are too old, too much, or before the log's start; how many. Forgets idle producers."""
+        """Delete segments beyond retention or before the log's start. Return how many. Expire idle producers."""
         return sum(self.retention_steps(now_ms))
 
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """The same, one segment a step; how many went in it."""
+        """Apply retention in steps of one segment; yield how many were deleted in each."""
         self.producers.expire(now_ms, self.producer_expiration_ms)
         self.remove_doomed(now_ms)
         for segment in list(self.segments):
@@ -107,7 +107,7 @@ class StoredLog(LogState):
             self.remove_doomed(now_ms)
 
     def remove_doomed(self, now_ms: int) -> None:
-        """Has the files of dropped segments removed that are due."""
+        """Remove the files of dropped segments that are due."""
         due = self.segments.take_doomed(now_ms)
         if due and self.remove_later is not None:
             self.remove_later(due)
@@ -122,9 +122,9 @@ class StoredLog(LogState):
         return SegmentFacts(self.segments.end_of(segment, self.end_offset), segment.size, timestamp)
 
     def delete_records_before(self, offset: int) -> None:
-        """Lets the log start at `offset` (DeleteRecords); whole segments go with retention.
+        """Set the log's start to `offset` (DeleteRecords); retention deletes whole segments before it.
 
-        Raises `OffsetOutOfRange` above the high watermark. A crash may forget it until checkpoints are written.
+        Raises `OffsetOutOfRange` above the high watermark. A crash may undo it until checkpoints are written.
         """
         if offset > self.high_watermark:
             raise errors.OffsetOutOfRange(f"{self._name}: {offset} is above the high watermark {self.high_watermark}")
@@ -137,9 +137,9 @@ class StoredLog(LogState):
     # The end of the log
 
     def truncate_to(self, offset: int) -> None:
-        """Drops everything from `offset` on; a batch that `offset` is inside of goes whole, and the log ends there.
+        """Remove everything from `offset` on; a batch that contains `offset` is removed whole, and the log ends there.
 
-        Checkpoints are to be written before anything is appended: the noted recovery point may be behind the new end.
+        Write checkpoints before the next append: the checkpointed recovery point may be beyond the new end.
         """
         if offset >= self.end_offset:
             return
@@ -148,7 +148,7 @@ class StoredLog(LogState):
             return
         self.segments.drop_behind(offset, self._clock.time_ms() + self.config.file_delete_delay_ms)
         offset = self.segments.active.truncate(offset)
-        if offset < self.start_offset:  # the log starts inside the batch that went
+        if offset < self.start_offset:  # the log starts inside the removed batch
             self.truncate_fully_and_start_at(self.start_offset)
             return
         self._end_at(offset)
@@ -156,7 +156,7 @@ class StoredLog(LogState):
         self.producers.high_watermark_moved(self.high_watermark)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops everything and begins anew, empty, at `offset`."""
+        """Remove everything, and restart empty at `offset`."""
         due_ms = self._clock.time_ms() + self.config.file_delete_delay_ms
         self.segments.drop_all(offset, self.config.index_interval_bytes, due_ms)
         self.start_offset = offset
@@ -172,22 +172,22 @@ class StoredLog(LogState):
         drop_snapshots_behind(self._fs, self.directory, offset)
         self._snapshot_offset, self._snapshot_position = self.segments.active.base_offset, 0
         self._files.truncate_epochs(end=offset)
-        self._let_go()
+        self._release_held()
 
     # Leader epochs
 
     def begin_epoch(self, epoch: int) -> None:
-        """This node leads from now on: `epoch` begins at the end of the log, even if nothing is ever written in it."""
+        """Note that this node leads: `epoch` begins at the end of the log, even if nothing is ever written in it."""
         self._files.note_epoch(epoch, self.end_offset)
         self._files.save()
 
     # To the disk
 
     def flush(self) -> None:
-        """Returns when everything appended so far is on the disk.
+        """Block until everything appended so far is on the disk.
 
-        Raises `KafkaStorageError`, and the log is offline then: what the system could not write it may have forgotten.
-        So it raises for a log that is offline: a later sync that succeeds says nothing about what an earlier one lost.
+        Raises `KafkaStorageError`, and takes the log offline: the kernel may have dropped data it could not write. Also
+        raises for a log that is offline: a later sync that succeeds does not restore data that an earlier one lost.
         """
         if self.failure is not None:
             raise errors.KafkaStorageError(f"{self._name} is offline: {self.failure}")
@@ -201,17 +201,17 @@ class StoredLog(LogState):
                 self.fail(f"a flush failed: {error}")
                 raise errors.KafkaStorageError(f"{self._name}: the flush failed: {error}") from error
         self.recovery_point = self.end_offset
-        self._let_go()
+        self._release_held()
 
-    # To the disk before anybody is told
+    # To the disk before the commit
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether every batch is committed when its append returns."""
+        """Return True if every batch is committed when its append returns."""
         return not self.replicated and (self.flush_later is None or self.config.flush_messages == LONG_MAX)
 
     def _hold(self) -> None:
-        """Commits what is here when it is on the disk, which is not waited for. One flush is under way at a time."""
+        """Commit the appended batches when they are on the disk, without blocking. One flush is run at a time."""
         self._must_reach = self.end_offset
         if self.held is not None:
             self.held.add(self)
@@ -222,7 +222,7 @@ class StoredLog(LogState):
         self._reaching = end = self.end_offset
         if not self._flush_later(partial(self._reached, end)):
             self.fail("a flush cannot begin")
-            self._let_go()
+            self._release_held()
 
     def _reached(self, offset: int) -> None:
         self._flushed_to(offset)
@@ -231,10 +231,10 @@ class StoredLog(LogState):
             self._commit(self.recovery_point)
             self._reach()
         else:
-            self._let_go()
+            self._release_held()
 
-    def _let_go(self) -> None:
-        """Nothing waits for the disk any more."""
+    def _release_held(self) -> None:
+        """End the holding of batches: commit them if the log has not failed, and notify the waiting callbacks."""
         if self._must_reach:
             self._must_reach = self._reaching = 0
             if self.held is not None:
@@ -250,17 +250,17 @@ class StoredLog(LogState):
         for callback in self.on_append:
             callback()
 
-    # To the disk, sooner or later
+    # To the disk, without waiting
 
     def _write_snapshot(self) -> None:
-        """Recovery begins at a snapshot; the one before is kept only if a segment begins there."""
+        """Write a snapshot, where recovery can begin; the one before is kept only if a segment begins there."""
         if self._snapshot_offset not in (self.end_offset, self.segments.active.base_offset):
             remove_snapshot(self._fs, self.directory, self._snapshot_offset)
         write_snapshot(self._fs, self.directory, self.end_offset, self.producers)
         self._snapshot_offset, self._snapshot_position = self.end_offset, self.segments.active.size
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flushes if it is `flush.ms` ago that a call of this method found something that is not on the disk."""
+        """Flush if an earlier call found unsynced data at least `flush.ms` ago. Return True if it did."""
         if self.recovery_point == self.end_offset or self.failure is not None:
             self._unflushed_since = None
         elif self._unflushed_since is None:
@@ -283,16 +283,16 @@ class StoredLog(LogState):
                 self._fs.sync_directory(directory)
 
         def done() -> None:
-            if self.failure is not None:  # of a flush before this one: what that left out may not be on the disk
+            if self.failure is not None:  # an earlier flush has failed: its data may not be on the disk
                 return
             self._files.synced(changes)
-            if cuts == self._cuts:  # else there may be other batches at the same offsets by now
+            if cuts == self._cuts:  # otherwise there may be other batches at the same offsets
                 then()
 
         return PendingFlush(self, files, names, done)
 
     def _flush_later(self, then: Callable[[], None]) -> bool:
-        """Begins to bring everything appended so far to the disk, and does not wait for it; False if it cannot."""
+        """Start a flush of everything appended so far, without blocking. Return False if it cannot start."""
         if self.flush_later is None or not self._files.exist:
             self.flush()
             return True
@@ -300,7 +300,7 @@ class StoredLog(LogState):
         try:
             pending = self._pending(segments, then)
         except OSError as error:
-            log.error("%r: the flush cannot begin, and is tried again later: %s", self, error)
+            log.error("%r: the flush cannot begin; it is tried again later: %s", self, error)
             return False
         self.flush_later(pending)
         return True
@@ -309,7 +309,7 @@ class StoredLog(LogState):
         self.recovery_point = max(self.recovery_point, min(offset, self.end_offset))
 
     def segment_flushed(self, segment: Segment) -> None:
-        """A closed segment is on the disk; so is the log up to its end, if everything before it was."""
+        """Note that a closed segment is on the disk, and advance the recovery point over synced segments."""
         segment.synced = True
         for following in self.segments.since(self.recovery_point):
             if not following.synced or following is self.segments.active:
@@ -317,7 +317,7 @@ class StoredLog(LogState):
             self.recovery_point = max(self.recovery_point, self.segments.end_of(following, self.recovery_point))
 
     def replace_segments(self, made: Segment, old: list[Segment]) -> Steps[bool]:
-        """Puts what compaction made, synced, in the place of closed segments; False if the log has changed since."""
+        """Replace closed segments by a synced one that compaction made. Return False if the log has changed since."""
         if not self._may_change():
             return False
         try:
@@ -326,7 +326,7 @@ class StoredLog(LogState):
                 return False
             for _ in renames:
                 yield None
-                if not self._may_change():  # its directory may be another log's by now
+                if not self._may_change():  # the directory may belong to another log now
                     return False
         except OSError as error:
             self.fail(f"compaction stopped between two names of a file: {error}")
@@ -339,7 +339,7 @@ class StoredLog(LogState):
         return not self.closed and self.failure is None
 
     def load_from(self, directory: str) -> Steps[LoadedLog]:
-        """Read a copy of this log that was closed in order."""
+        """Load a copy of this log that was closed cleanly."""
         return load(
             self._fs,
             directory,
@@ -351,25 +351,25 @@ class StoredLog(LogState):
         )
 
     def relocate(self, loaded: LoadedLog, directory: str) -> None:
-        """Go on with the files of a synced copy of this log in `directory`; the old ones are let go of."""
+        """Switch to the files of a synced copy of this log in `directory`, and close the old ones."""
         before = self.segments
         before.settle()
         self.directory = directory
         self.segments = Segments(self._fs, directory, loaded.segments)
         self._files = PartitionFiles(self._fs, directory, self.topic_id, self._epochs, exist=True, saved=False)
         self._files.save()
-        self._cuts += 1  # what is being flushed is in files that nobody reads any more
+        self._cuts += 1  # a flush in progress is of files that are no longer used
         self._snapshot_offset, self._snapshot_position = self.segments.active.base_offset, 0
         self._write_snapshot()
         self.recovery_point = self.end_offset
         before.close()
-        self._let_go()
+        self._release_held()
 
     def close(self, clean: bool = True, *, sync: bool = True) -> None:
-        """Brings everything to the disk and gives the files back. With `clean=False` they are only let go of.
+        """Flush everything and close the files. With `clean=False` they are only closed.
 
-        Without `sync` everything is only written: the caller syncs all logs at once, before it says so anywhere.
-        Raises `KafkaStorageError` if that fails, or if the log is offline: then the next start has to check it.
+        Without `sync` everything is only written: the caller syncs all logs at once, before it writes checkpoints.
+        Raises `KafkaStorageError` if that fails, or if the log is offline: the next start has to check it then.
         """
         self.closed = True
         self._tell_waiting()

@@ -13,8 +13,7 @@ ENTRY_BYTES: Final = 12
 class TimeIndex(IndexEntries):
     """Entries (largest timestamp so far in ms, the offset relative to the segment's base where it was reached).
 
-    Timestamps strictly increase. All records behind an entry's offset and before the next entry's are later or as late
-    as its timestamp at most.
+    Timestamps strictly increase: records up to an entry's offset are not later than its timestamp.
     """
 
     __slots__ = ()
@@ -23,9 +22,9 @@ class TimeIndex(IndexEntries):
     type_codes = ("q", "i")
 
     def load(self, content: bytes) -> bool:
-        """Takes over a file's entries; False if some were unusable (nonsense, or zeros of a preallocated file).
+        """Load a file's entries. Return False if some were unusable (corrupt, or zeros of a preallocated file).
 
-        Of a large file not every entry is looked at.
+        Of a large file not every entry is checked.
         """
         whole = len(content) // ENTRY_BYTES
         index, last_timestamp, last_offset = -1, -1, 0
@@ -37,7 +36,7 @@ class TimeIndex(IndexEntries):
         return self._take(content, whole)
 
     def _usable(self, content: bytes) -> int:
-        """How many entries from the first on are as they must be."""
+        """Return how many entries from the first on are valid."""
         last_timestamp, last_offset = -1, 0
         whole = len(content) - len(content) % ENTRY_BYTES
         for count, (timestamp, offset) in enumerate(self.entry.iter_unpack(memoryview(content)[:whole])):
@@ -47,22 +46,22 @@ class TimeIndex(IndexEntries):
         return whole // ENTRY_BYTES
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Adds an entry if the timestamp grew."""
+        """Add an entry if the timestamp has grown."""
         if timestamp < 0 or timestamp <= self.last()[0]:
             return
         self._firsts.append(timestamp)
         self._seconds.append(relative_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """A relative offset before which every record is earlier than `timestamp`; 0 if nothing is known."""
+        """Return a relative offset before which every record is earlier than `timestamp`; 0 if none is known."""
         count = self._up_to(0, timestamp - 1)
         return self[count - 1][1] if count else 0
 
     def last(self) -> tuple[int, int]:
-        """(timestamp, relative offset) of the last entry; (-1, -1) if there is none."""
+        """Return (timestamp, relative offset) of the last entry; (-1, -1) if there is none."""
         count = len(self)
         return self[count - 1] if count else (-1, -1)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drops entries for offsets from `relative_offset` on."""
+        """Remove entries for offsets from `relative_offset` on."""
         self._keep(self._up_to(1, relative_offset - 1))

@@ -1,4 +1,4 @@
-"""From a time to an offset, to the very record: the time index finds the batch, and that one batch is decoded."""
+"""Search of a record by timestamp: the time index leads to the batch, and that one batch is decoded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.types import OffsetAndTimestamp
 
 
 def first_not_before(segments: Iterable[Segment], timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
-    """The first record from `start_offset` on whose time (ms) is `timestamp` or later; None if there is none."""
+    """Return the first record from `start_offset` on with a timestamp (ms) of at least `timestamp`, or None."""
     for segment in segments:
         if segment.size and segment.largest_timestamp >= timestamp:
             from_offset = max(start_offset, segment.base_offset + segment.times.lookup(timestamp))
@@ -25,16 +25,18 @@ def first_not_before(segments: Iterable[Segment], timestamp: int, start_offset: 
 
 
 def newest(segments: Iterable[Segment], start_offset: int) -> OffsetAndTimestamp | None:
-    """The first record that has the largest time of all from `start_offset` on; None if there is none.
+    """Return the first record with the largest timestamp from `start_offset` on; None if there are no records.
 
-    Where no record has a time that is the first one, as in Kafka.
+    If no record has a timestamp it is the first one, as in Kafka.
     """
     best: tuple[Segment, int, BatchHeader] | None = None
     for segment in segments:
         if not segment.size or (best is not None and segment.largest_timestamp <= best[2].max_timestamp):
             continue
         from_offset = start_offset
-        if segment.base_offset >= start_offset:  # whole: the index knows where; else the newest record may be cut off
+        if (
+            segment.base_offset >= start_offset
+        ):  # the whole segment counts: its index is right; otherwise the newest record may be before the start
             from_offset = segment.largest_timestamp_offset
         for position, header in _batches(segment, from_offset):
             if best is None or header.max_timestamp > best[2].max_timestamp:

@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment (`.txnindex`): what a read_committed reader must leave out."""
+"""The aborted transactions of a segment (`.txnindex`), which a read_committed reader must skip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Aborted transactions in the order of their markers. Rare, so each is written to the file at once."""
+    """Aborted transactions in the order of their markers. They are rare, so each is written to the file at once."""
 
     __slots__ = ("_entries", "_file")
 
@@ -31,14 +31,14 @@ class TransactionIndex:
 
     @property
     def file(self) -> File:
-        """The index file; there is none without an aborted transaction."""
+        """Return the index file, which does not exist without an aborted transaction."""
         return self._file
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def load(self, content: bytes) -> bool:
-        """Takes over a file's entries; False if some were unusable."""
+        """Load a file's entries. Return False if some were unusable."""
         entries: list[AbortedTransaction] = []
         whole = len(content) - len(content) % ENTRY_BYTES
         for version, producer_id, first, last, stable in _ENTRY.iter_unpack(memoryview(content)[:whole]):
@@ -49,7 +49,7 @@ class TransactionIndex:
         return len(entries) * ENTRY_BYTES == len(content)
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Adds a transaction; one that is there already (met again while recovering) is not needed."""
+        """Add a transaction, unless it is present (recovery reads some again)."""
         if self._entries and entry.last_offset <= self._entries[-1].last_offset:
             return
         row = _ENTRY.pack(0, *entry)
@@ -57,7 +57,7 @@ class TransactionIndex:
         self._entries.append(entry)
 
     def collect(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """(those that matter to a read of [from_offset, to_offset), whether later segments hold no more of them)."""
+        """Return (transactions that overlap [from_offset, to_offset), True if later segments have no more of them)."""
         found = []
         for entry in self._entries:
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:
@@ -67,7 +67,7 @@ class TransactionIndex:
         return found, False
 
     def truncate(self, offset: int) -> None:
-        """Drops transactions decided at or behind `offset`."""
+        """Remove transactions whose markers are at or after `offset`."""
         count = len(self._entries)
         while count and self._entries[count - 1].last_offset >= offset:
             count -= 1

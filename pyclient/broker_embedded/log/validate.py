@@ -1,4 +1,4 @@
-"""What may be appended: rules for a batch's header, checksum and records, and the stamps that a leader puts on it."""
+"""Validation of appended batches: rules for header, checksum and records, and the stamps that a leader sets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _DECOMPRESSED_ON_LOOP: Final = {
 
 
 class RefusedRecords(errors.BrokerError):
-    """Records because of which the broker refuses their batch; `records` says why, by their index in it (KIP-467)."""
+    """Invalid records, for which the broker refuses their batch; `records` has reasons by index in it (KIP-467)."""
 
     def __init__(self, text: str, records: Mapping[int, str]) -> None:
         super().__init__(text)
@@ -60,17 +60,17 @@ class InvalidRecords(RefusedRecords, errors.InvalidRecord):
 
 
 class InvalidTimestamps(RefusedRecords, errors.InvalidTimestamp):
-    """Some records' times are out of range; others may break other rules."""
+    """Some records' timestamps are out of range; others may break other rules."""
 
 
 def writable(batch: Buffer) -> memoryview:
-    """The batch's bytes, to be stamped in place; a copy only where they cannot be."""
+    """Return a writable view of the batch; a copy only if its memory is read-only."""
     view = memoryview(batch)
     return memoryview(bytearray(view)) if view.readonly else view
 
 
 def read_single(batch: memoryview, where: str) -> BatchHeader:
-    """The header of what must be exactly one whole batch with a right checksum.
+    """Return the header of exactly one whole batch with a right checksum.
 
     Raises `CorruptMessage` or `InvalidRecord`.
     """
@@ -100,7 +100,7 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
 
 
 def check_copies(batches: memoryview, expected: int, where: str) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of the whole batches that a leader sent. They must follow offset `expected`; gaps are fine.
+    """Return (position, header) of a leader's whole batches. They must follow offset `expected`; gaps are allowed.
 
     Raises `CorruptMessage` or `OffsetOutOfRange`.
     """
@@ -122,7 +122,7 @@ class TooLongForLoop(Exception):
 
 
 class CheckedBatch(NamedTuple):
-    """A client's batch whose records are good by the rules of `config`; `latest` is the latest of their timestamps."""
+    """A client's batch whose records are valid by the rules of `config`; `latest` is their latest timestamp."""
 
     data: memoryview
     header: BatchHeader
@@ -139,8 +139,8 @@ def check_client_batch(
     of headers UTF-8, and nothing follows the end of compressed data.
 
     Raises `MessageTooLarge`, `CorruptMessage`, `InvalidRecord`, `InvalidTimestamp` or `UnsupportedCompressionType`;
-    where single records are at fault, `RefusedRecords` names them. With `on_loop`, `TooLongForLoop` if codecs have more
-    to do than takes a millisecond.
+    if single records are invalid, `RefusedRecords` names them. With `on_loop`, `TooLongForLoop` if codecs would take
+    more than a millisecond.
     """
     if len(batch) > config.max_message_bytes:
         raise errors.MessageTooLarge(
@@ -180,7 +180,7 @@ def check_client_batch(
 
 
 def stamp_client_batch(checked: CheckedBatch, now_ms: int) -> tuple[memoryview, BatchHeader]:
-    """The batch as it is to be stored, and its header: its times stamped in place, where they are not right."""
+    """Return the batch to store and its header; wrong timestamps are stamped in place."""
     batch, header, latest, config = checked
     if config.log_append_time:
         stamp_timestamp(batch, 0, header, TIMESTAMP_LOG_APPEND, now_ms)
@@ -192,9 +192,9 @@ def stamp_client_batch(checked: CheckedBatch, now_ms: int) -> tuple[memoryview, 
 
 
 def _check_records(data: Buffer, position: int, header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> int:
-    """Read every record, and return their latest timestamp, which is -1 if none has one.
+    """Check every record. Return the latest timestamp, -1 if none has one.
 
-    A record is refused for one reason; one with a wrong time makes InvalidTimestamp of it all, as in Kafka.
+    A record has one reason; one with a wrong timestamp makes the error InvalidTimestamp, as in Kafka.
     """
     stamped = config.log_append_time or header.attributes & _LOG_APPEND_TIME
     try:
@@ -241,7 +241,7 @@ def _reason(problem: int, timestamp: int, config: LogConfig, now_ms: int) -> str
 
 
 def _claim_problem(header: BatchHeader, config: LogConfig, now_ms: int) -> str | None:
-    """What is wrong with a batch that claims to have the broker's time."""
+    """Return what is wrong with a batch that claims to have the broker's time (LogAppendTime), or None."""
     timestamp = header.max_timestamp
     if config.log_append_time:
         return "the batch claims the broker's time (LogAppendTime), which only the broker may set"
@@ -271,7 +271,7 @@ def _decompressed(batch: memoryview, header: BatchHeader, where: str, *, on_loop
 
 
 def _wanted_codec(config: LogConfig, sent: int) -> Compression | None:
-    """The codec that the topic wants in the place of the batch's; None if that may stay."""
+    """Return the topic's codec if it differs from the batch's, otherwise None."""
     name = config.compression_type
     if name == "producer":
         return None
@@ -282,7 +282,7 @@ def _wanted_codec(config: LogConfig, sent: int) -> Compression | None:
 def _recompressed(
     batch: memoryview, records: Buffer, header: BatchHeader, codec: Compression, config: LogConfig
 ) -> memoryview:
-    """The same records in the topic's codec: they are one block, so nothing inside it has to be read."""
+    """Return the batch with its records compressed by the topic's codec; records are one block and are not decoded."""
     packed = compress(codec, records, _level(codec, config))
     stored = memoryview(bytearray(HEADER_SIZE + len(packed)))
     stored[:HEADER_SIZE] = batch[:HEADER_SIZE]

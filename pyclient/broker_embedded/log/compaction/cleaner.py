@@ -1,4 +1,4 @@
-"""One cleaning round of one log: read what is dirty, write everything before its end again, swap the files."""
+"""One cleaning round of one log: read the keys of the dirty part, rewrite everything before its end, swap the files."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _READ_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 1 << 18
-_BATCH_COST: Final = 16  # what a batch costs beside its records, in records
-_BYTES_A_ROW: Final = 512  # that are read, summed up and copied in the time of one record
+_BATCH_COST: Final = 16  # the cost of a batch without its records, in records
+_BYTES_A_ROW: Final = 512  # bytes that are read, checked and copied in the time of one record
 
 
 class Abandoned(Exception):
-    """The log changed under the cleaning: it was cut, deleted or closed. Nothing of it was touched."""
+    """The log changed during the cleaning: it was cut, deleted or closed. Cleaning has not changed it."""
 
 
 class Cleaned(NamedTuple):
-    """What a round did: everything before `end` is clean; bytes before and after."""
+    """The result of a round: everything before `end` is clean; bytes before and after."""
 
     end: int
     bytes_before: int
@@ -55,7 +55,7 @@ class CleaningRound:
         self._cost = 0
 
     def steps(self) -> Steps[Cleaned]:
-        """Everything. Raises `Abandoned`, `DamagedSegment`, `OSError`; the log is as it was then."""
+        """Run the round. Raises `Abandoned`, `DamagedSegment`, `OSError`; the log is unchanged then."""
         plan = self._plan
         sources = [segment for segment in self._log.segments if segment.base_offset < plan.end]
         for segment in sources:
@@ -79,10 +79,10 @@ class CleaningRound:
         yield from self._offsets.give_back()
         return Cleaned(end, before, after)
 
-    # What is the last offset of each key
+    # The last offset of each key
 
     def _read_keys(self, sources: list[Segment]) -> Steps[int]:
-        """Fills the map from what is dirty; returns the offset up to which it speaks."""
+        """Fill the map from the dirty part. Return the offset up to which it is complete."""
         first = self._plan.first_dirty
         transactions = CleanedTransactions()
         for position, segment in enumerate(sources):
@@ -114,10 +114,10 @@ class CleaningRound:
                 yield None
         return True
 
-    # What stays
+    # Rewriting
 
     def _clean_group(self, group: list[Segment], transactions: CleanedTransactions) -> Steps[int]:
-        """Writes a group of segments again as one; returns its size."""
+        """Rewrite a group of segments as one. Return its size."""
         owner = self._log
         rules = BatchFilter(
             self._offsets,
@@ -150,13 +150,13 @@ class CleaningRound:
     # Reading
 
     def _each_batch(self, segment: Segment, handle: Callable[[memoryview, BatchHeader], Steps[bool]]) -> Steps[bool]:
-        """Gives `handle` every batch, checked, until it returns False; whether it never did."""
+        """Call `handle` with every batch, checked, until it returns False. Return True if it never did."""
         file = segment.log
         file.retain()
         try:
             position, length = 0, _READ_BYTES
             while position < segment.size:
-                file.fileno()  # opened here: another thread must not
+                file.fileno()  # opened here: the side thread must not
                 wanted = min(length, segment.size - position)
                 data = yield Blocking(partial(file.pread, wanted, position))
                 if len(data) < wanted:
@@ -188,7 +188,7 @@ class CleaningRound:
 
 
 def _whole(segment: Segment, position: int, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches that are all in `data`, which begins at `position` of the file."""
+    """Yield the batches that are completely in `data`, which begins at `position` of the file."""
     at = 0
     while at < len(data):
         try:
@@ -204,7 +204,7 @@ def _whole(segment: Segment, position: int, data: bytes) -> Iterator[tuple[int, 
 
 
 def _needed(segment: Segment, position: int, rest: bytes) -> int:
-    """How long the batch is that `rest`, the bytes at `position`, begins with. Raises `DamagedSegment`."""
+    """Return the size of the batch at the beginning of `rest`, the bytes at `position`. Raises `DamagedSegment`."""
     if not rest:
         return 0
     try:
@@ -256,7 +256,7 @@ class _Output:
                 segment.transactions.append(kept.abort)
 
     def finish(self, modified_ms: int) -> Steps[None]:
-        """Brings everything to the disk; the file is as old as the newest one that it was made from."""
+        """Sync everything; the file gets the modification time of the newest one it was made from."""
         yield from self._write()
         segment = self.segment
         segment.finish()
@@ -273,8 +273,8 @@ class _Output:
         self._fs.set_modified_ms(segment.log.path, modified_ms)
 
     def close(self) -> None:
-        """Lets go of the files, and removes them if they were not swapped in."""
+        """Release the files, and remove them if they were not swapped in."""
         self.segment.log.release()
-        if self.segment.suffix == CLEANED:  # behind that point its files may be all that there is
+        if self.segment.suffix == CLEANED:  # after the swap its files may be the only ones
             self.segment.close()
             self.segment.remove_files()

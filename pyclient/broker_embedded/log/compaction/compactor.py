@@ -1,4 +1,4 @@
-"""Which log is compacted next, the dirtiest first as in Kafka, and what becomes of one that cannot be."""
+"""Chooses the log to compact next, the dirtiest first as in Kafka, and handles logs that cannot be compacted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pyclient.broker_embedded.log.stored_log import StoredLog
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_LOOKS: Final = 64  # segments that are looked at before a pause
+_LOOKS: Final = 64  # segments that are checked before a pause
 
 
 class Compactor:
-    """Compacts logs one after the other. `save` brings to the disk where their clean parts end (`cleaned_to`).
+    """Compacts logs one after the other. `save` writes the ends of their clean parts (`cleaned_to`) to the disk.
 
-    `memory` (bytes) bounds the map of keys. A log with damage is reported and left alone from then on.
+    `memory` (bytes) bounds the map of keys. A damaged log is reported and not compacted again.
     """
 
     def __init__(self, fs: FileSystem, *, memory: int, save: Callable[[], Steps[None]]) -> None:
@@ -33,7 +33,7 @@ class Compactor:
         self._refused: set[StoredLog] = set()
 
     def due(self, logs: Sequence[StoredLog], now_ms: int) -> Steps[int]:
-        """Compacts those of the logs that are dirty enough, until none is; how many rounds that took."""
+        """Compact the logs that are dirty enough, until none is. Return the number of rounds."""
         rounds = 0
         failed: set[StoredLog] = set()
         while True:
@@ -57,10 +57,10 @@ class Compactor:
                 failed.add(owner)
 
     def everything(self, owner: StoredLog, now_ms: int) -> int:
-        """Compacts all of a log that may be, at once and however little is dirty; how many rounds that took.
+        """Compact a log at once, however little is dirty. Return the number of rounds.
 
-        The active segment is closed first. `min.compaction.lag.ms` holds. Raises what hinders it, `KafkaStorageError`
-        if the log is or goes offline.
+        The active segment is rolled first. `min.compaction.lag.ms` applies. Raises the error of a failed round,
+        `KafkaStorageError` if the log is or goes offline.
         """
         if owner.failure is not None:
             raise errors.KafkaStorageError(f"{owner!r} cannot be compacted")
@@ -73,7 +73,7 @@ class Compactor:
             cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
             try:
                 owner.cleaned_to = run_here(cleaning.steps()).end
-            except Abandoned as error:  # nothing else runs meanwhile: it is its disk that failed
+            except Abandoned as error:  # nothing else runs meanwhile: its disk has failed
                 raise errors.KafkaStorageError(str(error)) from error
             run_here(self._save())
             rounds += 1
@@ -87,7 +87,7 @@ class Compactor:
         return plan_cleaning(segments, owner.config, first_dirty=first, limit=limit, now_ms=now_ms)
 
     def _round(self, owner: StoredLog, plan: CleaningPlan, now_ms: int) -> Steps[bool]:
-        """One round; False if the log is not to be tried again before the next look."""
+        """Run one round. Return False if the log must not be retried in this run."""
         cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
         try:
             done = yield from cleaning.steps()
@@ -95,11 +95,11 @@ class Compactor:
             log.info("%s; it is tried again later", reason)
             return False
         except DamagedSegment as error:
-            log.error("%r: it is not compacted any more: %s", owner, error)
+            log.error("%r: it is no longer compacted: %s", owner, error)
             self._refused.add(owner)
             return False
         except (OSError, errors.KafkaError) as error:
-            log.error("%r: compaction failed, and is tried again later: %s", owner, error)
+            log.error("%r: compaction failed; it is tried again later: %s", owner, error)
             return False
         owner.cleaned_to = done.end
         log.debug("%r: compacted up to %d, %d bytes to %d", owner, *done)

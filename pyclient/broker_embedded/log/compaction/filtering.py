@@ -1,4 +1,4 @@
-"""Which batches and records stay, by Kafka's rules (`LogCleaner`); pure but for the pauses that it takes."""
+"""Decides which batches and records stay, by Kafka's rules (`LogCleaner`). Pure, with pauses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class BatchFilter:
         self._horizon = now_ms + delete_retention_ms
 
     def apply(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
-        """What becomes of a batch; None if it goes. Raises `CorruptRecord`."""
+        """Return the batch to keep, perhaps rewritten; None if it is dropped. Raises `CorruptRecord`."""
         if header.is_control:
             return (yield from self._marker(batch, header))
         if self._transactions.drops_data(header) or not header.count:
@@ -73,7 +73,7 @@ class BatchFilter:
         return KeptBatch(data, read_header(data))
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """The last batch of an active producer (or its last marker, if it has no data), and the round's last batch."""
+        """Return True for the last batch (without data: marker) of an active producer, and the round's last batch."""
         if header.next_offset == self._end:
             return True
         known = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
@@ -85,7 +85,7 @@ class BatchFilter:
         return header.is_control and header.producer_epoch == epoch
 
     def _marker(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
-        """A control batch stays while its transaction has data here, and then until its own horizon is over."""
+        """Keep a control batch while its transaction has data, and then until its delete horizon is over."""
         if not header.count:
             return self._without_records(header)
         marker = read_marker(batch, header)
@@ -117,7 +117,7 @@ class BatchFilter:
         return (yield from self._rewritten(plain, opened, header, keep, newest, starts_horizon=starts_horizon))
 
     def _choose(self, rows: list[Record[Any, Any]], keep: bytearray, header: BatchHeader) -> Iterator[Record[Any, Any]]:
-        """The records that stay; `keep` gets a truth value for each one."""
+        """Yield the records that stay; append a truth value for each record to `keep`."""
         end, last = self._offsets.end, self._offsets.last
         tombstones_stay = not header.has_delete_horizon or self._now_ms < header.base_timestamp
         for record in rows:
@@ -139,7 +139,7 @@ class BatchFilter:
         *,
         starts_horizon: bool,
     ) -> Steps[KeptBatch]:
-        """The kept records of `plain` (which `opened` describes) in a batch like `header`'s."""
+        """Return a batch like `header`'s with the kept records of `plain`, whose header is `opened`."""
         pieces: list[bytes] = []
         for piece in spliced(plain, opened, keep):
             pieces.append(rebased(piece, opened.base_timestamp, self._horizon) if starts_horizon else piece)
@@ -158,7 +158,7 @@ class BatchFilter:
 
 
 def off_loop_if_large(batch: Buffer, header: BatchHeader) -> Steps[tuple[Buffer, BatchHeader]]:
-    """The batch unpacked; in another thread if that takes long, for the codecs work without the GIL."""
+    """Return the batch unpacked; on the side thread if it is large, as the codecs work without the GIL."""
     if header.codec and len(batch) >= _LARGE:
         opened: tuple[Buffer, BatchHeader] = yield Blocking(lambda: unpacked(batch, header))
         return opened

@@ -1,4 +1,4 @@
-"""The last offset of each key, for as many keys as fit into the memory that compaction may use. Pure."""
+"""The last offset of each key, for as many keys as fit into the memory of compaction. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 _DIGEST_BYTES: Final = 16  # as many as Kafka keeps of a key; shorter keys are their own fingerprint
 
 KEY_BYTES: Final = 210
-"""What one key costs in memory at most (bytes; measured: 129 to 209, by how full its table is)."""
+"""Maximum memory of one key (bytes; measured: 129 to 209, depending on how full its table is)."""
 
 _TABLES: Final = 4096  # a table that grows is copied at once: a single one of 40,000 keys took 7 ms
 _FREED: Final = 1000  # keys
-_SHIFT: Final = 40  # other bits of the hash than those that a table goes by
+_SHIFT: Final = 40  # selects hash bits that the tables do not use
 
 
 def fingerprint(key: bytes) -> bytes:
-    """What stands for a key: itself if it is short, else 16 bytes of a cryptographic hash. No two are alike."""
+    """Return the fingerprint of a key: the key itself if it is short, else 16 bytes of a cryptographic hash."""
     return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 class OffsetMap:
-    """Fingerprints and last offsets. `end` is behind the last offset that was taken in: what lies there is unknown."""
+    """Fingerprints and last offsets. `end` is the offset after the last one added: records from there are unknown."""
 
     __slots__ = ("_count", "_most", "_tables", "end")
 
@@ -33,7 +33,7 @@ class OffsetMap:
         self._most = max(most_keys, 1)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Takes in a record; False, and nothing is changed, if its key is new and there is no room for it."""
+        """Add a record. Return False, with nothing changed, if its key is new and there is no room for it."""
         known = fingerprint(key)
         table = self._tables[hash(known) >> _SHIFT & _TABLES - 1]
         if known not in table:
@@ -45,12 +45,12 @@ class OffsetMap:
         return True
 
     def last(self, key: bytes) -> int:
-        """The last offset of a key, -1 if none was taken in."""
+        """Return the last offset of a key, -1 if it is unknown."""
         known = fingerprint(key)
         return self._tables[hash(known) >> _SHIFT & _TABLES - 1].get(known, -1)
 
     def give_back(self) -> Iterator[None]:
-        """Forgets all, in steps: freeing 40,000 keys at once takes 5 ms."""
+        """Free all entries, in steps: freeing 40,000 keys at once takes 5 ms."""
         gone = 0
         while self._tables:
             gone += len(self._tables.pop()) + 1

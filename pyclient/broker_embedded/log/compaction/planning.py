@@ -1,4 +1,4 @@
-"""Which part of a log may be compacted, whether it is worth it, and which segments become one. Pure."""
+"""Plans compaction: which part of a log may be compacted, whether it is due, and which segments to merge. Pure."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _TIME_ENTRY_BYTES: Final = 12
 
 
 class Candidate(Protocol):
-    """A segment, as planning sees it. Times are epoch ms, -1 where no record has one; sizes are bytes."""
+    """A segment for planning. Times are epoch ms, -1 if no record has one; sizes are bytes."""
 
     @property
     def base_offset(self) -> int:
-        """Its first offset."""
+        """Return its first offset."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes of its batches."""
+        """Return the bytes of its batches."""
         ...
 
     @property
     def largest_timestamp(self) -> int:
-        """The time of its newest record."""
+        """Return the time of its newest record."""
         ...
 
     @property
     def first_timestamp(self) -> int:
-        """The time of its first batch."""
+        """Return the time of its first batch."""
         ...
 
     @property
     def index_entries(self) -> tuple[int, int]:
-        """Entries of its offset index and of its time index."""
+        """Return how many entries its offset index and its time index have."""
         ...
 
 
@@ -46,9 +46,9 @@ S = TypeVar("S", bound=Candidate)
 
 
 class CleaningPlan(NamedTuple):
-    """What to clean: keys from `first_dirty` up to `end` decide, everything before `end` is written again.
+    """A plan: keys from `first_dirty` up to `end` are read, and everything before `end` is rewritten.
 
-    `end` is where a segment begins. `overdue`: `max.compaction.lag.ms` is over for something dirty.
+    `end` is the base of a segment. `overdue`: `max.compaction.lag.ms` is over for a dirty segment.
     """
 
     first_dirty: int
@@ -59,12 +59,12 @@ class CleaningPlan(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share of what may be cleaned, 0 to 1."""
+        """Return the dirty share of the bytes that may be cleaned, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether Kafka's cleaner would take the log."""
+        """Return True if Kafka's cleaner would compact the log."""
         if not self.dirty_bytes:
             return False
         return self.overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio
@@ -73,10 +73,10 @@ class CleaningPlan(NamedTuple):
 def plan_cleaning(
     segments: Sequence[Candidate], config: LogConfig, *, first_dirty: int, limit: int, now_ms: int
 ) -> CleaningPlan:
-    """What of a log could be cleaned now. The last of `segments` is the active one, which never is.
+    """Return which part of a log may be cleaned now. The last of `segments` is the active one, which is never cleaned.
 
     `first_dirty` is where the last cleaning ended. `limit` is the last stable offset, which is at or below the high
-    watermark: nothing undecided is touched.
+    watermark: undecided transactions are not cleaned.
     """
     closed = segments[:-1]
     end = segments[-1].base_offset
@@ -94,7 +94,7 @@ def plan_cleaning(
 
 
 def _is_young(segment: Candidate, first_dirty: int, end_offset: int, config: LogConfig, now_ms: int) -> bool:
-    """`min.compaction.lag.ms` holds the segment back, if anything in it is dirty."""
+    """Return True if `min.compaction.lag.ms` excludes the segment, which must have dirty records."""
     lag = config.min_compaction_lag_ms
     return lag > 0 and end_offset > first_dirty and segment.largest_timestamp > now_ms - lag
 
@@ -111,9 +111,9 @@ def _size(segments: Sequence[Candidate]) -> int:
 
 
 def grouped(segments: Sequence[S], *, end: int, segment_bytes: int, index_bytes: int) -> Iterator[list[S]]:
-    """Neighbours that become one segment: together no larger than a segment and its indexes may be.
+    """Yield groups of adjacent segments to merge, within the size limits of a segment and its indexes.
 
-    `end` is the offset behind the last of them; offsets of a group must be tellable relative to its first.
+    `end` is the offset after the last segment; offsets of a group must fit relative to its base.
     """
     group: list[S] = []
     size = entries = times = 0

@@ -1,4 +1,4 @@
-"""A batch without some of its records: the kept ones are copied byte for byte, only the header is new. Pure."""
+"""Removes records from a batch: the kept ones are copied byte for byte, only the header is new. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyclient.records.payload import open_batch
 from pyclient.records.varints import read_varint
 
 ROWS_AT_ONCE: Final = 100
-"""Records that are decoded in one go; more of them would hold up a loop for too long."""
+"""Records that are decoded at once; more of them would block a loop for too long."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_END: Final = 12
@@ -39,7 +39,7 @@ _NARROW: Final = 28
 
 
 def unpacked(batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
-    """The batch with its records as plain bytes in the layout of magic 2, whatever it was. Raises `CorruptRecord`."""
+    """Return the batch with its records uncompressed and in the layout of magic 2. Raises `CorruptRecord`."""
     if header.magic == 2 and (header.codec == Compression.NONE or not header.count):
         return batch, header
     payload = open_batch(batch, 0, header, "", -1, MAX_DECOMPRESSED)
@@ -58,28 +58,28 @@ def unpacked(batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
 
 
 def chunks(batch: Buffer, header: BatchHeader) -> Iterator[list[Record[Any, Any]]]:
-    """The records of an unpacked batch, at most `ROWS_AT_ONCE` at a time. Raises `CorruptRecord`."""
+    """Yield the records of an unpacked batch, at most `ROWS_AT_ONCE` at a time. Raises `CorruptRecord`."""
     if header.count <= ROWS_AT_ONCE:
         yield decode_batch(batch, 0, header, "", -1)
         return
     data, position, left = _as_bytes(batch, header.size), HEADER_SIZE, header.count
     while left:
         count = min(left, ROWS_AT_ONCE)
-        end = _behind(data, position, count)
+        end = _end_of(data, position, count)
         part = bytes(HEADER_SIZE) + data[position:end]
         yield decode_batch(part, 0, replace(header, size=len(part), count=count), "", -1)
         position, left = end, left - count
     if position != header.size:
-        raise errors.CorruptRecord(f"{header.size - position} bytes are left behind the last record")
+        raise errors.CorruptRecord(f"{header.size - position} bytes are left after the last record")
 
 
 def _as_bytes(batch: Buffer, size: int) -> bytes:
-    """The first `size` bytes; a megabyte is copied only where it must be."""
+    """Return the first `size` bytes; copy them only if necessary."""
     return batch if isinstance(batch, bytes) and len(batch) == size else bytes(memoryview(batch)[:size])
 
 
-def _behind(data: bytes, position: int, count: int = 1) -> int:
-    """Where the `count` records from `position` on end. Lengths of up to two bytes are read in place: twice as fast."""
+def _end_of(data: bytes, position: int, count: int = 1) -> int:
+    """Return the end of `count` records from `position` on. Reads lengths of up to two bytes inline: twice as fast."""
     total = len(data)
     try:
         for _ in range(count):
@@ -102,7 +102,7 @@ def _behind(data: bytes, position: int, count: int = 1) -> int:
 
 
 def spliced(batch: Buffer, header: BatchHeader, keep: Sequence[int]) -> Iterator[bytes]:
-    """The records of an unpacked batch that `keep` (one truth value for each) wants, as they are, back to back.
+    """Yield the records of an unpacked batch that are selected by `keep` (one truth value for each), unchanged.
 
     In pieces, each from `ROWS_AT_ONCE` records.
     """
@@ -112,7 +112,7 @@ def spliced(batch: Buffer, header: BatchHeader, keep: Sequence[int]) -> Iterator
         parts: list[bytes] = []
         start = position
         for wanted in keep[first : first + ROWS_AT_ONCE]:
-            end = _behind(data, position)
+            end = _end_of(data, position)
             if not wanted:
                 parts.append(data[start:position])
                 start = end
@@ -122,15 +122,20 @@ def spliced(batch: Buffer, header: BatchHeader, keep: Sequence[int]) -> Iterator
 
 
 def rebased(records: bytes, old_base: int, new_base: int) -> bytes:
-    """The same records (of magic 2, back to back) with timestamps told from another base."""
+    """Return the same records (contiguous, of magic 2) with timestamps relative to another base."""
     parts: list[bytes] = []
     position, shift = 0, old_base - new_base
     while position < len(records):
-        end = _behind(records, position)
+        end = _end_of(records, position)
         _size, body = read_varint(records, position, _NARROW)
-        delta, rest = read_varint(records, body + 1, _WIDE)  # behind the record's attributes
-        told = encode_varint(delta + shift)
-        parts += (encode_varint(1 + len(told) + end - rest), records[body : body + 1], told, records[rest:end])
+        delta, rest = read_varint(records, body + 1, _WIDE)  # after the record's attributes
+        timestamp = encode_varint(delta + shift)
+        parts += (
+            encode_varint(1 + len(timestamp) + end - rest),
+            records[body : body + 1],
+            timestamp,
+            records[rest:end],
+        )
         position = end
     return b"".join(parts)
 
@@ -138,9 +143,9 @@ def rebased(records: bytes, old_base: int, new_base: int) -> bytes:
 def sealed(
     header: BatchHeader, records: bytes, *, codec: Compression, count: int, max_timestamp: int, horizon: int | None
 ) -> bytearray:
-    """A batch of `count` plain records under the offsets and sequences of the unpacked batch `header`.
+    """Return a batch of `count` plain records with the offsets and sequences of the unpacked batch `header`.
 
-    `horizon` (epoch ms) is when its tombstones, or its marker, may go; the records' times are told from it then.
+    `horizon` (epoch ms) is when its tombstones, or its marker, may be removed; it is then the records' time base.
     """
     attributes, base_timestamp = header.attributes | codec, header.base_timestamp
     if horizon is not None:
@@ -150,7 +155,7 @@ def sealed(
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The header alone: it keeps offsets, and the sequence and epoch of its producer."""
+    """Return the header without records: it keeps offsets, and the sequence and epoch of its producer."""
     attributes = header.attributes & ~_CODEC & ~_DELETE_HORIZON
     return _packed(header, attributes, _NO_TIMESTAMP, header.max_timestamp, 0, b"")
 

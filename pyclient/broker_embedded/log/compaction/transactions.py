@@ -1,4 +1,4 @@
-"""Transactions as compaction meets them: aborted data goes, a marker stays until its data is gone. Pure."""
+"""Transactions during compaction: aborted data is dropped, a marker stays until its data is gone. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pyclient.records import BatchHeader
 
 
 class CleanedTransactions:
-    """Fed with the aborted transactions of a segment, then with its batches in their order."""
+    """Tracks transactions: gets the aborted transactions of a segment, then its batches in order."""
 
     def __init__(self) -> None:
-        self._committed: set[int] = set()  # producers of whose transaction data was met
+        self._committed: set[int] = set()  # producers with data of their current transaction
         self._expected: list[tuple[int, AbortedTransaction]] = []  # by first offset
         self._known: set[AbortedTransaction] = set()
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer; and whether data was met
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer; True if it had data
 
     def expect(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Aborted transactions that reach into what comes next."""
+        """Add aborted transactions that overlap the next segment."""
         for transaction in transactions:
             if transaction not in self._known:
                 self._known.add(transaction)
                 heappush(self._expected, (transaction.first_offset, transaction))
 
     def drops_data(self, header: BatchHeader) -> bool:
-        """Whether a batch of data belongs to an aborted transaction."""
+        """Return True if a data batch belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -38,7 +38,7 @@ class CleanedTransactions:
         return True
 
     def end(self, header: BatchHeader, *, commit: bool) -> tuple[bool, AbortedTransaction | None]:
-        """A marker: (whether no data of its transaction was met, the abort that readers still have to know of)."""
+        """Handle a marker. Return (True if its transaction has no data, the abort that readers still need)."""
         self._begin_up_to(header.last_offset)
         if commit:
             met = header.producer_id in self._committed
