@@ -1,1 +1,1 @@
-"""pyclient beside its peers, in one run, as ratios: absolute times of a shared machine lie."""
+"""pyclient compared with other clients, in one run, as ratios: absolute times of a shared machine are unreliable."""

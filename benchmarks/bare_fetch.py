@@ -1,4 +1,4 @@
-"""What a socket alone can fetch: no client, prebuilt requests, and the bytes of their answers into one buffer."""
+"""The fetch rate of a bare socket: no client, prebuilt requests, and their answers are read into one buffer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PARTITIONS = 6
 
 
 def fetch_bare(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
-    """Reads the topic from its beginning to its end, as every consumer does: a MiB of each partition in turn.
+    """Read the topic from its beginning to its end, as every consumer does: a MiB of each partition in turn.
 
-    A MiB for a request is what it is quickest with. Where each of them begins is found before the clock runs.
+    A MiB per request is the fastest size. The offsets of the requests are found before the measurement starts.
     """
     bare = _Socket(servers)
     return _asking(bare, list(_all_of(bare, topic)), count * size)
 
 
 def fetch_warm(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
-    """Reads the first MiB of each partition again and again: they stay in the CPU's cache, as no consumer's data do."""
+    """Read the first MiB of each partition repeatedly: it stays in the CPU's cache, unlike the data of a consumer."""
     return _asking(_Socket(servers), [_request(topic, number, 0) for number in range(PARTITIONS)], count * size)
 
 
 def _asking(bare: _Socket, requests: list[bytes], least: int) -> Callable[[], Figures]:
-    """Asks for all of it in turn until at least so many bytes have come."""
+    """Return a function that sends the requests by turns until at least `least` bytes were received."""
 
     def run() -> Figures:
         total = 0
@@ -41,7 +41,7 @@ def _asking(bare: _Socket, requests: list[bytes], least: int) -> Callable[[], Fi
 
 
 class _Socket:
-    """A connection and the buffer that its answers go to."""
+    """A connection and the buffer for its answers."""
 
     def __init__(self, servers: str) -> None:
         host, _, port = servers.rpartition(":")
@@ -49,7 +49,7 @@ class _Socket:
         self._connection = socket.create_connection((host, int(port)))
 
     def answer(self, request: bytes) -> int:
-        """Sends a request and receives its answer; says how large that is."""
+        """Send a request and receive its answer. Return the answer's size in bytes."""
         connection, buffer = self._connection, self.buffer
         connection.sendall(request)
         have = 0
@@ -62,7 +62,7 @@ class _Socket:
 
 
 def _all_of(bare: _Socket, topic: str) -> Iterator[bytes]:
-    """The requests that read the whole topic."""
+    """Yield the requests that read the whole topic."""
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     while offsets:
         for partition, offset in list(offsets.items()):
@@ -76,7 +76,7 @@ def _all_of(bare: _Socket, topic: str) -> Iterator[bytes]:
 
 
 def _offset_behind(answer: memoryview, topic: str) -> int | None:
-    """Where to read on behind an answer of Fetch version 4 for one partition; None when it brought nothing."""
+    """Return the next offset after an answer of Fetch version 4 for one partition; None if it has no records."""
     at = 4 + 4 + 4 + 4 + 2 + len(topic) + 4  # its length, correlation id, throttle time, one topic, one partition
     _partition, error, _watermark, _stable, aborted, length = struct.unpack_from(">ihqqii", answer, at)
     if error or aborted > 0:
@@ -89,7 +89,7 @@ def _offset_behind(answer: memoryview, topic: str) -> int | None:
 
 
 def _request(topic: str, partition: int, offset: int) -> bytes:
-    """Fetch version 4 of up to a MiB."""
+    """Return a request of Fetch version 4 for up to a MiB."""
     name = topic.encode()
     body = struct.pack(">hhih", 1, 4, 1, -1)
     body += struct.pack(">iiiib", -1, 500, 1, 50 * MEBIBYTE, 0)

@@ -1,7 +1,6 @@
-"""What sockets alone can have a broker write: no client, batches that were built before, five requests under way.
+"""The produce rate of bare sockets: no client, prebuilt batches, five requests in flight.
 
-Like our producer they are several where there are several partitions: Kafka handles one connection's requests one at a
-time.
+As in our producer, several partitions use several connections: Kafka handles a connection's requests one at a time.
 
 The batches are what the measured clients send (their size, their records), without a producer id: a broker writes
 those of an idempotent producer as quickly. One node is expected, which leads all partitions.
@@ -24,7 +23,7 @@ _PATIENCE = 10.0  # seconds
 
 
 def produce_bare(servers: str, topic: str, size: int, codec: str) -> Produce:
-    """Fills the partitions in turn, as many records as are wanted and up to a request more on each connection."""
+    """Fill the partitions by turns, with the wanted number of records and up to one more request per connection."""
     with Admin(servers) as admin:
         partitions = len(admin.describe_topics([topic])[topic].partitions)
     records, each = _batch(size, codec)
@@ -42,7 +41,7 @@ def produce_bare(servers: str, topic: str, size: int, codec: str) -> Produce:
 
 
 class _Pipe:
-    """A connection of its own for some of the partitions, and the request for them."""
+    """A connection for some of the partitions, and the request for them."""
 
     def __init__(self, servers: str, request: bytes, records: int) -> None:
         self._wire = Wire(address_of(servers))
@@ -62,7 +61,7 @@ class _Pipe:
 
 
 def _written(wire: Wire, request: bytes) -> None:
-    """Sends a request until it succeeds: a topic's leader may learn of it a little later than whoever created it."""
+    """Send a request until it succeeds: the leader may learn of a new topic a little later than the client."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         wire.socket.sendall(request)
@@ -76,7 +75,7 @@ def _written(wire: Wire, request: bytes) -> None:
 
 
 def _batch(size: int, codec: str) -> tuple[bytes, int]:
-    """A full batch, and how many records are in it."""
+    """Return a full batch and the number of its records."""
     builder, rows = BatchBuilder(bytearray(BATCH_BYTES), None), values(size)
     now, n = time.time_ns() // 1_000_000, 0
     while builder.append(now, None, rows[n % len(rows)], None) is not None:

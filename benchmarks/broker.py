@@ -1,4 +1,4 @@
-"""The embedded broker beside a real Apache Kafka: both in processes of their own, the same load, in one run.
+"""The embedded broker compared with a real Apache Kafka: each in its own process, the same load, in one run.
 
 `python -m benchmarks.broker [--only produce --only fetch ...] [--seconds 2] [--rounds 3] [--no-kafka]`; medians of the
 rounds, which alternate between the two. `--only growth --gigabytes 10` for a large log.
@@ -34,7 +34,7 @@ ALONE = ("growth", "start", "partitions", "large-requests")
 
 
 def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, Figure]]:
-    """The case on every node in turn, as often as there are rounds; the medians, in the order of `nodes`."""
+    """Run the case on the nodes by turns, in several rounds. Return the medians in the order of `nodes`."""
     rounds: list[list[dict[str, Figure]]] = [[] for _ in nodes]
     for _ in range(options.rounds):
         for found, node in zip(rounds, nodes, strict=True):
@@ -46,7 +46,7 @@ def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, F
 
 
 def show(title: str, names: list[str], found: list[dict[str, Figure]]) -> None:
-    """A table: a row for each figure, a column for each broker, and their ratio beside the wanted one.
+    """Print a table: a row for each figure, a column for each broker, and their ratio with its goal.
 
     A goal for our own figure stands in a column of its own.
     """
@@ -65,7 +65,7 @@ def show(title: str, names: list[str], found: list[dict[str, Figure]]) -> None:
 
 
 def main() -> None:
-    """Measure what was asked for, within a bounded time."""
+    """Measure the selected cases, within a bounded time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=[*BESIDE, *ALONE], help="this case; may be repeated")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")

@@ -1,4 +1,4 @@
-"""What is measured of a broker: a case gives figures of one node, to be compared with the other's of the same run."""
+"""The benchmark cases of a broker: each returns figures of one node, to be compared with the other node's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Figure(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How long and how much."""
+    """Durations and amounts of load."""
 
     seconds: float
     rounds: int
@@ -165,7 +165,7 @@ def idle(node: Node, _: Options) -> dict[str, Figure]:
 
 
 def compaction(node: Node, options: Options) -> dict[str, Figure]:
-    """Small requests while a log of 200 MB is compacted, beside the same without."""
+    """Small requests while a log of 200 MB is compacted, and without compaction."""
     request = load.metadata_request()
     found = {}
     load.paced(node, request, 1000, 1.0, lambda _: None)
@@ -194,7 +194,7 @@ def bare_writes(data: bytes, amount: int) -> float:
 
 
 def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
-    """What appending to a large log costs, and finding a batch in it, beside a log of 100 MB; windows in turns.
+    """The costs of appending to a large log and of finding a batch in it, and to a log of 100 MB; windows by turns.
 
     A window appends as many bytes to one log as to the other, in batches that make the broker's own work count. Ratios
     are taken window by window, of neighbours in time: a guest's memory and processor are faster in one minute than in
@@ -284,7 +284,7 @@ def start(_: Options) -> dict[str, Figure]:
 
 
 def many_partitions(partitions: int) -> dict[str, Figure]:
-    """A node with so many partitions, each with a record: its restart, its rest, its memory."""
+    """A node with many partitions, each with a record: its restart, its idle load, its memory."""
     from pyclient import Admin, NewTopic, Producer
     from pyclient.broker_embedded import EmbeddedCluster
 

@@ -1,4 +1,4 @@
-"""Load on a broker over raw sockets, with requests that were built before: the client costs as little as Python can."""
+"""Load on a broker over raw sockets, with prebuilt requests: the client costs as little as possible in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FETCH_VERSION = 11
 
 @dataclass
 class Load:
-    """What a run came to: bytes or requests in `seconds`, and the broker's processor time meanwhile."""
+    """The result of a run: bytes or requests in `seconds`, and the broker's processor time meanwhile."""
 
     amount: float
     seconds: float
@@ -97,7 +97,7 @@ class Wire:
         return self._while(lambda _sent: time.perf_counter() < end, request, check)
 
     def repeat(self, request: bytes, count: int, check: Callable[[bytes], None]) -> int:
-        """The same for so many requests."""
+        """Keep `IN_FLIGHT` requests in flight until `count` were answered."""
         return self._while(lambda sent: sent < count, request, check)
 
     def _while(self, going_on: Callable[[int], bool], request: bytes, check: Callable[[bytes], None]) -> int:
@@ -140,7 +140,7 @@ def produce_request(topic: str, records: bytes, partitions: Iterable[int] = (0,)
 
 
 def check_produced(answer: bytes) -> None:
-    """Raises if an answer to Produce (flexible, one topic, below 127 partitions) tells of an error."""
+    """Raise if an answer to Produce (flexible, one topic, below 127 partitions) has an error."""
     at = 5 + 1  # correlation id, no tags; one topic
     at += answer[at]  # its name
     for _ in range(answer[at] - 1):

@@ -1,4 +1,4 @@
-"""How long it takes to open a log: a small and a large one, after a clean stop and after a kill.
+"""Time to open a log: a small and a large one, after a clean stop and after a kill.
 
 `python -m benchmarks.broker_opening [--gigabytes 10]`, with `TMPDIR` where there is room; what a kill leaves to check
 is as much in both logs. The active segment of the large one is nearly full: nothing that opening reads could be larger.
@@ -38,7 +38,7 @@ def opened(folder: str) -> LogManager:
 
 
 def fill(log: PartitionLog, amount: int) -> None:
-    """Appends so many bytes; the last gigabyte in batches so small that its index is as dense as it may be."""
+    """Append `amount` bytes; the last gigabyte in batches so small that its index has the maximum density."""
     for size, part in ((256 * KIB, amount - GIB), (_BATCH, min(amount, GIB))):
         data, now_ms = bytearray(batch(size)), SYSTEM_CLOCK.time_ms()
         for _ in range(part // len(data)):

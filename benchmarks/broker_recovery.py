@@ -83,7 +83,7 @@ def _until_there(bootstrap: str, started: float, notes: list[str]) -> None:
 
 
 def measure(amount: int, records: int) -> list[str]:
-    """What was seen, with so many records of 100 B in a batch."""
+    """Return the figures with `records` records of 100 B in a batch."""
     notes: list[str] = []
     batch, wanted = _produced("large", b"x" * 100, records), _asked("small")
     with EmbeddedCluster(processes=True) as cluster:

@@ -1,4 +1,4 @@
-"""What the client benchmarks run against: the embedded broker in its own process, then a real Kafka."""
+"""The clusters of the client benchmarks: the embedded broker in its own process, then a real Kafka."""
 
 from __future__ import annotations
 

@@ -113,9 +113,9 @@ def _resident() -> int:
 
 
 NO_REST = {"fetch.queue.backoff.ms": 10}
-"""For confluent-kafka, which else fetches nothing for a second when 100,000 records wait for their user."""
+"""For confluent-kafka, which otherwise pauses fetching for a second when 100,000 records are buffered."""
 NO_WAIT = {"fetch.wait.max.ms": 10}
-"""For confluent-kafka: what it began to wait for at a log's end holds up what it is assigned next for half a second."""
+"""For confluent-kafka: a fetch that waits at a log's end delays newly assigned partitions by half a second."""
 
 
 def confluent(servers: str, more: Mapping[str, Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The consumer beside its peers: objects, iteration, columns, and memory, as ratios in one run.
+"""The consumer compared with other clients: objects, iteration, columns, and memory, as ratios in one run.
 
 `python -m benchmarks.consumer [--only NAME] [--runs N] [--count N] [--bootstrap-servers HOST:PORT]`
 
@@ -34,7 +34,7 @@ NO_RESTS = "confluent-kafka, no rests"
 BARE, WARM, STALLED = "bare socket", "bare socket, warm", "pyclient, stalled"
 
 SHARES = {CONFLUENT: 4, NO_RESTS: 2, POLL: 8, AIOKAFKA: 3, KAFKA_PYTHON: 16}
-"""These get that much less to do."""
+"""Slower clients, and the factors by which they get fewer records."""
 
 
 class Goal(NamedTuple):
@@ -47,7 +47,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """What everybody reads, who reads it, and what is to be reached."""
+    """The records that all clients read, the clients, and the goals."""
 
     size: int
     codec: str
@@ -78,7 +78,7 @@ CASES = {
 
 @dataclass
 class Taken:
-    """What one client did in the rounds so far: bytes of values, records and CPU microseconds a second or a record."""
+    """One client's results of the rounds so far: bytes and records per second, CPU microseconds per record."""
 
     rates: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)

@@ -104,8 +104,8 @@ def _round(clients: list[LatencyClient], order: Random) -> tuple[float, list[lis
     """A turn of each: the share of time that the host took away meanwhile, and the turns."""
     taken, whole = _host_time()
     turns = {}
-    # One that polls whenever it has nothing to send needs a whole core, and a host that counts takes time away from
-    # whoever comes behind it: so nobody always does.
+    # A client that polls whenever it has nothing to send needs a whole core, and a host with a quota takes the time
+    # away from the client after it: a random order shares that out.
     for client in order.sample(clients, len(clients)):
         turns[client.entry.name] = client.take_turn()
     taken_then, whole_then = _host_time()

@@ -1,4 +1,4 @@
-"""How long until a record is confirmed, at a steady rate with linger 0: an open loop in a process of its own.
+"""Time until a record is confirmed, at a steady rate with linger 0: an open loop in a separate process.
 
 For each line of its input it sends the records of a turn and prints as JSON how many milliseconds each of them took.
 Time counts from when a record was due, not from when the client got round to taking it. Delivery is seen by the
@@ -21,7 +21,7 @@ from benchmarks.timed_work import arguments, values
 RATE = 1_000  # records a second
 
 Turn = Callable[[int], list[float]]
-"""Sends so many records; milliseconds until each was confirmed."""
+"""Sends a number of records, and returns the milliseconds until each was confirmed."""
 
 
 def by_callback(servers: str, topic: str, size: int, codec: str) -> Turn:

@@ -1,4 +1,4 @@
-"""How much a producer's memory grows when it is handed records faster than they are confirmed, in a process of its own.
+"""The growth of a producer's memory when records are sent faster than they are confirmed, in a separate process.
 
 The growth is that of the resident set's highest point over what the process has after its first record.
 """

@@ -1,4 +1,4 @@
-"""What the producer benchmark measures, and the goals."""
+"""The cases of the producer benchmark, and their goals."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Case:
     runs: int = 0  # 0: as many as asked for
 
     def count(self, entry: Entry, count: int) -> int:
-        """How many records a run takes: whole ten thousands if there are that many, as columns hold those."""
+        """Return the number of records of a run: a multiple of ten thousand if possible, for the columns."""
         wanted = int(count * self.share * entry.share)
         return wanted // 10_000 * 10_000 or max(wanted, 1)
 
 
 @dataclass
 class Found:
-    """What one entry did in the runs so far."""
+    """The results of one entry in the runs so far."""
 
     entry: Entry
     runs: list[dict[str, float]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Found:
 
 
 def warm_up(entry: Entry, count: int) -> int:
-    """How many records go before time is taken: a third; where memory or new topics are measured, none."""
+    """Return how many records are sent to warm up: a third; none where memory or new topics are measured."""
     return 0 if entry.module in (MEMORY_WORK, TOPICS_WORK) else count // 3 // 10_000 * 10_000 or max(count // 3, 1)
 
 

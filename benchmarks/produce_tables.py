@@ -20,8 +20,8 @@ _VERDICTS = {True: "reached", False: "missed"}
 def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool:
     """Records and bytes a second, CPU a record, and the ratios to the peer; False when a goal is missed.
 
-    What is to be faster than confluent-kafka may take no more CPU a record, either. Where a bare socket was measured,
-    it is told what share of its rate the others reach, and of a missed goal what the ratio of the bare socket is.
+    An entry with a goal against confluent-kafka may not need more CPU per record, either. If a bare socket was
+    measured, the table has the share of its rate that the others reach, and for a missed goal the socket's own ratio.
     """
     met = True
     bare = found[BARE] if BARE in found and found[BARE].runs else None
@@ -67,9 +67,9 @@ def show_large_buffer(case: Case, found: Mapping[str, Found], broker: str) -> bo
 def show_latency(case: Case, found: Latency, broker: str) -> bool:
     """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed.
 
-    Percentiles are those of a turn, and ratios those to the peer's turn beside it, of which the median is told; the
-    last column is over all records of all turns. The title tells how many rounds of all count, and what share of the
-    machine's time its host took in those.
+    Percentiles and their ratios to the peer's turn of the same round are medians over the turns; the last column is
+    over all records of all turns. The title has the number of rounds that count, and the share of the machine's time
+    that its host took in them.
     """
     met, clients = True, found.clients
     turns = max(len(client.turns) for client in clients.values())

@@ -15,7 +15,7 @@ from benchmarks.producers import confirmations, confluent, ours
 from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, Figures, arguments, tell, timed, values
 
 Produce = Callable[[int], Figures | None]
-"""Sends so many records and confirms each; may add figures."""
+"""Sends a number of records and confirms each; may return further figures."""
 PrepareProduce = Callable[[str, str, int, str], Produce]
 """Takes servers, topic, size and codec, connects, and returns what is to be timed."""
 _LARGE_BUFFER = 256 * 1024 * 1024
@@ -24,7 +24,7 @@ _LARGE_BUFFER = 256 * 1024 * 1024
 def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
     """Does the work that the command line names, and prints what it took as JSON.
 
-    `--warm N` sends so many records first: memory is touched, code is specialised, connections have their buffers.
+    `--warm N` sends N records first: memory is touched, code is specialised, connections have their buffers.
     """
     parser = arguments(clients)
     parser.add_argument("--warm", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The producer beside its peers: throughput, CPU, latency, memory, as ratios in one run.
+"""The producer compared with other clients: throughput, CPU, latency, memory, as ratios in one run.
 
 `python -m benchmarks.producer [--only NAME] [--runs N] [--count N] [--bootstrap-servers HOST:PORT]`
 

@@ -26,7 +26,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 class Member:
-    """A consumer in a thread that polls until it is told to stop, and notes when each partition brought a record."""
+    """A consumer in a thread that polls until it is stopped, and notes when each partition brought a record."""
 
     def __init__(self, servers: str, topic: str, group: str, options: dict[str, Any]) -> None:
         self.first: dict[int, float] = {}
@@ -60,8 +60,8 @@ def wait(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> Non
 
 
 def measure(servers: str, topic: str, partitions: int, count: int, options: dict[str, Any]) -> tuple[float, float]:
-    """Seconds until every partition of a new group has brought a record and all members hold their share, and until
-    the same holds after one member has left."""
+    """Return the seconds until every partition of a new group has brought a record and all members have their share,
+    and until the remaining members have all partitions after one has left."""
     group = f"g-{uuid.uuid4().hex[:8]}"
     begun = time.perf_counter()
     members = [Member(servers, topic, group, options) for _ in range(count)]
@@ -78,7 +78,7 @@ def measure(servers: str, topic: str, partitions: int, count: int, options: dict
 
 
 def settled(members: Sequence[Member], partitions: int) -> bool:
-    """Whether all hold their share and every partition has brought a record to somebody."""
+    """Return True if all members have their share and every partition has brought a record."""
     share = partitions // len(members)
     read = {number for member in members for number in list(member.first)}
     return len(read) == partitions and all(member.held == share for member in members)

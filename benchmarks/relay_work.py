@@ -1,4 +1,4 @@
-"""A producer and a consumer at work together, in a process each: how long until the last record has come through.
+"""A producer and a consumer at the same time, each in its own process: time until the last record was consumed.
 
 `python -m benchmarks.relay_work confluent-kafka --servers ... --topic ... --size 100 --codec none --count 300000`
 prints JSON; the clock runs from before the first record is produced until the last one is in the consumer's hands.
@@ -22,7 +22,7 @@ WAIT_SECONDS = 30.0
 
 
 def produce(given: Namespace) -> None:
-    """The producing process: sends what warms up, and the rest when it is told to; prints when it began with that."""
+    """The producing process: sends the warm-up records, and the others on a signal; prints when those started."""
     send = produce_confluent(given.servers, given.topic, given.size, given.codec)
     send(given.count // WARM_UP)
     sys.stdin.readline()

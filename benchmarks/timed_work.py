@@ -1,4 +1,4 @@
-"""What every measured piece of work has in common: its payload, its settings, and how it is timed and told."""
+"""The shared parts of all measured work: payload, settings, timing and reporting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_one(clients: Mapping[str, Prepare]) -> None:
 
 
 def arguments(clients: Mapping[str, object]) -> argparse.ArgumentParser:
-    """What such a process is told."""
+    """Return the parser of such a process's command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("client", choices=sorted(clients))
     parser.add_argument("--servers", required=True)

@@ -1,4 +1,4 @@
-"""The same on an event loop: no threads behind it."""
+"""Send and read records with the asyncio clients, which use no threads."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""At least once: process first, commit what is done, also before partitions move. A crash loses nothing."""
+"""At least once: process first, then commit, also before partitions are revoked. A crash loses no records."""
 
 from collections.abc import Sequence
 
@@ -8,30 +8,30 @@ from pyclient.consumer import RebalanceListener
 
 
 class Service(RebalanceListener):
-    """Processes orders and remembers how far it got: a poll returns more than one record, a crash comes at any."""
+    """Processes orders and notes each processed offset: a poll returns several records, and any of them may crash."""
 
     def __init__(self, servers: str) -> None:
         self.consumer = Consumer[bytes, bytes](
             bootstrap_servers=servers, group_id="billing", enable_auto_commit=False, auto_offset_reset="earliest"
         )
-        self.done: dict[TopicPartition, int] = {}  # the offset to go on from
+        self.done: dict[TopicPartition, int] = {}  # the next offset to process
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are still this member's: whoever gets them goes on right behind what is done."""
+        """Commit before the partitions move: their next owner continues with the first unprocessed record."""
         self.commit()
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are somebody else's already: nothing can be committed, and its records come again there."""
+        """Drop the progress: the partitions have another owner, which processes the uncommitted records again."""
         self.done.clear()
 
     def commit(self) -> None:
-        """Commits what is done and nothing that a poll returned beyond it."""
+        """Commit the processed records, not all that a poll returned."""
         if self.done:
             self.consumer.commit(self.done)
             self.done = {}
 
     def run(self, handled: list[bytes | None], crash_after: bytes) -> None:
-        """Works until nothing comes any more; dies when `crash_after` is processed and not yet remembered as done."""
+        """Process until no more records arrive; crash after `crash_after` is processed and before that is noted."""
         with self.consumer as consumer:
             consumer.subscribe("orders", listener=self)
             while records := consumer.poll(timeout=2, max_records=4):

@@ -5,7 +5,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 
 
 def work(servers: str, handled: list[bytes | None], crash_at: bytes) -> None:
-    """One life of a service; it dies while it processes `crash_at`."""
+    """Run the service once; it crashes while it processes `crash_at`."""
     with Consumer[bytes, bytes](
         "readings", bootstrap_servers=servers, group_id="gauge", enable_auto_commit=False, auto_offset_reset="earliest"
     ) as consumer:

@@ -1,4 +1,4 @@
-"""Make a broker fail, hang, crash and age on purpose, and see what the clients make of it."""
+"""Inject failures, delays, crashes and the passage of time into a broker, and see how the clients react."""
 
 from pyclient import Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster

@@ -1,7 +1,7 @@
 """Each record takes effect once: the result and the offset are stored in one transaction of the service's own database.
 
-Nothing is committed to Kafka. Who gets a partition asks the database where to go on, so a crash at any point neither
-loses a record nor counts one twice.
+Nothing is committed to Kafka. A consumer that gets a partition reads its position from the database, so a crash at any
+point neither loses a record nor counts one twice.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from pyclient.consumer import RebalanceListener
 
 
 class Ledger:
-    """Balances, and how far each partition is counted in them."""
+    """Balances, and the next offset of each partition."""
 
     def __init__(self) -> None:
         self.database = sqlite3.connect(":memory:")
@@ -23,13 +23,13 @@ class Ledger:
         )
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """Where to go on."""
+        """Return the offset of the first record that is not booked."""
         query = "SELECT next FROM progress WHERE topic = ? AND partition = ?"
         row = self.database.execute(query, partition).fetchone()
         return 0 if row is None else int(row[0])
 
     def book(self, account: str, amount: int, partition: TopicPartition, offset: int, *, crash: bool) -> None:
-        """Both or neither."""
+        """Store the booking and the next offset in one transaction."""
         with self.database:
             self.database.execute(
                 "INSERT INTO balance VALUES (?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
@@ -41,7 +41,7 @@ class Ledger:
 
 
 class GoOnWhereTheLedgerIs(RebalanceListener):
-    """A partition is read from where the database is, whatever any group has committed."""
+    """Seeks assigned partitions to the position in the database, whatever the group has committed."""
 
     def __init__(self, consumer: Consumer[bytes, bytes], ledger: Ledger) -> None:
         self.consumer, self.ledger = consumer, ledger
@@ -52,7 +52,7 @@ class GoOnWhereTheLedgerIs(RebalanceListener):
 
 
 def work(servers: str, ledger: Ledger, crash_at: int) -> None:
-    """One life of the service."""
+    """Run the service once; it crashes while it books `crash_at`."""
     with Consumer[bytes, bytes](bootstrap_servers=servers, group_id="ledger", enable_auto_commit=False) as consumer:
         consumer.subscribe("payments", listener=GoOnWhereTheLedgerIs(consumer, ledger))
         while records := consumer.poll(timeout=2):

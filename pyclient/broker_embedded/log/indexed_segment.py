@@ -166,7 +166,7 @@ class IndexedSegment(SegmentFile):
             self.write_indexes()
         except OSError as error:
             log.warning(
-                "%s: its indexes cannot be written: %s; they are in memory, and the next start rebuilds them",
+                "%s: its indexes cannot be written: %s; they are in memory, and the next start makes them again",
                 self.log.path,
                 error,
             )
