@@ -1,4 +1,4 @@
-"""Consumers: records read from topics, alone or as a member of a group."""
+"""Consumers: read records from topics, alone or as a member of a group."""
 
 from pyclient.consumer.async_consumer import AsyncConsumer
 from pyclient.consumer.config import ConsumerConfig, ConsumerOptions

@@ -1,4 +1,4 @@
-"""What users give a consumer's calls: taken where it can mean one thing only, else refused with what is allowed."""
+"""Check and convert the arguments of a consumer's calls; refuse ambiguous ones and say what is allowed."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Subscription = list[str] | re.Pattern[str] | SubscriptionPattern
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _ADDRESS: Final = re.compile(r"[^\s,]+:\d{1,5}(,[^\s,]+:\d{1,5})*")
-_LISTENING: Final = ("on_assigned", "on_revoked", "on_lost")
-_LARGEST: Final = 2**63 - 1
-_FOR_EVER: Final = 31_536_000.0  # a year of seconds: event loops cannot add infinity to the time
+_LISTENER_METHODS: Final = ("on_assigned", "on_revoked", "on_lost")
+_MAX_OFFSET: Final = 2**63 - 1
+_MAX_SECONDS: Final = 31_536_000.0  # a year of seconds: event loops cannot add infinity to the time
 
 
 # ---- numbers and times
 
 
 def as_seconds(timeout: Any, name: str = "timeout") -> float:
-    """A duration in seconds from 0; `TypeError` for what is no number, `ValueError` for one that cannot be waited."""
+    """Return a duration in seconds from 0; raise `TypeError` unless it is a number, `ValueError` if negative or NaN."""
     if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"{name}={timeout!r} is not possible: it takes seconds, as a number")
     seconds = float(timeout)
     if math.isnan(seconds) or seconds < 0:
         raise ValueError(f"{name}={timeout!r} is not possible: it takes seconds from 0, or None for the longest wait")
-    return min(seconds, _FOR_EVER)
+    return min(seconds, _MAX_SECONDS)
 
 
 def as_limit(max_records: Any) -> int:
-    """How many records a poll may return; `ValueError` for what is no whole number from 1."""
+    """Return how many records a poll may return; raise `ValueError` unless it is a whole number from 1."""
     limit = _whole(max_records)
     if limit is None or limit < 1:
         raise ValueError(f"max_records={max_records!r} is not possible: it must be a whole number of at least 1")
@@ -51,13 +51,13 @@ def as_limit(max_records: Any) -> int:
 
 
 def as_times(times: Any) -> dict[TopicPartition, int]:
-    """Epoch milliseconds by partition; `TypeError` for what is no mapping, `ValueError` for what is no such time."""
+    """Return epoch milliseconds by partition; raise `TypeError` for no mapping, `ValueError` for an invalid time."""
     if not isinstance(times, Mapping):
         raise TypeError(f"times are a mapping, partition to epoch milliseconds, not {times!r}")
     found = {}
     for partition, time in times.items():
         time_ms = _whole(time)
-        if time_ms is None or not 0 <= time_ms <= _LARGEST:
+        if time_ms is None or not 0 <= time_ms <= _MAX_OFFSET:
             raise ValueError(
                 f"times are epoch milliseconds, as whole numbers from 0, not {time!r} (of {as_partition(partition)}); "
                 "of a datetime: int(moment.timestamp() * 1000)"
@@ -67,7 +67,7 @@ def as_times(times: Any) -> dict[TopicPartition, int]:
 
 
 def _whole(number: Any) -> int | None:
-    """A whole number of any kind (numpy's too) as an int; None for anything else."""
+    """Return a whole number of any kind (numpy's too) as an int; None for anything else."""
     try:
         return None if isinstance(number, bool) else index(number)
     except TypeError:
@@ -78,7 +78,7 @@ def _whole(number: Any) -> int | None:
 
 
 def as_partition(partition: Any) -> TopicPartition:
-    """A `TopicPartition` of one, or of a (topic, number) pair; `ValueError` for anything else."""
+    """Return a partition or a (topic, number) pair as a `TopicPartition`; raise `ValueError` for anything else."""
     if isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str):
         topic, given = partition
         number = _whole(given)
@@ -88,7 +88,7 @@ def as_partition(partition: Any) -> TopicPartition:
 
 
 def as_partitions(partitions: Any) -> list[TopicPartition]:
-    """Several partitions, or one; `ValueError` for what holds anything else."""
+    """Return one or several partitions as a list; raise `ValueError` for anything else."""
     if isinstance(partitions, tuple) and len(partitions) == 2 and isinstance(partitions[0], str):
         return [as_partition(partitions)]
     if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
@@ -97,15 +97,15 @@ def as_partitions(partitions: Any) -> list[TopicPartition]:
 
 
 def spread(given: Sequence[Any]) -> list[TopicPartition]:
-    """The partitions of a call that takes any number of them; lists of some will do as well."""
-    return [partition for one in given for partition in as_partitions(one)]
+    """Return the partitions of a call that takes any number of partitions or lists of them."""
+    return [partition for item in given for partition in as_partitions(item)]
 
 
 def as_offset(offset: Any, what: str = "an offset to commit") -> OffsetAndMetadata:
-    """An offset with what belongs to it, or a number alone; `ValueError` for what cannot be one."""
+    """Return an offset, a number or an `OffsetAndMetadata`, as the latter; raise `ValueError` for an invalid one."""
     made = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
     number, epoch = _whole(made.offset), _whole(made.leader_epoch)
-    if number is None or not 0 <= number <= _LARGEST:
+    if number is None or not 0 <= number <= _MAX_OFFSET:
         raise ValueError(f"{what} is a number from 0, not {made.offset!r}")
     if epoch is None or not -1 <= epoch < 2**31:
         raise ValueError(f"{what} has a leader epoch from -1, not {made.leader_epoch!r}")
@@ -115,7 +115,7 @@ def as_offset(offset: Any, what: str = "an offset to commit") -> OffsetAndMetada
 
 
 def as_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets to commit by partition; `TypeError` for what is no mapping."""
+    """Return offsets to commit by partition; raise `TypeError` for no mapping, `ValueError` for an invalid offset."""
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets to commit are a mapping, partition to offset, not {offsets!r}")
     return {as_partition(partition): as_offset(offset) for partition, offset in offsets.items()}
@@ -125,7 +125,7 @@ def as_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def check_topic(name: Any) -> None:
-    """`InvalidTopic` for a name that no Kafka takes."""
+    """Raise `InvalidTopic` for a name that Kafka does not allow."""
     if isinstance(name, str) and name not in (".", "..") and _TOPIC_NAME.fullmatch(name):
         return
     text = (
@@ -144,7 +144,7 @@ def check_topic(name: Any) -> None:
 
 
 def topic_names(topics: Iterable[Any]) -> list[str]:
-    """The names as a list; `InvalidTopic` for one that no Kafka takes."""
+    """Return the names as a list; raise `InvalidTopic` for one that Kafka does not allow."""
     names = list(topics)
     for name in names:
         check_topic(name)
@@ -152,7 +152,7 @@ def topic_names(topics: Iterable[Any]) -> list[str]:
 
 
 def as_subscription(topics: Any, pattern: Any = None) -> Subscription:
-    """What `subscribe` was given: names, or one pattern. Raises `InvalidTopic`, `TypeError` or `ValueError`."""
+    """Return the names or the one pattern given to `subscribe`; raise `InvalidTopic`, `TypeError` or `ValueError`."""
     if pattern is not None:
         if topics is not None:
             raise TypeError(f"topics={topics!r} and pattern={pattern!r} are both given: subscribe to one of them")
@@ -189,7 +189,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def topics_of(given: Sequence[Any]) -> Subscription | None:
-    """The subscription that a constructor's topics mean: names, lists of names, or one pattern; None without any."""
+    """Return the subscription of a constructor's topics: names, lists of names, or one pattern; None without any."""
     if len(given) == 1 and isinstance(given[0], Mapping):
         raise ConfigError(
             "a consumer takes topics as its positional arguments; options in a dictionary are config={...}"
@@ -197,8 +197,8 @@ def topics_of(given: Sequence[Any]) -> Subscription | None:
     if len(given) == 1 and isinstance(given[0], (re.Pattern, SubscriptionPattern)):
         return as_subscription(given[0])
     names: list[Any] = []
-    for one in given:
-        names += one if isinstance(one, (list, set, frozenset)) or type(one) is tuple else [one]
+    for item in given:
+        names += item if isinstance(item, (list, set, frozenset)) or type(item) is tuple else [item]
     return as_subscription(names) if given else None
 
 
@@ -206,10 +206,10 @@ def topics_of(given: Sequence[Any]) -> Subscription | None:
 
 
 def check_listener(listener: Any) -> RebalanceListener | None:
-    """The listener if it is one, or None; `TypeError` says what it lacks."""
+    """Return the listener, or None; raise `TypeError` with the methods it lacks."""
     if listener is None:
         return None
-    missing = [name for name in _LISTENING if not callable(getattr(listener, name, None))]
+    missing = [name for name in _LISTENER_METHODS if not callable(getattr(listener, name, None))]
     if isinstance(listener, type) or missing:
         what = "is a class, not an object of it" if isinstance(listener, type) else f"has no {', '.join(missing)}"
         raise TypeError(f"listener={listener!r} {what}: give an object of a subclass of RebalanceListener")
@@ -217,7 +217,7 @@ def check_listener(listener: Any) -> RebalanceListener | None:
 
 
 def check_callback(callback: Any) -> None:
-    """`TypeError` for a callback of `commit_async` that cannot be called."""
+    """Raise `TypeError` for a callback of `commit_async` that is not callable."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r} is not possible: it takes a function of (offsets, error)")
 
@@ -227,7 +227,7 @@ def as_deserializers(
     value: Callable[[bytes], Any] | Deserializer[Any] | None,
     on_error: Any,
 ) -> Deserializers:
-    """Functions of bytes, or objects with a `deserialize`; `ConfigError` for anything else."""
+    """Return functions of bytes, or objects with a `deserialize`, as `Deserializers`; raise `ConfigError` otherwise."""
     if on_error not in ON_ERROR and not callable(on_error):
         raise ConfigError(
             f"on_deserialization_error={on_error!r} is not possible: it takes 'raise', 'skip', or a function of the "

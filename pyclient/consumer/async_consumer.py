@@ -1,4 +1,4 @@
-"""`AsyncConsumer`: the face for asyncio."""
+"""`AsyncConsumer`: the asyncio API."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class AsyncConsumer(ConsumerFace[K, V]):
             async for record in consumer:
                 print(record.offset, record.value)
 
-    Everything means what it means in `Consumer`; what waits is awaited. Callbacks of a `RebalanceListener` and a
-    function given as `on_deserialization_error` may be `async def`. A call that is cancelled loses nothing. Heartbeats
-    go out from the same loop, so code that blocks it for longer than `session_timeout_ms` loses its partitions. There
-    is no thread: but a host name, unlike a numeric address, is looked up in a short-lived one, `pyclient-dns-<host>`,
-    as the system's resolver only blocks.
+    The methods are those of `Consumer`; calls that wait are awaited. Callbacks of a `RebalanceListener` and a
+    function given as `on_deserialization_error` may be `async def`. A cancelled call loses no records. Heartbeats are
+    sent from the same loop, so code that blocks it for longer than `session_timeout_ms` loses the partitions. There is
+    no thread, except that host names, unlike numeric addresses, are resolved in a short-lived one,
+    `pyclient-dns-<host>`, because the system's resolver only blocks.
     """
 
     def __init__(
@@ -80,19 +80,22 @@ class AsyncConsumer(ConsumerFace[K, V]):
     # ---- polling
 
     async def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
-        """Records as soon as there are any, else none after `timeout` seconds (None: no limit); see `Consumer.poll`."""
+        """Return records as soon as there are any, or none after `timeout` seconds (None: no limit)."""
         core = self._core
         with self._use():
             limit = self._limit(max_records)
             seconds = None if timeout is None else as_seconds(timeout)
-            made = bool(self._deserializers)
-            slices = await (self._poll_for_ever(limit, made) if seconds is None else self._poll(seconds, limit, made))
+            deserialize = bool(self._deserializers)
+            if seconds is None:
+                slices = await self._poll_for_ever(limit, deserialize)
+            else:
+                slices = await self._poll(seconds, limit, deserialize)
             records: Records[K | None, V | None] = Records(slices)
         core.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
         return records
 
     async def __aiter__(self) -> AsyncIterator[Record[K | None, V | None]]:
-        """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
+        """Yield every record, waiting for more. The loop may end at any record: the position is after that one."""
         deserialize = self._deserializers.apply if self._deserializers else None
         while True:
             chunk = await self._next_chunk()
@@ -153,7 +156,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
                     await ready.wait()
 
     async def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
-        """Make the user's records of a poll; what is to be returned of it."""
+        """Deserialize the records of a poll; return the slices to hand out."""
         work = PolledSlices(slices, self._deserializers)
         self._deserializing = True
         try:
@@ -183,9 +186,9 @@ class AsyncConsumer(ConsumerFace[K, V]):
         return decide == "skip"
 
     async def _rebalance(self, seconds: Callable[[], float]) -> None:
-        """Carries out what the group wants of this task, all of it; raises the first error of a callback then.
+        """Carry out all pending steps of rebalances, then raise the first error of a callback.
 
-        `seconds()` is what a commit may take.
+        `seconds()` is the timeout of a commit.
         """
         first: Exception | None = None
         while (step := self._core.rebalances.next_step()) is not None:
@@ -193,13 +196,13 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 await self._do(step, seconds())
             except Exception as error:  # the user's own code may raise anything
                 if first is not None:
-                    log.exception("a rebalance callback failed, as one before it did")
+                    log.exception("a rebalance callback failed, after an earlier one had failed")
                 first = first or error
         if first is not None:
             try:
                 raise first
             finally:
-                del first  # else the error and this frame would keep each other, and the consumer, alive
+                del first  # else the error and this frame would form a cycle that keeps the consumer alive
 
     async def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
@@ -228,7 +231,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
     # ---- offsets
 
     async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
-        """Commits and waits until the group's coordinator has stored it; see `Consumer.commit`."""
+        """Commit and wait until the coordinator has stored the offsets; see `Consumer.commit`."""
         with self._use():
             await self._started()
             self._settle()
@@ -241,13 +244,16 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def committed(
         self, partitions: Partitions | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
+        """Return the group's committed offsets, None where there is none; by default of the assigned partitions."""
         with self._use():
             wanted = self._wanted(partitions)
             return await self._wait(self._core.committer.committed, wanted, self._patience(timeout))
 
     async def position(self, partition: Partition, *, timeout: float | None = None) -> int:
-        """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
+        """Return the offset of the next record to poll; wait until it is known.
+
+        Raise `NotAssigned`, or `KafkaTimeout` after `timeout` seconds.
+        """
         with self._use():
             self._settle()
             wanted, core, seconds = as_partition(partition), self._core, self._patience(timeout)
@@ -264,24 +270,24 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def beginning_offsets(
         self, partitions: Partitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset there is in each partition, assigned or not."""
+        """Return the first offset in each partition, assigned or not."""
         return await self._ends(partitions, EARLIEST, timeout)
 
     async def end_offsets(self, partitions: Partitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition that may be read (`isolation_level`), assigned or not."""
+        """Return the offset after the last readable record (`isolation_level`) of each partition, assigned or not."""
         return await self._ends(partitions, LATEST, timeout)
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record not older than each timestamp (epoch milliseconds); None where all are older."""
+        """Return the first offset at or after each timestamp (epoch milliseconds); None if there is none."""
         with self._use():
             wanted = as_times(times)
             found = await self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
-        """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
+        """Return a topic's partition numbers; raise `KafkaTimeout` if the topic does not appear in time."""
         check_topic(topic)
         with self._use():
             info = await self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
@@ -296,7 +302,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
     # ---- the end
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, after a last auto-commit and `on_revoked`; forgets subscription and assignment."""
+        """Leave the group, after a last auto-commit and `on_revoked`; clear the subscription and the assignment."""
         with self._use():
             await self._started()
             self._settle()
@@ -306,10 +312,10 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 self._core.unsubscribe()
 
     async def close(self, timeout: float | None = 30.0) -> None:
-        """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
+        """Commit what polls have returned if auto-commit is on, leave the group, close every connection.
 
-        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
-        given up: its callback gets a `KafkaTimeout`. A second close is nothing, nor is one in a forked child.
+        Takes at most `timeout` seconds (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
+        abandoned: its callback gets a `KafkaTimeout`. Idempotent; a no-op in a forked child.
         """
         await self._close(self._patience(timeout), after_error=False)
 
@@ -318,7 +324,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
             return
         with GuardedCall(self._guard):
             try:
-                self._closing = True  # callbacks may still commit, and call close() in vain
+                self._closing = True  # callbacks may still commit; their close() does nothing
                 self._settle()
                 await self._close_settled(timeout, after_error=after_error)
             finally:
@@ -354,7 +360,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
                 await self._rebalance(left)
             await core.desk.settle(left())
         except asyncio.CancelledError:
-            deadline = core.clock.monotonic()  # who cancels does not want to wait for a goodbye, either
+            deadline = core.clock.monotonic()  # a cancelled close does not wait for the LeaveGroup response
             raise
         finally:
             await core.leave(reason, left())
@@ -367,7 +373,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes; after an exception within 5 s, and auto-commit leaves out what the last poll returned."""
+        """Close; after an exception within 5 s, and auto-commit leaves out what the last poll returned."""
         if error is None:
             await self.close()
         else:

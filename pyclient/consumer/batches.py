@@ -1,4 +1,4 @@
-"""Fetched batches, and the slices of them that polls hand out; decoded once, when somebody looks."""
+"""Fetched batches, and the slices of them that polls return; decoded once, on first access."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Decoded:
 
 
 class FetchedBatch(PlacedBatch):
-    """One record batch in the buffer it came in. What was decoded of it is kept, records or columns."""
+    """A record batch in its receive buffer. Decoded records or columns are kept."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class FetchedBatch(PlacedBatch):
             raise self.corrupt(error) from error
 
     def records(self) -> list[RawRecord]:
-        """All records, decoded at the first call; `CorruptBatch` if they cannot be."""
+        """Return all records, decoded at the first call; raise `CorruptBatch` if they cannot be."""
         kept: _Decoded = self.kept or _Decoded()
         if kept.records is None:
             try:
@@ -79,7 +79,7 @@ class FetchedBatch(PlacedBatch):
         return kept.records
 
     def columns(self) -> RecordColumns:
-        """All records as columns, made at the first call; `CorruptBatch` if they cannot be."""
+        """Return all records as columns, built at the first call; raise `CorruptBatch` if they cannot be decoded."""
         kept: _Decoded = self.kept or _Decoded()
         if kept.columns is None:
             builder = ColumnsBuilder()
@@ -101,7 +101,7 @@ class FetchedBatch(PlacedBatch):
         return payload
 
     def take(self, from_offset: int, to_offset: int, limit: int) -> BatchSlice:
-        """At most `limit` records with from_offset <= offset < to_offset; its `stop` says where to go on."""
+        """Return at most `limit` records with from_offset <= offset < to_offset; `stop` is the next offset."""
         if self.dense:
             first = self.base_offset
             start = first if first > from_offset else from_offset
@@ -111,13 +111,13 @@ class FetchedBatch(PlacedBatch):
             return BatchSlice(self, start, start + count, count)
         records = self.records()
         first = bisect_left(records, from_offset, key=_offset_of)
-        behind = bisect_left(records, to_offset, key=_offset_of)
-        last = min(first + limit, behind)
-        stop = records[last].offset if last < behind else to_offset
+        end = bisect_left(records, to_offset, key=_offset_of)
+        last = min(first + limit, end)
+        stop = records[last].offset if last < end else to_offset
         return BatchSlice(self, from_offset, stop, last - first)
 
     def corrupt(self, error: CorruptRecord) -> CorruptBatch:
-        """The error with this batch's place."""
+        """Return the error with this batch's topic, partition and offsets."""
         return CorruptBatch(str(error), self.topic, self.partition, self.base_offset, self.next_offset)
 
     def __repr__(self) -> str:
@@ -126,9 +126,9 @@ class FetchedBatch(PlacedBatch):
 
 @dataclass(slots=True)
 class BatchSlice:
-    """The `count` records of a batch with start <= offset < stop; `made` are these, if they are deserialized.
+    """The `count` records of a batch with start <= offset < stop; `made` has the deserialized ones, if any.
 
-    It never changes, but is not declared frozen: docs/measurements.md, "Slices of a poll".
+    Immutable, but not declared frozen: docs/measurements.md, "Slices of a poll".
     """
 
     batch: FetchedBatch
@@ -139,11 +139,10 @@ class BatchSlice:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose records these are."""
         return TopicPartition(self.batch.topic, self.batch.partition)
 
     def records(self) -> list[Record[Any, Any]]:
-        """Its records; `CorruptBatch` if the batch cannot be decoded."""
+        """Return the records; raise `CorruptBatch` if the batch cannot be decoded."""
         if self.made is not None:
             return self.made
         records = self.batch.records()
@@ -154,18 +153,18 @@ class BatchSlice:
 
     @property
     def whole(self) -> bool:
-        """Whether these are all records of the batch."""
+        """Return True if these are all records of the batch."""
         return self.count == self.batch.count
 
     def rows(self) -> tuple[RecordColumns, int, int]:
-        """The batch's columns, and which rows of them these are; `CorruptBatch` if it cannot be decoded."""
+        """Return the batch's columns and this slice's rows in them; raise `CorruptBatch` if it cannot be decoded."""
         columns = self.batch.columns()
         offsets = memoryview(columns.offsets).cast("B").cast("q")
         first = bisect_left(offsets, self.start)
         return columns, first, first + self.count
 
     def part(self, first: int, last: int) -> BatchSlice:
-        """Of these records those from number `first` up to `last`."""
+        """Return the records from number `first` up to `last`, exclusive."""
         if (first, last) == (0, self.count):
             return self
         made = None if self.made is None else self.made[first:last]
@@ -179,9 +178,9 @@ class BatchSlice:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecords:
-    """The user's batches in one partition's answer, and where to fetch next.
+    """The data batches of one partition's response, and the next offset to fetch.
 
-    Control batches and aborted ones are left out, but `next_offset` lies behind them. `error` stands at `next_offset`.
+    Control batches and aborted ones are left out, but `next_offset` is after them. `error` is at `next_offset`.
     """
 
     batches: Sequence[FetchedBatch]
@@ -191,7 +190,7 @@ class ParsedRecords:
 
 @dataclass(slots=True)
 class _Aborted:
-    """Which producers' batches belong to aborted transactions, while batches are read in order (KIP-98)."""
+    """The producers whose batches belong to aborted transactions, while batches are read in order (KIP-98)."""
 
     upcoming: list[tuple[int, int]]  # (first offset, producer id), the nearest last
     open: set[int]
@@ -214,16 +213,16 @@ def parse_records(
     fetch_offset: int,
     aborted: Iterable[tuple[int, int]] = (),
 ) -> ParsedRecords:
-    """Reads what a fetch from `fetch_offset` brought: whole batches of a user's records; a cut last one is left out.
+    """Parse the whole data batches of a fetch from `fetch_offset`; a truncated last one is left out.
 
     `aborted` are (producer id, first offset) of transactions to leave out, in any order.
     """
-    ledger = _Aborted(sorted(((first, producer) for producer, first in aborted), reverse=True), set())
+    aborts = _Aborted(sorted(((first, producer) for producer, first in aborted), reverse=True), set())
     batches: list[FetchedBatch] = []
     position, next_offset = 0, fetch_offset
     try:
         while True:
-            if not ledger.upcoming and not ledger.open:
+            if not aborts.upcoming and not aborts.open:
                 position, next_offset = find_batches(
                     FetchedBatch, topic, partition, data, position, next_offset, batches
                 )
@@ -238,20 +237,20 @@ def parse_records(
                 continue
             if batch.count < 0:
                 raise batch.corrupt(CorruptRecord(f"a batch at offset {batch.base_offset} has {batch.count} records"))
-            plain = not header.attributes and not ledger.upcoming  # nothing of a transaction
-            if (plain or not ledger.covers(batch)) and batch.count > 0:
+            plain = not header.attributes and not aborts.upcoming  # nothing of a transaction
+            if (plain or not aborts.covers(batch)) and batch.count > 0:
                 batches.append(batch)
             next_offset = batch.next_offset
     except CorruptRecord as error:
         message = f"{topic}-{partition}: fetched from offset {next_offset}: {error}"
         corrupt = error if isinstance(error, CorruptBatch) else None
-        behind = corrupt.next_offset if corrupt else next_offset + 1
-        return ParsedRecords(batches, next_offset, CorruptBatch(message, topic, partition, next_offset, behind))
+        end = corrupt.next_offset if corrupt else next_offset + 1
+        return ParsedRecords(batches, next_offset, CorruptBatch(message, topic, partition, next_offset, end))
     return ParsedRecords(batches, next_offset)
 
 
 def _refuse_going_back(batch: FetchedBatch, next_offset: int, inside: bool) -> None:
-    """A batch before the fetch offset is skipped; one that goes back inside an answer makes no sense."""
+    """Raise unless the batch, which is before `next_offset`, is the response's first: such a one is skipped."""
     if inside:
         raise CorruptRecord(f"a batch at offset {batch.header.base_offset} follows offset {next_offset - 1}")
 

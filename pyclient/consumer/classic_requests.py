@@ -53,8 +53,8 @@ from pyclient.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_JOIN_GRACE: Final = 5.0
-_MANY_MEMBERS: Final = 3  # from this version on LeaveGroup names members in a list
+_JOIN_GRACE_SECONDS: Final = 5.0
+_MEMBER_LIST: Final = 3  # the first version of LeaveGroup with a list of members
 
 
 class ClassicRequests(GroupRequests):
@@ -68,7 +68,7 @@ class ClassicRequests(GroupRequests):
         assert config.partition_assignment_strategy is not None
         self._assignors = config.partition_assignment_strategy
         self._session_timeout_ms = config.session_timeout_ms
-        self._join_patience = max(config.request_timeout_ms, config.max_poll_interval_ms) / 1000 + _JOIN_GRACE
+        self._join_timeout = max(config.request_timeout_ms, config.max_poll_interval_ms) / 1000 + _JOIN_GRACE_SECONDS
         self._planned: dict[str, int] = {}
         self._counts = TopicPartitionCounts()
 
@@ -84,10 +84,10 @@ class ClassicRequests(GroupRequests):
             case SendHeartbeat():
                 return await self._heartbeat(action)
             case _:
-                raise TypeError(f"{action!r} is no request of the classic protocol")
+                raise TypeError(f"{action!r} is not a request of the classic protocol")
 
     def changed(self, metadata: ClusterMetadata) -> str | None:
-        """The leader has the group rebalance when partitions of its topics appear or vanish."""
+        """Return why the leader should rebalance: the partition count of a topic has changed; else None."""
         if not self.member.leader or self.member.state is not State.STABLE:
             return None
         self._counts.update(metadata, self._planned.keys())
@@ -98,7 +98,7 @@ class ClassicRequests(GroupRequests):
         return None
 
     def _partition_count(self, metadata: ClusterMetadata, topic: str) -> int:
-        """Return how many partitions to plan with: 0 for a topic that does not exist; other errors change nothing."""
+        """Return how many partitions to assign: 0 for a deleted topic; other errors do not change the count."""
         info = metadata.topics.get(topic)
         deleted = info is not None and info.error_code == UnknownTopicOrPartition.code
         return 0 if deleted else self._counts.count(topic)
@@ -120,16 +120,16 @@ class ClassicRequests(GroupRequests):
             ],
             reason=join.reason[:255],
         )
-        response = await self._ask(join.node, request, self._join_patience)
+        response = await self._ask(join.node, request, self._join_timeout)
         if response.error_code:
             return Refused(join.attempt, self._refusal(response.error_code, "JoinGroup"), response.member_id)
         leader = response.leader == response.member_id
         if response.generation_id < 0:
-            raise self._nonsense(join.node, "JoinGroup", f"generation_id is {response.generation_id}")
+            raise self._malformed(join.node, "JoinGroup", f"generation_id is {response.generation_id}")
         try:
             members = decode_members(response.members) if leader else {}
         except (ProtocolError, UnsupportedVersion) as error:
-            raise self._nonsense(join.node, "JoinGroup", f"the metadata of a member: {error}") from error
+            raise self._malformed(join.node, "JoinGroup", f"the metadata of a member: {error}") from error
         return Joined(
             join.attempt,
             response.member_id,
@@ -148,7 +148,7 @@ class ClassicRequests(GroupRequests):
                 lambda metadata: topics <= metadata.topics.keys(), self._config.request_timeout_ms / 1000
             )
         except KafkaTimeout as error:
-            log.warning("%s: assigns what is known: %s", self.member.describe(), error)
+            log.warning("%s: metadata is incomplete, assigning the known topics: %s", self.member.describe(), error)
             metadata = self._cluster.metadata
         self._counts.update(metadata, topics)
         self._planned = {topic: self._partition_count(metadata, topic) for topic in topics}
@@ -157,10 +157,10 @@ class ClassicRequests(GroupRequests):
             return plan(action.protocol, self._assignors, counts, action.members)
         except KafkaError:
             raise
-        except Exception as error:  # an assignor of the user's own
-            who = f"{self.member.describe()}: the assignor {action.protocol!r}"
-            log.exception("%s failed", who)
-            raise ClientError(f"{who} failed: {error!r}. Nobody in the group gets partitions by it: mend it") from error
+        except Exception as error:  # a user's assignor may raise anything
+            identity = f"{self.member.describe()}: the assignor {action.protocol!r}"
+            log.exception("%s failed", identity)
+            raise ClientError(f"{identity} failed: {error!r}. No partitions are assigned until it is fixed") from error
 
     async def _sync(self, sync: SendSync) -> Event:
         request = SyncGroupRequest(
@@ -175,17 +175,17 @@ class ClassicRequests(GroupRequests):
                 for member, partitions in sync.assignments.items()
             ],
         )
-        response = await self._ask(sync.node, request, self._join_patience)
+        response = await self._ask(sync.node, request, self._join_timeout)
         if response.error_code:
             return Refused(sync.attempt, self._refusal(response.error_code, "SyncGroup"))
         try:
             assignment = decode_assignment(response.assignment)
         except (ProtocolError, UnsupportedVersion) as error:
-            raise self._nonsense(sync.node, "SyncGroup", f"assignment: {error}") from error
+            raise self._malformed(sync.node, "SyncGroup", f"assignment: {error}") from error
         return Synced(sync.attempt, assignment)
 
-    def _nonsense(self, node: int, api: str, what: str) -> MalformedMessage:
-        return MalformedMessage(f"{self.member.describe()}: the answer of node {node} to {api} makes no sense: {what}")
+    def _malformed(self, node: int, api: str, what: str) -> MalformedMessage:
+        return MalformedMessage(f"{self.member.describe()}: malformed {api} response of node {node}: {what}")
 
     async def _heartbeat(self, heartbeat: SendHeartbeat) -> Event:
         request = HeartbeatRequest(
@@ -194,19 +194,19 @@ class ClassicRequests(GroupRequests):
             member_id=heartbeat.member_id,
             group_instance_id=self._config.group_instance_id,
         )
-        patience = min(self._config.request_timeout_ms, self._session_timeout_ms) / 1000
-        response = await self._ask(heartbeat.node, request, patience)
+        timeout = min(self._config.request_timeout_ms, self._session_timeout_ms) / 1000
+        response = await self._ask(heartbeat.node, request, timeout)
         if response.error_code:
             return Refused(heartbeat.attempt, self._refusal(response.error_code, "Heartbeat"))
         return HeartbeatAnswered(heartbeat.attempt)
 
     async def leave(self, leave: SendLeave) -> None:
-        """See `GroupRequests.leave`; on the ordinary connection: the group's own may be parked in a JoinGroup."""
+        """See `GroupRequests.leave`; on the shared connection: the group's own may be waiting in a JoinGroup."""
         connection = await self._cluster.connection(leave.node)
         version = connection.version_for(LeaveGroupRequest)
-        if version >= _MANY_MEMBERS:
-            who = MemberIdentity(member_id=leave.member_id, reason=leave.reason[:255])
-            request = LeaveGroupRequest(group_id=self._group_id, members=[who])
+        if version >= _MEMBER_LIST:
+            identity = MemberIdentity(member_id=leave.member_id, reason=leave.reason[:255])
+            request = LeaveGroupRequest(group_id=self._group_id, members=[identity])
         else:
             request = LeaveGroupRequest(group_id=self._group_id, member_id=leave.member_id)
         response = await connection.request(request, version=version)
@@ -215,7 +215,7 @@ class ClassicRequests(GroupRequests):
 
 
 def _with_racks(metadata: ClusterMetadata, counts: Mapping[str, int]) -> TopicsWithRacks:
-    """The partition counts, with the racks of the nodes that have each partition's replicas."""
+    """Return the partition counts with the racks of each partition's replicas."""
     racks: dict[TopicPartition, frozenset[str]] = {}
     for topic in counts:
         for info in known.partitions if (known := metadata.topics.get(topic)) is not None else ():

@@ -1,4 +1,4 @@
-"""The order of commits, and those that nobody waits for: `commit_async` and auto-commit."""
+"""The order of commits, and those without a waiter: `commit_async` and auto-commit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaErro
 
 log = logging.getLogger("pyclient.consumer")
 
-_SHOWN: Final = 5
+_NAMED_PARTITIONS: Final = 5
 
 
 @dataclass(eq=False, slots=True)
-class _Asked:
-    """A `commit_async` whose outcome nobody was told yet."""
+class _AsyncCommit:
+    """A `commit_async` without an outcome."""
 
     offsets: Offsets
     callback: CommitCallback | None
@@ -34,13 +34,13 @@ class _Asked:
 
 
 class CommitDesk:
-    """Takes commits in the polling thread, has them done on the loop, and brings their callbacks back.
+    """Runs the polling thread's commits on the loop and returns their callbacks to the polling thread.
 
-    They are done in the order they were asked for. What nobody waits for lies in a queue until the loop comes to it, or
-    until somebody on the loop commits and waits, or closes: that begins first what lies there. Each commit is a task,
-    and tasks come to the committer's line in the order they were made.
+    Commits run in the order of their calls. Those without a waiter are queued until the loop starts them, or until a
+    commit that waits, or a close, on the loop starts them first. Each commit is a task; tasks acquire the committer's
+    lock in the order they were created.
 
-    `call(function, *arguments)` runs something on the loop.
+    `call(function, *arguments)` schedules a function on the loop.
     """
 
     def __init__(self, committer: Committer, config: ConsumerConfig, clock: Clock, call: Callable[..., None]) -> None:
@@ -55,39 +55,39 @@ class CommitDesk:
         self._auto_running = False
         self._done: deque[Callable[[], object]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: set[_Asked] = set()
-        self._queue: deque[Callable[[], None]] = deque()  # the polling thread adds, the loop takes
+        self._pending: set[_AsyncCommit] = set()
+        self._queue: deque[Callable[[], None]] = deque()  # appended by the polling thread, drained by the loop
 
     @property
     def waiting(self) -> bool:
-        """Whether there are commits of `commit_async` without an outcome."""
-        return bool(self._asked)
+        """Return True if a `commit_async` has no outcome yet."""
+        return bool(self._pending)
 
     def auto_commit_due(self, now: float) -> bool:
-        """Whether it is time, and the last one is done."""
+        """Return True if the interval is over and no auto-commit is in progress."""
         return now >= self._next_auto and not self._auto_running
 
     def auto_commit(self, offsets: Offsets, now: float) -> None:
-        """Commits in the background; a failure is logged, and tried again with whatever was polled by then."""
+        """Commit in the background; a failure is logged and retried with the positions of that time."""
         self._next_auto = now + self._interval
         if offsets:
-            self._ask(partial(self._begin_auto, offsets))
+            self._enqueue(partial(self._start_auto_commit, offsets))
 
     def commit(self, offsets: Offsets, callback: CommitCallback | None) -> None:
-        """Commits in the background; a later poll, commit or close calls the callback."""
-        asked = _Asked(offsets, callback)
-        self._asked.add(asked)
+        """Commit in the background; a later poll, commit or close calls the callback."""
+        commit = _AsyncCommit(offsets, callback)
+        self._pending.add(commit)
         try:
-            self._ask(partial(self._begin_asked, asked))
-        except KafkaError:  # whom it is raised to need not be called back
-            self._asked.discard(asked)
+            self._enqueue(partial(self._start_async_commit, commit))
+        except KafkaError:  # raised to the caller, so the callback is not called
+            self._pending.discard(commit)
             raise
 
     def run_callbacks(self) -> None:
-        """Calls the callbacks of commits that are done, in the polling thread.
+        """Call the callbacks of completed commits, in the polling thread.
 
-        All of them, whatever they raise: the first error comes out there afterwards, more are logged. Those of commits
-        that end meanwhile wait for the next time, else one that asks again might go on for ever.
+        All are called; then the first error is raised, the others are logged. Commits that complete meanwhile wait for
+        the next call, so that a callback that commits again cannot loop forever.
         """
         first: Exception | None = None
         for _ in range(len(self._done)):
@@ -96,98 +96,98 @@ class CommitDesk:
                 callback()
             except Exception as error:  # the user's own code may raise anything
                 if first is not None:
-                    log.exception("a callback of commit_async failed, as one before it did")
+                    log.exception("a callback of commit_async failed, after an earlier one had failed")
                     continue
-                error.add_note("raised by a callback of commit_async; the commit itself was over before")
+                error.add_note("raised by a callback of commit_async, after the commit itself had completed")
                 first = error
         if first is not None:
             try:
                 raise first
             finally:
-                del first  # else the error and this frame would keep each other, and the consumer, alive
+                del first  # else the error and this frame would form a cycle that keeps the consumer alive
 
     def run_last_callbacks(self) -> None:
-        """`run_callbacks` of a consumer that is closed: those of commits that other callbacks asked for too late.
+        """Run the callbacks of a closed consumer's commits.
 
-        Who tries again from there is refused, which is nothing that `close` should raise.
+        A callback that commits again gets a `ClosedError`, which `close` does not raise.
         """
         try:
             self.run_callbacks()
         except ClosedError as error:
-            log.debug("a callback of commit_async asked for more than a closed consumer does: %s", error)
+            log.debug("a callback of commit_async used the closed consumer: %s", error)
 
     async def commit_now(self, offsets: Offsets, timeout: float) -> None:
-        """Commits after whatever was asked for before, and waits until it is stored; see `Committer.commit`."""
-        self._begin_queued()
-        await self._begin(self._committer.commit(offsets, timeout))
+        """Commit after all earlier commits, and wait until the offsets are stored; see `Committer.commit`."""
+        self._start_queued()
+        await self._start_task(self._committer.commit(offsets, timeout))
 
     async def settle(self, timeout: float) -> None:
-        """Waits for the commits that were asked for, no longer than `timeout` seconds."""
-        self._begin_queued()
+        """Wait for the commits in progress, at most `timeout` seconds."""
+        self._start_queued()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
     def give_up(self, reason: str) -> None:
-        """Ends what `commit_async` began and has no outcome yet: its callback gets a `KafkaTimeout`; logged, too."""
-        for asked in list(self._asked):
-            if asked.task is not None:
-                asked.task.cancel()
+        """Fail every pending `commit_async` with a `KafkaTimeout` for its callback, and log it."""
+        for commit in list(self._pending):
+            if commit.task is not None:
+                commit.task.cancel()
             failure = KafkaTimeout(
-                f"{reason} before the coordinator of group {self._group_id!r} confirmed {_described(asked.offsets)}: "
-                "whether they are committed is unknown. committed() tells; commit() waits for it"
+                f"{reason} before the coordinator of group {self._group_id!r} confirmed {_describe(commit.offsets)}: "
+                "whether they are committed is unknown. Check with committed(), or use commit(), which waits"
             )
             log.warning("commit_async: %s", failure)
-            self._tell(asked, failure)
+            self._complete(commit, failure)
 
     def stop(self) -> None:
-        """Gives up the commits that are going on."""
+        """Abandon the commits in progress."""
         self.give_up("the consumer ended")
         for task in self._tasks:
             task.cancel()
 
-    def _ask(self, begin: Callable[[], None]) -> None:
-        self._queue.append(begin)
-        self._call(self._begin_queued)
+    def _enqueue(self, start: Callable[[], None]) -> None:
+        self._queue.append(start)
+        self._call(self._start_queued)
 
-    def _begin_queued(self) -> None:
+    def _start_queued(self) -> None:
         while self._queue:
             self._queue.popleft()()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _begin_asked(self, asked: _Asked) -> None:
-        if asked in self._asked:  # else it was given up before the loop came to it
-            asked.task = self._begin(self._commit(asked))
+    def _start_async_commit(self, commit: _AsyncCommit) -> None:
+        if commit in self._pending:  # else it was abandoned before the loop started it
+            commit.task = self._start_task(self._commit(commit))
 
-    def _begin_auto(self, offsets: Offsets) -> None:
+    def _start_auto_commit(self, offsets: Offsets) -> None:
         if not self._auto_running:
-            self._auto_running = True  # here, as Ctrl-C may come in the polling thread before this is asked for
-            self._begin(self._auto_commit(offsets))
+            self._auto_running = True  # set on the loop: Ctrl-C may prevent the polling thread from enqueueing
+            self._start_task(self._auto_commit(offsets))
 
-    async def _commit(self, asked: _Asked) -> None:
-        self._tell(asked, await self._try(asked.offsets, "commit_async"))
+    async def _commit(self, commit: _AsyncCommit) -> None:
+        self._complete(commit, await self._commit_or_log(commit.offsets, "commit_async"))
 
-    def _tell(self, asked: _Asked, failure: KafkaError | None) -> None:
-        """The outcome, once, for the polling thread to call back with."""
-        callback, offsets = asked.callback, asked.offsets
-        if asked in self._asked:
-            self._asked.discard(asked)
+    def _complete(self, commit: _AsyncCommit, failure: KafkaError | None) -> None:
+        """Set the outcome, once, and enqueue the callback for the polling thread."""
+        callback, offsets = commit.callback, commit.offsets
+        if commit in self._pending:
+            self._pending.discard(commit)
             if callback is not None:
                 self._done.append(lambda: callback(offsets, failure))
 
     async def _auto_commit(self, offsets: Offsets) -> None:
         try:
-            failure = await self._try(offsets, "auto-commit")
+            failure = await self._commit_or_log(offsets, "auto-commit")
             if failure is not None and failure.retriable:
                 self._next_auto = min(self._next_auto, self._clock.monotonic() + self._retry_after)
         finally:
             self._auto_running = False
 
-    async def _try(self, offsets: Offsets, what: str) -> KafkaError | None:
+    async def _commit_or_log(self, offsets: Offsets, what: str) -> KafkaError | None:
         try:
             await self._committer.commit(offsets, self._timeout)
         except KafkaError as error:
@@ -196,7 +196,7 @@ class CommitDesk:
         return None
 
 
-def _described(offsets: Offsets) -> str:
-    shown = [f"{partition} up to {place.offset}" for partition, place in sorted(offsets.items())[:_SHOWN]]
+def _describe(offsets: Offsets) -> str:
+    shown = [f"{partition} up to {offset.offset}" for partition, offset in sorted(offsets.items())[:_NAMED_PARTITIONS]]
     more = len(offsets) - len(shown)
     return f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"

@@ -1,4 +1,4 @@
-"""Commits positions to the group's coordinator, and reads what was committed."""
+"""Commit offsets to the group's coordinator, and fetch committed ones."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ from pyclient.types import OffsetAndMetadata, TopicPartition
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Identity = Callable[[Iterable[TopicPartition]], tuple[int, str]]
-"""Generation and member id under which these partitions may be committed; `CommitFailed` if they may not be."""
+"""Returns the generation and member id to commit these partitions with; raises `CommitFailed` if they are not owned."""
 
 LeftBehind = Callable[[int], bool]
-"""Whether the member keeps its partitions and goes on in another generation than this one."""
+"""Returns True if the member keeps its partitions in another generation than this one."""
 
 TopicIds = Mapping[str, uuid.UUID]
 
 log = logging.getLogger(__name__)
 
-_COMMIT_BY_ID: Final = 10  # from this version on OffsetCommit names topics by their ids
-_ANYBODY: Final = (-1, "")
-_OF_ITS_GENERATION: Final = (IllegalGeneration, RebalanceInProgress)
-_DOUBTFUL: Final = (*MEMBER_GONE, RebalanceInProgress, StaleMemberEpoch)
+_COMMIT_BY_ID: Final = 10  # the first version of OffsetCommit with topic ids
+_NO_MEMBER: Final = (-1, "")
+_GENERATION_ERRORS: Final = (IllegalGeneration, RebalanceInProgress)
+_MEMBERSHIP_ERRORS: Final = (*MEMBER_GONE, RebalanceInProgress, StaleMemberEpoch)
 
 
 class Committer:
-    """OffsetCommit and OffsetFetch, retried over moves of the coordinator.
+    """OffsetCommit and OffsetFetch, retried when the coordinator moves.
 
-    Commits are carried out one after the other, in the order they were asked for, so that a retried one never
-    overwrites a later one. Everything runs on the event loop.
+    Commits run one after the other, in the order of their calls, so that a retried one never overwrites a later one.
+    Everything runs on the event loop.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Committer:
         self._metrics = metrics
         self._id_of = id_of
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._policy = RetryPolicy(backoff, rng, before_retry=self._note)
-        self._turn = asyncio.Lock()
+        self._policy = RetryPolicy(backoff, rng, before_retry=self._before_retry)
+        self._lock = asyncio.Lock()
 
     async def commit(self, offsets: Offsets, timeout: float) -> None:
-        """Commits; returns when the coordinator has stored the offsets.
+        """Commit, and return when the coordinator has stored the offsets.
 
-        Raises `CommitFailed` if the member does not own the partitions any more, `KafkaTimeout` after `timeout`
-        seconds, and what else the coordinator says.
+        Raise `CommitFailed` if the member no longer owns the partitions, `KafkaTimeout` after `timeout` seconds, or
+        another error of the coordinator.
         """
-        group = self._group()
+        group = self._require_group()
         if not offsets:
             return
         topic_ids, what = self._topic_ids(offsets), f"committing offsets of group {group!r}"
@@ -108,64 +108,64 @@ class Committer:
         async def attempt() -> None:
             await self._commit_once(group, offsets, topic_ids)
 
-        begun, failed = self._clock.monotonic(), True
+        started, failed = self._clock.monotonic(), True
         try:
-            left = await self._take_turn(timeout, what)
+            left = await self._acquire_lock(timeout, what)
             try:
-                begun = self._clock.monotonic()  # one that gets its turn is not blamed for the wait
-                await self._retried(attempt, left, what)
+                started = self._clock.monotonic()  # the time spent waiting for earlier commits is not counted
+                await self._retry(attempt, left, what)
                 failed, self.last_error = False, None
             finally:
-                self._turn.release()
+                self._lock.release()
         finally:
-            self._metrics.commit(self._clock.monotonic() - begun, failed=failed)
+            self._metrics.commit(self._clock.monotonic() - started, failed=failed)
 
-    async def _take_turn(self, timeout: float, what: str) -> float:
-        """Waits until earlier commits are done; how much of `timeout` is left then."""
-        begun = self._clock.monotonic()
+    async def _acquire_lock(self, timeout: float, what: str) -> float:
+        """Wait for earlier commits; return the rest of `timeout` (seconds)."""
+        started = self._clock.monotonic()
         try:
             async with asyncio.timeout(timeout):
-                await self._turn.acquire()
+                await self._lock.acquire()
         except TimeoutError:
-            text = f"{what}: not done within {round(timeout, 2):g} s, for an earlier commit has no answer yet"
+            text = f"{what}: not done within {round(timeout, 2):g} s, because an earlier commit has no response yet"
             failures = self._cluster.describe_failures()
             self.last_error = KafkaTimeout(f"{text}: {failures}" if failures else text)
             raise self.last_error from None
-        return max(0.0, timeout - (self._clock.monotonic() - begun))
+        return max(0.0, timeout - (self._clock.monotonic() - started))
 
     async def committed(
         self, partitions: Sequence[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offset of each partition, None where there is none. Waits for transactions that write them."""
-        group = self._group()
+        """Return each partition's committed offset, None where there is none; wait for pending transactions."""
+        group = self._require_group()
         if not partitions:
             return {}
 
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
             return await self._fetch_once(group, partitions)
 
-        return await self._retried(attempt, timeout, f"reading committed offsets of group {group!r}")
+        return await self._retry(attempt, timeout, f"reading committed offsets of group {group!r}")
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], timeout: float, what: str) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], timeout: float, what: str) -> T:
         try:
             return await self._policy.call(attempt, timeout=timeout, what=what, details=self._cluster.describe_failures)
         except KafkaError as error:
             self.last_error = error
             raise
 
-    def _group(self) -> str:
+    def _require_group(self) -> str:
         if self._config.group_id is None:
             raise ConfigError("committed offsets belong to a group: give the consumer a group_id")
         return self._config.group_id
 
-    def _note(self, error: BaseException) -> None:
+    def _before_retry(self, error: BaseException) -> None:
         if isinstance(error, COORDINATOR_GONE):
             self._on_moved()
 
     # ---- OffsetCommit
 
     async def _commit_once(self, group: str, offsets: Offsets, topic_ids: TopicIds) -> None:
-        generation, member_id = self._identity(offsets) if self._identity is not None else _ANYBODY
+        generation, member_id = self._identity(offsets) if self._identity is not None else _NO_MEMBER
         node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
         connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetCommitRequest, _COMMIT_BY_ID if topic_ids else None)
@@ -186,18 +186,18 @@ class Committer:
         response = await connection.request(request, version=version)
         names = {topic_id: topic for topic, topic_id in topic_ids.items()} if version >= _COMMIT_BY_ID else {}
         codes = {
-            TopicPartition(names.get(topic.topic_id, topic.name), answer.partition_index): answer.error_code
+            TopicPartition(names.get(topic.topic_id, topic.name), entry.partition_index): entry.error_code
             for topic in response.topics
-            for answer in topic.partitions
+            for entry in topic.partitions
         }
         if codes.keys() != offsets.keys():
-            raise MalformedMessage("OffsetCommitResponse speaks of other partitions than it was asked for")
+            raise MalformedMessage("OffsetCommit response partitions do not match the request")
         refused = {partition: code for partition, code in codes.items() if code}
         if refused:
-            error = self._refusal(refused, generation, member_id)
-            if isinstance(error.__cause__ or error, _OF_ITS_GENERATION) and self._has_left_behind(generation):
+            error = self._commit_error(refused, generation, member_id)
+            if isinstance(error.__cause__ or error, _GENERATION_ERRORS) and self._has_left_behind(generation):
                 raise StaleMemberEpoch(str(error)) from error  # the next attempt is made in the next generation
-            if isinstance(error.__cause__ or error, _DOUBTFUL):
+            if isinstance(error.__cause__ or error, _MEMBERSHIP_ERRORS):
                 self._on_doubt()
             if isinstance(error, (UnknownTopicOrPartition, UnknownTopicId)):
                 await self._check_existence(refused, topic_ids, error)
@@ -207,9 +207,9 @@ class Committer:
         return self._left_behind is not None and self._left_behind(generation)
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
-        """The id of every topic as its positions were found in it; empty if one is not known.
+        """Return the id of every topic, as of its positions; empty if one is not known.
 
-        Only the id tells a topic from another one that was made anew under its name, where these offsets mean nothing.
+        Only the id distinguishes a topic from one that was recreated under its name, where these offsets mean nothing.
         """
         found = {}
         for partition in partitions:
@@ -219,25 +219,23 @@ class Committer:
         return {} if ZERO_UUID in found.values() else found
 
     async def _check_existence(self, refused: Iterable[TopicPartition], topic_ids: TopicIds, error: KafkaError) -> None:
-        """`CommitFailed` if newer metadata knows no such topic either: it was deleted, and trying again is in vain."""
-        asked = self._cluster.metadata.fetched_at
-        patience = self._config.request_timeout_ms / 1000
-        metadata = await self._cluster.wait_metadata(lambda metadata: metadata.fetched_at > asked, patience)
-        gone = sorted({topic for topic, _ in refused if _is_gone(metadata, topic, topic_ids)})
-        if gone:
-            raise CommitFailed(
-                f"{error}: topic {', '.join(gone)} does not exist (any more), or was made anew since"
-            ) from error
+        """Raise `CommitFailed` if newer metadata does not have the topic either: retries cannot help."""
+        requested_at = self._cluster.metadata.fetched_at
+        timeout = self._config.request_timeout_ms / 1000
+        metadata = await self._cluster.wait_metadata(lambda metadata: metadata.fetched_at > requested_at, timeout)
+        deleted = sorted({topic for topic, _ in refused if _is_deleted(metadata, topic, topic_ids)})
+        if deleted:
+            raise CommitFailed(f"{error}: topic {', '.join(deleted)} does not exist, or was recreated since") from error
 
-    def _refusal(self, codes: Mapping[TopicPartition, int], generation: int, member_id: str) -> KafkaError:
-        """One error for all partitions: one that cannot be retried, if there is any."""
-        counted = "member epoch" if self._config.group_protocol == "consumer" else "generation"
-        who = f"group {self._config.group_id!r}, {member_id or 'no member'}, {counted} {generation}"
-        found = [from_code(code, f"{who}: {partition} was not committed") for partition, code in codes.items()]
+    def _commit_error(self, codes: Mapping[TopicPartition, int], generation: int, member_id: str) -> KafkaError:
+        """Return one error for all partitions: one that cannot be retried, if there is any."""
+        epoch_name = "member epoch" if self._config.group_protocol == "consumer" else "generation"
+        place = f"group {self._config.group_id!r}, {member_id or 'no member'}, {epoch_name} {generation}"
+        found = [from_code(code, f"{place}: {partition} was not committed") for partition, code in codes.items()]
         error = next((error for error in found if not error.retriable), found[0])
         if isinstance(error, MEMBER_GONE):
             failed = CommitFailed(
-                f"{error}, because the group has gone on without this member and its partitions are others' now "
+                f"{error}, because the group removed this member and assigned its partitions to others "
                 f"({type(error).__name__}). Call poll() to join again; poll more often if this happens often"
             )
             failed.__cause__ = error
@@ -254,14 +252,14 @@ class Committer:
 
     # ---- OffsetFetch
 
-    def _reader(self) -> tuple[int, str]:
-        """Who asks for committed offsets. A member of the consumer protocol says so, which keeps fenced ones out."""
+    def _fetch_identity(self) -> tuple[int, str]:
+        """Return the epoch and member id for OffsetFetch; a member of the consumer protocol can be fenced by them."""
         if self._identity is None or self._config.group_protocol != "consumer":
-            return _ANYBODY
+            return _NO_MEMBER
         try:
             return self._identity(())
         except CommitFailed:
-            return _ANYBODY
+            return _NO_MEMBER
 
     async def _fetch_once(
         self, group: str, partitions: Sequence[TopicPartition]
@@ -269,21 +267,25 @@ class Committer:
         node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
         connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetFetchRequest)
-        epoch, member_id = self._reader()
+        epoch, member_id = self._fetch_identity()
         request = question(group, partitions, version, epoch, member_id)
         response = await connection.request(request, version=version)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for partition, answer in answers(group, response, version):
-            if answer.error_code:
-                raise from_code(answer.error_code, f"group {group!r}: the committed offset of {partition}")
-            offset = OffsetAndMetadata(answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch)
-            found[partition] = offset if answer.committed_offset >= 0 else None
+        for partition, entry in answers(group, response, version):
+            if entry.error_code:
+                raise from_code(entry.error_code, f"group {group!r}: the committed offset of {partition}")
+            offset = OffsetAndMetadata(
+                entry.committed_offset,
+                entry.metadata or "",
+                entry.committed_leader_epoch,
+            )
+            found[partition] = offset if entry.committed_offset >= 0 else None
         if found.keys() != set(partitions):
-            raise MalformedMessage("OffsetFetchResponse speaks of other partitions than it was asked for")
+            raise MalformedMessage("OffsetFetch response partitions do not match the request")
         return {partition: found[partition] for partition in partitions}
 
 
-def _is_gone(metadata: ClusterMetadata, topic: str, topic_ids: TopicIds) -> bool:
+def _is_deleted(metadata: ClusterMetadata, topic: str, topic_ids: TopicIds) -> bool:
     info = metadata.topics.get(topic)
     if info is None:
         return False

@@ -1,4 +1,4 @@
-"""Committed offsets as OffsetFetch carries them, in each of its versions."""
+"""The OffsetFetch request and response in each of their versions."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from pyclient.protocol.messages.offset_fetch import (
 from pyclient.types import TopicPartition
 
 MEMBER_GONE: Final = (UnknownMemberId, IllegalGeneration, FencedMemberEpoch, FencedInstanceId)
-"""After these the member is none any more."""
+"""Errors after which the membership is over."""
 
-_BY_GROUP: Final = 8  # from this version on OffsetFetch takes several groups
-_STABLE: Final = 7  # from this version on it can be told to wait for transactions
+_BY_GROUP: Final = 8  # the first version of OffsetFetch with several groups
+_STABLE: Final = 7  # the first version with require_stable
 
 
 def question(
     group: str, partitions: Sequence[TopicPartition], version: int, epoch: int, member_id: str
 ) -> OffsetFetchRequest:
-    """The request in this version; a member of the consumer protocol says who it is (KIP-848)."""
+    """Return the request in this version; members of the consumer protocol send their id and epoch (KIP-848)."""
     by_topic = split_by_topic(partitions).items()
     if version >= _BY_GROUP:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=numbers) for topic, numbers in by_topic]
-        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id or None, member_epoch=epoch, topics=topics)
-        return OffsetFetchRequest(groups=[asked], require_stable=True)
+        request_group = OffsetFetchRequestGroup(
+            group_id=group, member_id=member_id or None, member_epoch=epoch, topics=topics
+        )
+        return OffsetFetchRequest(groups=[request_group], require_stable=True)
     return OffsetFetchRequest(
         group_id=group,
         topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic],
@@ -51,7 +53,7 @@ def question(
 def answers(
     group: str, response: OffsetFetchResponse, version: int
 ) -> Iterable[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
-    """The partitions that a response speaks of; raises the error of the whole group."""
+    """Yield the partitions of a response; raise the error of the whole group."""
     if version < _BY_GROUP:
         _check(response.error_code, group)
         for topic in response.topics:
@@ -61,13 +63,13 @@ def answers(
     for answer in response.groups:
         if answer.group_id == group:
             _check(answer.error_code, group)
-            for each in answer.topics:
-                for new in each.partitions:
-                    yield TopicPartition(each.name, new.partition_index), new
+            for topic_result in answer.topics:
+                for new in topic_result.partitions:
+                    yield TopicPartition(topic_result.name, new.partition_index), new
 
 
 def _check(error_code: int, group: str) -> None:
     if error_code:
         error = from_code(error_code, f"reading committed offsets of group {group!r}")
-        # a member that is not one any more finds out by its heartbeat, and asks again in its new role
+        # retriable: a member that was removed learns it from its heartbeat, and the retry has its new identity
         raise StaleMemberEpoch(str(error)) if isinstance(error, MEMBER_GONE) else error

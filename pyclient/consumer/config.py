@@ -43,7 +43,7 @@ _BY_CALLABLE: Final = "give a callable as keyword argument, for example pyclient
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of an ISO-8601 duration such as "P3D" or "PT1H30M"; `ValueError` if it is none."""
+    """Return an ISO-8601 duration such as "P3D" or "PT1H30M" in milliseconds; raise `ValueError` if invalid."""
     match = _DURATION.fullmatch(text.upper())
     parts = match.groupdict() if match else {}
     if not any(parts.values()):
@@ -56,7 +56,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def reset_timestamp(policy: str, now_ms: int) -> int | None:
-    """What an `auto_offset_reset` policy asks ListOffsets for: EARLIEST, LATEST or a time; None for "none"."""
+    """Return an `auto_offset_reset` policy as a ListOffsets timestamp: EARLIEST, LATEST or a time; None for "none"."""
     if policy.startswith("by_duration:"):
         return max(0, now_ms - parse_duration_ms(policy.removeprefix("by_duration:")))
     return {"earliest": EARLIEST, "latest": LATEST, "none": None}[policy]
@@ -220,7 +220,7 @@ class ConsumerConfig(ClientConfig):
                     object.__setattr__(self, name, default)
 
     def conflicts(self) -> Iterable[str]:
-        """What is wrong with the options together."""
+        """Yield a text for each conflict between options."""
         yield from ClientConfig.conflicts(self)
         if self.group_id == "":
             yield "group_id='' is not possible: give a name, or leave it out to read without a group"
@@ -261,12 +261,12 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of aborted transactions are left out."""
+        """Return True if records of aborted transactions are left out."""
         return self.isolation_level == "read_committed"
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep their partitions while they join (KIP-429): only if every assignor allows it."""
+        """Return True if members keep their partitions while they join (KIP-429): every assignor has to allow it."""
         return all(assignor.cooperative for assignor in self.partition_assignment_strategy or ())
 
 

@@ -1,4 +1,4 @@
-"""`Consumer`: the synchronous face."""
+"""`Consumer`: the synchronous API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from pyclient.serialization import Deserializer
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 Read = Callable[[list[BatchSlice]], list[BatchSlice]]
-"""What is made of the slices that a poll took."""
+"""Converts the slices that a poll took into those that it returns."""
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
@@ -66,19 +66,18 @@ class Consumer(ConsumerFace[K, V]):
 
     The position, and so a commit, never passes a record that was neither returned nor explicitly skipped. A poll ends
     a partition in front of a record that cannot be deserialized, returns what is before it, and goes on with other
-    partitions; when it is that record's turn, what `on_deserialization_error` says is done, by `poll` and a `for` loop
-    alike:
+    partitions; when that record is the next one, `poll` and a `for` loop apply `on_deserialization_error`:
 
-    - "raise" (default): `DeserializationError` is raised, again and again until the user has skipped it, by
+    - "raise" (default): `DeserializationError` is raised by every poll until the user has skipped the record, by
       `consumer.seek((error.topic, error.partition), error.next_offset)`. It has the record's bytes (`key`, `value`,
       `headers`) for a dead-letter topic.
-    - "skip": the record is left out. Each poll logs how many at WARNING; `metrics()["records_skipped"]` counts them.
-    - a function of the error: when it returns, the record is left out, and counted; what it raises comes out of the
-      poll, and the next one calls it again. It may not use the consumer.
+    - "skip": the record is skipped. Each poll logs how many at WARNING; `metrics()["records_skipped"]` counts them.
+    - a function of the error: when it returns, the record is skipped and counted; what it raises is raised by the poll,
+      and the next poll calls it again. It may not use the consumer.
 
-    A batch that is corrupt, which no deserializer can be blamed for, is always raised (`CorruptBatch`).
-    A call that Ctrl-C ends leaves the consumer usable and loses nothing: what an interrupted poll did not return comes
-    again with the next one.
+    A corrupt batch, which is not the deserializer's failure, always raises `CorruptBatch`.
+    A call interrupted by Ctrl-C leaves the consumer usable and loses nothing: the next poll returns what the
+    interrupted one did not.
     """
 
     def __init__(
@@ -103,18 +102,18 @@ class Consumer(ConsumerFace[K, V]):
     # ---- polling
 
     def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
-        """Records as soon as there are any, at most `max_records` (`max_poll_records` by default); else none after
+        """Return records as soon as there are any, at most `max_records` (`max_poll_records` by default), or none after
         `timeout` seconds (None: no limit).
 
-        Takes part in rebalances and runs their callbacks. Raises what the user has to know: `PoisonRecord` for a record
-        or batch that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`, `TopicAuthorizationFailed`, ...,
-        and `KafkaTimeout` if no broker was ever reached. Positions move only over what is returned: an interrupted poll
-        moves none.
+        Take part in rebalances and run their callbacks. Raise the errors that only the user can resolve: `PoisonRecord`
+        for a record or batch that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`,
+        `TopicAuthorizationFailed`, ..., and `KafkaTimeout` if no broker was ever reached. Positions move only past
+        returned records: an interrupted poll moves none.
         """
         core = self._core
         with self._use():
             limit = self._limit(max_records)
-            read = self._deserialize if self._deserializers else _as_they_are
+            read = self._deserialize if self._deserializers else _unchanged
             seconds = None if timeout is None else as_seconds(timeout)
             slices = self._poll_for_ever(limit, read) if seconds is None else self._poll(seconds, limit, read)
             records: Records[K | None, V | None] = Records(slices)
@@ -122,7 +121,7 @@ class Consumer(ConsumerFace[K, V]):
         return records
 
     def __iter__(self) -> Iterator[Record[K | None, V | None]]:
-        """Every record, for ever; waits for more. Leave the loop when you like: the position is behind the last one."""
+        """Yield every record, waiting for more. The loop may end at any record: the position is after that one."""
         deserialize = self._deserializers.apply if self._deserializers else None
         while True:
             chunk = self._next_chunk()
@@ -144,7 +143,7 @@ class Consumer(ConsumerFace[K, V]):
 
     def _next_chunk(self) -> Chunk:
         with self._use():
-            slices = self._poll_for_ever(self._config.max_poll_records, _as_they_are)
+            slices = self._poll_for_ever(self._config.max_poll_records, _unchanged)
             self._chunk = Chunk(self._core, slices)
             self._core.undelivered = False
             return self._chunk
@@ -179,7 +178,7 @@ class Consumer(ConsumerFace[K, V]):
             ready.wait(min(remaining, self._longest_wait))
 
     def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
-        """Make the user's records of a poll; what is to be returned of it."""
+        """Deserialize the records of a poll; return the slices to hand out."""
         work = PolledSlices(slices, self._deserializers)
         self._deserializing = True
         try:
@@ -207,9 +206,9 @@ class Consumer(ConsumerFace[K, V]):
         return decide == "skip"
 
     def _rebalance(self, seconds: Callable[[], float]) -> None:
-        """Carries out what the group wants of this thread, all of it; raises the first error of a callback then.
+        """Carry out all pending steps of rebalances, then raise the first error of a callback.
 
-        `seconds()` is what a commit may take.
+        `seconds()` is the timeout of a commit.
         """
         first: Exception | None = None
         while (step := self._core.rebalances.next_step()) is not None:
@@ -217,13 +216,13 @@ class Consumer(ConsumerFace[K, V]):
                 self._do(step, seconds())
             except Exception as error:  # the user's own code may raise anything
                 if first is not None:
-                    log.exception("a rebalance callback failed, as one before it did")
+                    log.exception("a rebalance callback failed, after an earlier one had failed")
                 first = first or error
         if first is not None:
             try:
                 raise first
             finally:
-                del first  # else the error and this frame would keep each other, and the consumer, alive
+                del first  # else the error and this frame would form a cycle that keeps the consumer alive
 
     def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
@@ -251,12 +250,12 @@ class Consumer(ConsumerFace[K, V]):
     # ---- offsets
 
     def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
-        """Commits and waits until the group's coordinator has stored it.
+        """Commit and wait until the group's coordinator has stored the offsets.
 
-        Without `offsets` it commits the positions: everything that polls have returned, or the `for` loop has reached.
-        Otherwise the offset of the next record to read, by partition. Raises `CommitFailed` if this consumer does not
-        own the partitions any more, `RebalanceInProgress` if it has to poll first, `KafkaTimeout` after `timeout`
-        seconds (`default_api_timeout_ms`).
+        Without `offsets`, commit the positions: everything that polls have returned, or the `for` loop has reached.
+        Otherwise `offsets` has the offset of the next record to read, by partition. Raise `CommitFailed` if this
+        consumer no longer owns the partitions, `RebalanceInProgress` if it has to poll first, `KafkaTimeout` after
+        `timeout` seconds (`default_api_timeout_ms`).
         """
         with self._use():
             self._started()
@@ -270,13 +269,16 @@ class Consumer(ConsumerFace[K, V]):
     def committed(
         self, partitions: Partitions | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing is; of the assigned partitions if none are given."""
+        """Return the group's committed offsets, None where there is none; by default of the assigned partitions."""
         with self._use():
             wanted = self._wanted(partitions)
             return self._wait(self._core.committer.committed, wanted, self._patience(timeout))
 
     def position(self, partition: Partition, *, timeout: float | None = None) -> int:
-        """The offset of the next record a poll returns; waits until it is known. `NotAssigned`, `KafkaTimeout`."""
+        """Return the offset of the next record to poll; wait until it is known.
+
+        Raise `NotAssigned`, or `KafkaTimeout` after `timeout` seconds.
+        """
         with self._use():
             self._started()
             self._settle()
@@ -292,24 +294,24 @@ class Consumer(ConsumerFace[K, V]):
             )
 
     def beginning_offsets(self, partitions: Partitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The first offset there is in each partition, assigned or not."""
+        """Return the first offset in each partition, assigned or not."""
         return self._ends(partitions, EARLIEST, timeout)
 
     def end_offsets(self, partitions: Partitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition that may be read (`isolation_level`), assigned or not."""
+        """Return the offset after the last readable record (`isolation_level`) of each partition, assigned or not."""
         return self._ends(partitions, LATEST, timeout)
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record not older than each timestamp (epoch milliseconds); None where all are older."""
+        """Return the first offset at or after each timestamp (epoch milliseconds); None if there is none."""
         with self._use():
             wanted = as_times(times)
             found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
-        """The numbers of a topic's partitions; `KafkaTimeout` if there is no such topic in time."""
+        """Return a topic's partition numbers; raise `KafkaTimeout` if the topic does not appear in time."""
         check_topic(topic)
         with self._use():
             info = self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
@@ -324,7 +326,7 @@ class Consumer(ConsumerFace[K, V]):
     # ---- the end
 
     def unsubscribe(self) -> None:
-        """Leaves the group, after a last auto-commit and `on_revoked`; forgets subscription and assignment."""
+        """Leave the group, after a last auto-commit and `on_revoked`; clear the subscription and the assignment."""
         with self._use():
             self._started()
             self._settle()
@@ -334,10 +336,10 @@ class Consumer(ConsumerFace[K, V]):
                 self._core.unsubscribe()
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Commits what polls have returned if auto-commit is on, leaves the group, closes every connection.
+        """Commit what polls have returned if auto-commit is on, leave the group, close every connection.
 
-        Takes `timeout` seconds at most (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
-        given up: its callback gets a `KafkaTimeout`. A second close is nothing, nor is one in a forked child.
+        Takes at most `timeout` seconds (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
+        abandoned: its callback gets a `KafkaTimeout`. Idempotent; a no-op in a forked child.
         """
         self._close(self._patience(timeout), self._core.positions)
 
@@ -346,7 +348,7 @@ class Consumer(ConsumerFace[K, V]):
             return
         with GuardedCall(self._guard):
             try:
-                self._closing = True  # callbacks may still commit, and call close() in vain
+                self._closing = True  # callbacks may still commit; their close() does nothing
                 self._settle()
                 self._close_settled(timeout, positions)
             finally:
@@ -374,8 +376,8 @@ class Consumer(ConsumerFace[K, V]):
     def _close_at_exit(self) -> None:
         try:
             self._close(_EXIT_SECONDS, lambda: self._core.positions(before_last_poll=True))
-        except ConcurrentUse:  # a daemon thread reads: it commits nothing any more, but the group need not wait for it
-            self._say_goodbye("the process ended", _EXIT_SECONDS)
+        except ConcurrentUse:  # a daemon thread is polling: leave the group without a commit
+            self._leave_group("the process ended", _EXIT_SECONDS)
 
     def _leave(
         self,
@@ -396,18 +398,18 @@ class Consumer(ConsumerFace[K, V]):
             try:
                 thread.run(core.desk.settle, left(), timeout=left() + _GRACE)
             except KafkaError as error:
-                log.info("commits that are going on are not waited for: %s", error)
+                log.info("commits in progress are not waited for: %s", error)
         except KeyboardInterrupt:
-            deadline = core.clock.monotonic()  # who presses Ctrl-C does not want to wait for a goodbye, either
+            deadline = core.clock.monotonic()  # after Ctrl-C, do not wait for the LeaveGroup response
             raise
         finally:
-            self._say_goodbye(reason, left())
+            self._leave_group(reason, left())
 
-    def _say_goodbye(self, reason: str, seconds: float) -> None:
+    def _leave_group(self, reason: str, seconds: float) -> None:
         try:
             self._thread_running().run(self._core.leave, reason, seconds, timeout=seconds + _GRACE)
         except KafkaError as error:
-            log.info("%s, which its group may not know: %s", reason, error)
+            log.info("%s, but the group's coordinator may not know: %s", reason, error)
 
     def _end(self, thread: LoopThread) -> None:
         try:
@@ -424,7 +426,7 @@ class Consumer(ConsumerFace[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes; after an exception within 5 s, and auto-commit leaves out what the last poll returned."""
+        """Close; after an exception within 5 s, and auto-commit leaves out what the last poll returned."""
         if error is None:
             self.close()
         else:
@@ -441,7 +443,7 @@ class Consumer(ConsumerFace[K, V]):
     # ---- inside
 
     def _start(self) -> None:
-        """Start the loop thread and the core on it; what Ctrl-C left undone, the next call does."""
+        """Start the loop thread and the core on it; continue a start that Ctrl-C interrupted."""
         if self._thread is None:
             thread = LoopThread("pyclient-consumer-io")
             ref = weakref.ref(self)
@@ -470,12 +472,12 @@ class Consumer(ConsumerFace[K, V]):
         return self._thread
 
     def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
-        """Runs `function(*args)` on the loop until it is done, Ctrl-C is pressed, or `wakeup()` is called."""
+        """Run `function(*args)` on the loop until it completes, Ctrl-C is pressed, or `wakeup()` is called."""
         return self._thread_running().run(self._core.waiting.interruptible, function, *args)
 
 
 document(Consumer, ConsumerConfig)
 
 
-def _as_they_are(slices: list[BatchSlice]) -> list[BatchSlice]:
+def _unchanged(slices: list[BatchSlice]) -> list[BatchSlice]:
     return slices

@@ -1,4 +1,4 @@
-"""The requests of a member in the consumer protocol (KIP-848): ConsumerGroupHeartbeat, and names of topic ids."""
+"""The requests of a member in the consumer protocol (KIP-848): ConsumerGroupHeartbeat, and topic names by id."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 JOINS: Final = 0
 LEAVES: Final = -1
-WILL_BE_BACK: Final = -2  # a static member: its partitions wait for it until its session times out
+WILL_BE_BACK: Final = -2  # a static member: its partitions stay reserved until its session times out
 
-_REGEX: Final = 1  # from this version on a heartbeat may carry a regular expression
-_TOPIC_IDS: Final = 12  # from this version on Metadata answers for topic ids
-_SHORTEST_PATIENCE: Final = 5.0
+_HEARTBEAT_REGEX: Final = 1  # the first version of ConsumerGroupHeartbeat with a regular expression
+_METADATA_BY_ID: Final = 12  # the first version of Metadata with topic ids
+_MIN_TIMEOUT: Final = 5.0
 _OTHER_PROTOCOL: Final = "set group_protocol='classic', or use Kafka 4.0 or later with the feature group.version=1"
 
 _HINTS: Final[Mapping[type[KafkaError], str]] = {
@@ -70,7 +70,7 @@ class ConsumerRequests(GroupRequests):
             case ResolveTopics():
                 return TopicsResolved(action.attempt, await self._resolve(action.topic_ids))
             case _:
-                raise TypeError(f"{action!r} is no request of the consumer protocol")
+                raise TypeError(f"{action!r} is not a request of the consumer protocol")
 
     async def _heartbeat(self, action: SendConsumerHeartbeat) -> Event:
         connection = await self._connection(action.node)
@@ -78,22 +78,22 @@ class ConsumerRequests(GroupRequests):
             version = connection.version_for(ConsumerGroupHeartbeatRequest)
         except UnsupportedVersion as error:
             raise UnsupportedVersion(f"{error}: {_HINTS[UnsupportedVersion]}") from error
-        if version < _REGEX and action.pattern:
+        if version < _HEARTBEAT_REGEX and action.pattern:
             raise UnsupportedVersion(
-                f"{connection.address} knows no regular expressions in ConsumerGroupHeartbeat {version}: Kafka 4.0 or "
-                "later does; with re.compile(...) the pattern is matched in this client"
+                f"{connection.address} does not support regular expressions in ConsumerGroupHeartbeat {version}: use "
+                "Kafka 4.0 or later; with re.compile(...) the pattern is matched in this client"
             )
-        patience = self._config.request_timeout_ms / 1000
+        timeout = self._config.request_timeout_ms / 1000
         if self._interval:
-            patience = min(patience, max(_SHORTEST_PATIENCE, 3 * self._interval))
-        request = self._request(action, has_regex=version >= _REGEX)
-        response: ConsumerGroupHeartbeatResponse = await self._ask(action.node, request, patience, version)
+            timeout = min(timeout, max(_MIN_TIMEOUT, 3 * self._interval))
+        request = self._request(action, has_regex=version >= _HEARTBEAT_REGEX)
+        response: ConsumerGroupHeartbeatResponse = await self._ask(action.node, request, timeout, version)
         if response.error_code:
-            raise self._explained(response)
+            raise self._heartbeat_error(response)
         if response.member_epoch <= 0 or response.heartbeat_interval_ms <= 0:
             raise MalformedMessage(
                 f"{connection.address}: ConsumerGroupHeartbeat gave member epoch {response.member_epoch} and "
-                f"heartbeat interval {response.heartbeat_interval_ms} ms; both have to be above 0"
+                f"heartbeat interval {response.heartbeat_interval_ms} ms; both must be positive"
             )
         self._interval = response.heartbeat_interval_ms / 1000
         return ConsumerHeartbeatAnswered(action.attempt, response.member_epoch, self._interval, _assigned(response))
@@ -113,23 +113,21 @@ class ConsumerRequests(GroupRequests):
             topic_partitions=None if action.owned is None else _by_topic(action.owned),
         )
 
-    def _explained(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
-        said = (response.error_message or "").rstrip(".")
+    def _heartbeat_error(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
+        message = (response.error_message or "").rstrip(".")
         hint = _HINTS.get(for_code(response.error_code), "")
-        return self._refusal(response.error_code, "ConsumerGroupHeartbeat", "; ".join(filter(None, (said, hint))))
+        return self._refusal(response.error_code, "ConsumerGroupHeartbeat", "; ".join(filter(None, (message, hint))))
 
     async def _resolve(self, topic_ids: tuple[uuid.UUID, ...]) -> dict[uuid.UUID, str]:
-        """Names of topics: from the metadata that is there, or from a node. What does not exist is left out."""
+        """Return topic names by id, from the known metadata or from a node. Missing topics are left out."""
         known = {info.topic_id: name for name, info in self._cluster.metadata.topics.items()}
         found = {topic: known[topic] for topic in topic_ids if topic in known}
         missing = [topic for topic in topic_ids if topic not in known]
         if missing:
             connection = await self._cluster.any_connection()
             version = connection.version_for(MetadataRequest)
-            if version < _TOPIC_IDS:
-                raise UnsupportedVersion(
-                    f"{connection.address} cannot tell the names of topic ids (Metadata {version})"
-                )
+            if version < _METADATA_BY_ID:
+                raise UnsupportedVersion(f"{connection.address} cannot resolve topic ids (Metadata {version})")
             topics = [MetadataRequestTopic(topic_id=topic, name=None) for topic in missing]
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
             response = await connection.request(request, version=version)
@@ -137,7 +135,7 @@ class ConsumerRequests(GroupRequests):
         return {topic: found[topic] for topic in topic_ids if topic in found}
 
     async def leave(self, leave: SendLeave) -> None:
-        """See `GroupRequests.leave`; on the connection of the heartbeats, so that it stays behind them."""
+        """See `GroupRequests.leave`; on the heartbeats' connection, so that it comes after them."""
         static = self._config.group_instance_id is not None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
@@ -147,7 +145,7 @@ class ConsumerRequests(GroupRequests):
         )
         response = await self._ask(leave.node, request)
         if response.error_code:
-            raise self._explained(response)
+            raise self._heartbeat_error(response)
 
 
 def _assigned(response: ConsumerGroupHeartbeatResponse) -> IdPartitions | None:

@@ -1,4 +1,4 @@
-"""Drives a group member against the broker: carries out what its state machine decides, and tells it what came back."""
+"""Drive a group member against the broker: carry out the actions of its state machine, and feed it the results."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ from pyclient.types import TopicPartition
 log = logging.getLogger(__name__)
 
 ThreadTask = Revoke | Adopt | Lose
-"""What only the polling thread may do."""
+"""A task that only the polling thread may carry out."""
 
-_NAMED: Final = 20
-_FIRST_HEARTBEAT: Final = 5.0  # of the consumer protocol, until the coordinator has said how often
+_NAMED_PARTITIONS: Final = 20
+_FIRST_HEARTBEAT: Final = 5.0  # seconds, in the consumer protocol until the coordinator sets the interval
 
 
 class Coordinator:
     """One member and its requests. Everything but `note_poll` runs on the event loop.
 
-    `on_task` gets what the polling thread has to do, `on_error` what the next poll raises.
+    `on_task` receives the polling thread's tasks, `on_error` the errors that the next poll raises.
     """
 
     def __init__(
@@ -87,12 +87,11 @@ class Coordinator:
         self.last_error: KafkaError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leaving: asyncio.Task[None] | None = None
+        self._leave_task: asyncio.Task[None] | None = None
 
-    # ---- in
-
+    # ---- events
     def feed(self, event: Event) -> None:
-        """Takes in an event, and begins what the member decides."""
+        """Process an event, and start the actions that the member returns."""
         now = self._clock.monotonic()
         if isinstance(event, Adopted):
             self._metrics.rebalance_done(now)
@@ -105,7 +104,7 @@ class Coordinator:
         for action in actions:
             self._count(action, now)
             self._carry_out(action)
-        self._arm()
+        self._set_timer()
 
     def _count(self, action: Action, now: float) -> None:
         match action:
@@ -115,39 +114,37 @@ class Coordinator:
                 self._metrics.rebalance_given_up(lost=True)
 
     def note_poll(self, now: float) -> bool:
-        """The user polls, in whatever thread; whether `feed(Polled())` is needed, because the member is at rest."""
+        """Note a poll, in any thread; return True if the member is at rest and needs `feed(Polled())`."""
         self.member.polled_at = now
         return self.member.state in (State.OVERDUE, State.FAILED)
 
     def note_metadata(self, metadata: ClusterMetadata) -> None:
-        """New metadata may be a reason to rebalance."""
+        """Rebalance if the new metadata requires it."""
         reason = self._requests.changed(metadata)
         if reason is not None:
             self.feed(RejoinWanted(reason))
 
     def lost_coordinator(self) -> None:
-        """Somebody learnt that the coordinator has moved."""
+        """Forget the coordinator: a request found that it has moved."""
         self._cluster.forget_coordinator(self.group_id)
         self.feed(CoordinatorLost())
 
     async def depart(self, reason: str, timeout: float) -> None:
-        """Leaves the group; waits for the broker to know, but no longer than `timeout` seconds."""
+        """Leave the group; wait at most `timeout` seconds for the broker's confirmation."""
         self.feed(Departing(reason))
-        if self._leaving is not None:
-            _, waiting = await asyncio.wait([self._leaving], timeout=timeout)
+        if self._leave_task is not None:
+            _, waiting = await asyncio.wait([self._leave_task], timeout=timeout)
             if waiting:
                 text = "leaving group %r: not confirmed within %.3g s; if it was lost, the session has to time out"
                 log.info(text, self.group_id, timeout)
 
     def stop(self) -> None:
-        """Ends every request."""
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
-    # ---- out
-
+    # ---- actions
     def _carry_out(self, action: Action) -> None:
         match action:
             case Revoke() | Adopt() | Lose():
@@ -157,20 +154,19 @@ class Coordinator:
                 self.last_error = error
                 self._on_error(error)
             case SendLeave():
-                self._leaving = self._spawn(self._leave(action))
+                self._leave_task = self._spawn(self._leave(action))
             case _:
                 self._spawn(self._answer(action))
 
     def _log(self, task: ThreadTask) -> None:
         match task:
             case Adopt():
-                text = (
-                    f"assigned {_listed(task.assigned)}; added {_listed(task.added)}, revoked {_listed(task.revoked)}"
-                )
+                assigned, added, revoked = map(_describe_partitions, (task.assigned, task.added, task.revoked))
+                text = f"assigned {assigned}; added {added}, revoked {revoked}"
             case Revoke():
-                text = f"revoked {_listed(task.partitions)}"
+                text = f"revoked {_describe_partitions(task.partitions)}"
             case Lose():
-                text = f"lost {_listed(task.partitions)}"
+                text = f"lost {_describe_partitions(task.partitions)}"
         log.info("%s: %s", self.member.describe(), text)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -179,7 +175,7 @@ class Coordinator:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         due = self.member.deadline()
@@ -199,8 +195,8 @@ class Coordinator:
         except KafkaError as error:
             log.info("%s: %s", self.member.describe(), error)
             event = Refused(action.attempt, error)
-        except Exception as error:  # whatever it is, the member must not wait for ever
-            log.exception("%s: %s failed in a way it should not", self.member.describe(), type(action).__name__)
+        except Exception as error:  # any other error must not leave the member waiting
+            log.exception("%s: %s failed unexpectedly", self.member.describe(), type(action).__name__)
             failure = ClientError(f"{self.member.describe()}: {type(action).__name__} failed: {error!r}")
             failure.__cause__ = error
             event = Refused(action.attempt, failure)
@@ -211,7 +207,7 @@ class Coordinator:
         if isinstance(action, (SendHeartbeat, SendConsumerHeartbeat)):
             now, failed = self._clock.monotonic(), isinstance(event, Refused)
             self._metrics.heartbeat(now - begun, now, failed=failed)
-            self.last_error = self.last_error if failed else None  # whatever it was, it is over
+            self.last_error = self.last_error if failed else None
         self.feed(event)
 
     async def _find(self) -> int:
@@ -228,20 +224,20 @@ class Coordinator:
         try:
             await self._requests.leave(leave)
         except KafkaError as error:
-            log.info("leaving group %r did not work, so its session has to time out: %s", self.group_id, error)
+            log.info("leaving group %r failed, so the session has to time out: %s", self.group_id, error)
 
 
-def _listed(partitions: Collection[TopicPartition]) -> str:
-    """Partitions for a log line, the first ones by name."""
-    names = ", ".join(map(str, islice(partitions, _NAMED)))
-    more = len(partitions) - _NAMED
+def _describe_partitions(partitions: Collection[TopicPartition]) -> str:
+    """Return partitions for a log line, the first ones by name."""
+    names = ", ".join(map(str, islice(partitions, _NAMED_PARTITIONS)))
+    more = len(partitions) - _NAMED_PARTITIONS
     return f"{names} and {more} more" if more > 0 else names or "none"
 
 
 def _requests(
     cluster: ClusterClient, config: ConsumerConfig, backoff: Callable[[int], float], rng: Random
 ) -> GroupRequests:
-    """A member of the protocol that the configuration names, and its requests."""
+    """Return a member of the configured protocol with its requests."""
     assert config.group_id is not None
     options = MemberOptions(
         group_id=config.group_id,

@@ -1,4 +1,4 @@
-"""One consumer without its face: what `Consumer` and `AsyncConsumer` share."""
+"""The implementation shared by `Consumer` and `AsyncConsumer`."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from pyclient.net.connect import Connector
 from pyclient.records import count_intact, log_pure_codec
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
-_MANY_ERRORS: Final = 16
+_MAX_ERRORS: Final = 16
 
 
 class ConsumerCore:
     """Subscription, fetch buffer, group member and cluster client around one lock.
 
-    The thread that polls and the event loop meet here: what they share is touched under the lock, the rest belongs to
-    the loop. `notify` is called, on the loop, when the polling thread should look again.
+    State shared by the polling thread and the event loop is accessed under the lock; the rest belongs to the loop.
+    `notify` is called, on the loop, to wake the polling thread.
 
-    A poll moves positions when it takes records, and `undelivered` is True from then until it has returned them. So a
-    call that finds it True comes after a poll that Ctrl-C or a cancellation ended, and takes those records back.
+    A poll moves positions when it takes records, and `undelivered` is True from then until it has returned them. A call
+    that finds it True follows a poll that Ctrl-C or a cancellation ended, and takes those records back.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ConsumerCore:
         self._errors: deque[KafkaError] = deque()
         self._reported: KafkaError | None = None
         self._fatal: KafkaError | None = None
-        self._raised: KafkaError | None = None  # the last one of the cluster that no poll could reach
+        self._raised: KafkaError | None = None  # the last `unreachable` error of the cluster that was raised
 
     def _make_group(self, rng: Rng) -> GroupSide:
         return GroupSide(
@@ -140,10 +140,10 @@ class ConsumerCore:
             on_change=self._changed,
         )
 
-    # ---- life, on the loop
+    # ---- start and stop, on the loop
 
     async def start(self) -> None:
-        """Begins to look for the cluster, and for what was subscribed before; once, however often it is called."""
+        """Connect to the cluster and follow what was subscribed before; idempotent."""
         if self.loop is not None:
             return
         self.loop = asyncio.get_running_loop()
@@ -156,11 +156,11 @@ class ConsumerCore:
         self._before_start.clear()
 
     async def leave(self, reason: str, timeout: float) -> None:
-        """Gives up commits that are going on and leaves the group; waits `timeout` seconds for the broker to know."""
+        """Abandon commits in progress and leave the group; wait at most `timeout` seconds for the confirmation."""
         await self.group.leave(reason, timeout)
 
     async def shut_down(self) -> None:
-        """Ends every request and closes every connection. Commits, callbacks and leaving are done before."""
+        """End every request and close every connection. Commits, callbacks and leaving the group come before."""
         if self.ended:
             return
         self.ended = self.waiting.ended = True
@@ -177,7 +177,7 @@ class ConsumerCore:
         return self.config.default_api_timeout_ms / 1000
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Calls a function on the loop soon, from any thread; before there is a loop, when `start` gives one."""
+        """Schedule a function on the loop, from any thread; before `start`, defer it until then."""
         if self.ended:
             return
         if self.loop is None:
@@ -188,10 +188,10 @@ class ConsumerCore:
         except RuntimeError as error:
             raise ClosedError("the consumer's event loop is closed") from error
 
-    # ---- what the loop tells
+    # ---- callbacks of the loop
 
     def _changed(self, errors: Iterable[KafkaError] = ()) -> None:
-        """Something may be there for the user, or to be fetched."""
+        """Wake the polling thread and the fetcher: there may be records, errors, or more to fetch."""
         for error in errors:
             self._on_error(error)
         self._wake_workers()
@@ -213,7 +213,7 @@ class ConsumerCore:
     def _on_error(self, error: KafkaError) -> None:
         if isinstance(error, FencedInstanceId):
             self._fatal = error
-        elif len(self._errors) < _MANY_ERRORS and all(str(error) != str(known) for known in self._errors):
+        elif len(self._errors) < _MAX_ERRORS and all(str(error) != str(known) for known in self._errors):
             self._errors.append(error)
         self._notify()
 
@@ -224,7 +224,7 @@ class ConsumerCore:
     # ---- subscription, in the polling thread
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern) -> None:
-        """Replaces the subscription; the loop follows."""
+        """Replace the subscription; the loop follows."""
         with self.lock:
             if isinstance(topics, SubscriptionPattern):
                 self.subscription.subscribe_remote_pattern(topics)
@@ -239,26 +239,26 @@ class ConsumerCore:
             self.group.feed(Subscribed(self.subscription.topics))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment by the user's own; the loop follows."""
+        """Replace the assignment by the user's own; the loop follows."""
         with self.lock:
             self.subscription.assign(partitions)
         self.assignment_changed()
 
     def unsubscribe(self) -> None:
-        """Forgets subscription and assignment; the group is left before."""
+        """Clear the subscription and the assignment; the group is left before."""
         with self.lock:
             self.subscription.unsubscribe()
         self.assignment_changed()
 
     def assignment_changed(self) -> None:
-        """What is not assigned any more is freed; the loop follows."""
+        """Free the data of unassigned partitions; the loop follows."""
         with self.lock:
             self.buffer.drop_void()
             self.topics.note_leaders(self.cluster.metadata)
         self.call(self.topics.follow)
 
     def moved(self) -> None:
-        """After a seek, pause or resume: what became void is freed, and fetching goes on."""
+        """Free invalidated data after a seek, pause or resume, and continue fetching."""
         with self.lock:
             self.buffer.drop_void()
         self.call(self._wake_workers)
@@ -266,7 +266,7 @@ class ConsumerCore:
     # ---- polling, in the polling thread
 
     def begin_poll(self) -> None:
-        """Counts a poll: what earlier ones returned is done with from here on."""
+        """Count a poll. Records of earlier polls count as processed from here on."""
         if self.subscription.mode is Mode.NONE:
             raise NotAssigned("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
         self.buffer.polls += 1
@@ -274,21 +274,21 @@ class ConsumerCore:
         self.desk.run_callbacks()
 
     def end_poll(self, slices: list[BatchSlice]) -> list[BatchSlice]:
-        """Counts what a poll returns."""
+        """Count the slices that a poll returns, and return them."""
         self.metrics.poll_ended(slices, self.clock.monotonic())
         return slices
 
     def keep_up(self, now: float) -> None:
-        """What goes on while a poll waits: it counts as polling, and auto-commit commits what earlier ones returned."""
+        """Note the poll for the group, and auto-commit what earlier polls returned; repeated while a poll waits."""
         self.group.note_poll(now)
         if self.config.enable_auto_commit and self.desk.auto_commit_due(now):
             self.desk.auto_commit(self.positions(), now)
 
     def take(self, limit: int) -> list[BatchSlice]:
-        """Records that are there, at most `limit`; raises what the loop met."""
+        """Return at most `limit` buffered records; raise a pending error."""
         if self._fatal is not None:
             raise self._fatal
-        if self._reported is not None:  # by the poll before: Ctrl-C cannot come between taking it out and raising it
+        if self._reported is not None:  # removed by the next poll, so that Ctrl-C cannot lose it before it is raised
             if self._errors and self._errors[0] is self._reported:
                 self._errors.popleft()
             self._reported = None
@@ -298,7 +298,7 @@ class ConsumerCore:
         with self.lock:
             unchecked = self.buffer.unchecked(limit)
         if unchecked:
-            count_intact(unchecked, self.config.check_crcs)  # the loop goes on meanwhile: the lock is not held
+            count_intact(unchecked, self.config.check_crcs)  # without the lock, so that the loop is not held up
         with self.lock:
             error = self.subscription.first_error()
             slices = self._take(limit) if error is None else []
@@ -317,14 +317,14 @@ class ConsumerCore:
         self.undelivered = True
         try:
             slices = self.buffer.take(limit)
-        except CorruptBatch:  # it is the first: nothing was taken
+        except CorruptBatch:  # raised before anything was taken
             self.undelivered = False
             raise
         self.undelivered = bool(slices)
         return slices
 
     def give_back(self, unread: Sequence[tuple[BatchSlice, int]], *, last: TopicPartition | None = None) -> None:
-        """Return slices of the last poll, each from an offset on; the partition `last` goes behind all others."""
+        """Return slices of the last poll, each from an offset on; move the partition `last` after all others."""
         with self.lock:
             self.buffer.give_back(unread)
             state = self.subscription.find(last) if last is not None else None
@@ -332,14 +332,14 @@ class ConsumerCore:
                 self.buffer.put_last(state)
 
     def take_back(self) -> None:
-        """Take back what an interrupted poll took and did not return; it is fetched again."""
+        """Take back the records that an interrupted poll did not return; they are fetched again."""
         with self.lock:
             self.buffer.rewind()
             self.undelivered = False
         self.call(self._wake_workers)
 
     def unreachable(self) -> KafkaTimeout | None:
-        """The error for a poll that waited in vain for a cluster that never answered at all."""
+        """Return the error for a poll during which no bootstrap server could ever be reached, else None."""
         if self.cluster.metadata is not EMPTY:
             return None
         failures = self.cluster.last_failures
@@ -348,12 +348,12 @@ class ConsumerCore:
         return KafkaTimeout(f"no broker could be reached: {self.cluster.describe_failures()}")
 
     def positions(self, *, before_last_poll: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the user stands; with `before_last_poll`, without what the last poll returned."""
+        """Return the positions to commit; with `before_last_poll`, those before the last poll."""
         with self.lock:
             return self.subscription.positions(before=self.buffer.polls if before_last_poll else None)
 
     def known_position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record, if it is known; raises what stands in the way of ever knowing it."""
+        """Return the offset of the next record, None if not known yet; raise the partition's error if it is stopped."""
         with self.lock:
             state = self.subscription.require(partition)
             if state.error is not None:
@@ -363,7 +363,7 @@ class ConsumerCore:
     # ---- state
 
     def wakeup(self) -> None:
-        """Ends the wait that is going on, or the next one, with `Wakeup`; from any thread."""
+        """End the current wait, or the next one, with `Wakeup`; thread-safe."""
         self.waiting.wake_up()
         self.call(self._changed)
 

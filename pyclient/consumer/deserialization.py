@@ -1,4 +1,4 @@
-"""From the bytes of a record to the user's key and value, and what becomes of a record that cannot be deserialized."""
+"""Deserialization of keys and values, and the handling of records that cannot be deserialized."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyclient.types import TopicPartition
 
 Deserializer = Callable[[bytes], Any]
 OnError = Literal["raise", "skip"] | Callable[[DeserializationError], Any]
-"""What a consumer does about a record that cannot be deserialized; see `Consumer`."""
+"""The action for a record that cannot be deserialized; see `Consumer`."""
 
 ON_ERROR: Final = ("raise", "skip")
 
 
 @dataclass(frozen=True, slots=True)
 class Deserializers:
-    """What turns a record's bytes into the user's key and value; a missing key or value stays None."""
+    """Functions that convert a record's bytes to the user's key and value; a missing key or value stays None."""
 
     key: Deserializer | None = None
     value: Deserializer | None = None
@@ -31,7 +31,7 @@ class Deserializers:
         return self.key is not None or self.value is not None
 
     def apply(self, raw: RawRecord) -> Record[Any, Any]:
-        """Return the record as the user sees it; `DeserializationError` carries it if a deserializer fails."""
+        """Return the deserialized record; raise `DeserializationError` with the bytes if a deserializer fails."""
         key, value = raw.key, raw.value
         origin: Literal["key", "value"] = "key"
         try:
@@ -59,50 +59,50 @@ class Deserializers:
 class PolledSlices:
     """The slices of one poll while their records are deserialized, one partition independent of the others.
 
-    `run` goes up to a record that cannot be; the caller then decides to `skip` that or to `stop` its partition. `done`
-    are the slices to return, `unread` what is to be given back: slices, each with the offset to go on from. `skipped`
-    are the errors of the records that were left out.
+    `run` stops at a record that cannot be deserialized; the caller then decides to `skip` it or to `stop` its
+    partition. `done` are the slices to return, `unread` the slices to give back, each with the offset to continue from.
+    `skipped` has the errors of the skipped records.
     """
 
     def __init__(self, slices: Iterable[BatchSlice], deserializers: Deserializers) -> None:
         self.done: list[BatchSlice] = []
         self.unread: list[tuple[BatchSlice, int]] = []
         self._apply = deserializers.apply
-        self._waiting = deque(slices)
+        self._remaining = deque(slices)
         self.skipped: dict[TopicPartition, list[DeserializationError]] = {}
 
     def run(self) -> DeserializationError | None:
-        """Deserialize up to the first record that cannot be, and return the error; None when all are done."""
-        while self._waiting:
-            piece = self._waiting[0]
+        """Deserialize up to the first record that fails, and return its error; None when all are done."""
+        while self._remaining:
+            piece = self._remaining[0]
             made: list[Record[Any, Any]] = []
             try:
                 made.extend(map(self._apply, piece.records()))
             except DeserializationError as error:
                 self._take(piece.part(0, len(made)), made)
-                self._waiting[0] = piece.part(len(made), piece.count)
+                self._remaining[0] = piece.part(len(made), piece.count)
                 return error
             self._take(piece, made)
-            self._waiting.popleft()
+            self._remaining.popleft()
         return None
 
     def skip(self, error: DeserializationError) -> None:
-        """Leave out the record that `run` came to."""
-        piece = self._waiting.popleft()
+        """Skip the record at which `run` stopped."""
+        piece = self._remaining.popleft()
         self.skipped.setdefault(piece.topic_partition, []).append(error)
         if piece.count > 1:
-            self._waiting.appendleft(piece.part(1, piece.count))
+            self._remaining.appendleft(piece.part(1, piece.count))
 
     def stop(self) -> None:
-        """Give back the record that `run` came to, and what follows it in its partition."""
-        partition = self._waiting[0].topic_partition
-        self._give_back(piece for piece in self._waiting if piece.topic_partition == partition)
-        self._waiting = deque(piece for piece in self._waiting if piece.topic_partition != partition)
+        """Give back the record at which `run` stopped, and the rest of its partition."""
+        partition = self._remaining[0].topic_partition
+        self._give_back(piece for piece in self._remaining if piece.topic_partition == partition)
+        self._remaining = deque(piece for piece in self._remaining if piece.topic_partition != partition)
 
     def stop_all(self) -> None:
-        """Give back everything from the record that `run` came to."""
-        self._give_back(self._waiting)
-        self._waiting = deque()
+        """Give back everything from the record at which `run` stopped."""
+        self._give_back(self._remaining)
+        self._remaining = deque()
 
     def _take(self, piece: BatchSlice, made: list[Record[Any, Any]]) -> None:
         if made:

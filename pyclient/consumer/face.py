@@ -1,4 +1,4 @@
-"""What both faces of a consumer have in common: everything that does not wait."""
+"""The part of the consumer API that does not wait, shared by `Consumer` and `AsyncConsumer`."""
 
 from __future__ import annotations
 
@@ -46,17 +46,16 @@ from pyclient.types import OffsetAndMetadata, TopicPartition
 log = logging.getLogger("pyclient.consumer")
 
 _LONGEST_WAIT: Final = 1.0
-_LOOKS: Final = 3  # within max_poll_interval_ms, of a poll that waits
+_CHECKS_PER_POLL_INTERVAL: Final = 3  # of a waiting poll, per max_poll_interval_ms
 
 SECONDS_AFTER_ERROR: Final = 5.0
-"""How long the end of a `with` block may take after an exception, which nobody wants to wait long for."""
+"""The time limit of closing at the end of a `with` block that raised."""
 
 
 class Guard:
-    """Lets one thread, or task, at a time use a consumer; from inside a callback the same one may use it again.
+    """Admits one thread, or task, at a time to a consumer; a callback within a call may call the consumer again.
 
-    Only a weak reference is kept to the call in progress. A call that Ctrl-C ends, at whatever moment, is gone with its
-    frame: there is no step of giving back that could be missed.
+    A call that Ctrl-C ends is released with its frame, because only a weak reference to it is kept.
     """
 
     __slots__ = ("_current", "_identify", "_lock")
@@ -67,20 +66,20 @@ class Guard:
         self._current: Callable[[], GuardedCall | None] = _no_call
 
     def enter(self, call: GuardedCall) -> None:
-        """Register a call; `ConcurrentUse` while one of another thread, or task, is in progress."""
-        me = self._identify()
+        """Register a call; raise `ConcurrentUse` while a call of another thread, or task, is in progress."""
+        caller = self._identify()
         with self._lock:
             other = self._current()
-            if other is not None and other.caller != me:
+            if other is not None and other.caller != caller:
                 raise ConcurrentUse(
-                    f"the consumer is in use by {other.caller} and was called from {me}: a consumer serves one thread "
-                    "or task at a time; only wakeup() may be called from another one"
+                    f"the consumer is in use by {other.caller} and was called from {caller}: a consumer serves one "
+                    "thread or task at a time; only wakeup() may be called from another one"
                 )
-            call.caller, call.outer = me, self._current
+            call.caller, call.outer = caller, self._current
             self._current = weakref.ref(call)
 
     def leave(self, call: GuardedCall) -> None:
-        """Forget a call; the one around it, if any, is the one in progress again."""
+        """Unregister a call; the enclosing one, if any, is in progress again."""
         self._current = call.outer
 
 
@@ -124,8 +123,8 @@ class ConsumerFace(Generic[K, V]):
         self._listener: RebalanceListener | None = None
         self._in_callback = False
         self._deserializing = False
-        # how often a poll that waits, which is polling, says so to the group and looks after its commits
-        self._longest_wait = min(_LONGEST_WAIT, self._config.max_poll_interval_ms / 1000 / _LOOKS)
+        # the longest wait inside a poll until it notes the poll for the group and checks for auto-commits again
+        self._longest_wait = min(_LONGEST_WAIT, self._config.max_poll_interval_ms / 1000 / _CHECKS_PER_POLL_INTERVAL)
         self._chunk: Chunk | None = None
         self._closed = False
         self._closing = False
@@ -144,12 +143,12 @@ class ConsumerFace(Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads these topics; with a `group_id` as a member of that group, which shares them out.
+        """Read these topics; with a `group_id` as a member of that group, which distributes their partitions.
 
         A `pattern`, or a compiled one as `topics`, means every topic whose whole name it matches, also those created
         later; a `SubscriptionPattern` is matched by the broker, with `group_protocol="consumer"` only. Replaces the
-        subscription before. `listener` is told when partitions come and go; see `RebalanceListener`. Without a
-        `group_id` all partitions of the topics are this consumer's. Raises `ConfigError` after `assign()`.
+        previous subscription. `listener` is called when partitions are assigned or revoked; see `RebalanceListener`.
+        Without a `group_id` all partitions of the topics are assigned. Raise `ConfigError` after `assign()`.
         """
         with self._use():
             self._settle()
@@ -163,9 +162,9 @@ class ConsumerFace(Generic[K, V]):
         self._core.subscribe(subscription)
 
     def assign(self, partitions: Partitions) -> None:
-        """Reads exactly these partitions, in no group; with a `group_id` offsets can still be committed under it.
+        """Read exactly these partitions, without group membership; with a `group_id` offsets can still be committed.
 
-        Replaces the assignment before; partitions that stay keep their positions. Raises `ConfigError` after
+        Replaces the previous assignment; partitions that stay keep their positions. Raise `ConfigError` after
         `subscribe()`.
         """
         with self._use():
@@ -178,22 +177,22 @@ class ConsumerFace(Generic[K, V]):
             self._begin()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions this consumer reads now."""
+        """Return the assigned partitions."""
         self._check_open()
         return set(self._core.subscription.assignment())
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; for a pattern those that match it so far."""
+        """Return the subscribed topics; for a pattern those that match so far."""
         self._check_open()
         return set(self._core.subscription.topics)
 
     # ---- where to read
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata, *, leader_epoch: int = -1) -> None:
-        """The next poll goes on at `offset`, which need not exist: a wrong one is for `auto_offset_reset` to settle.
+        """Continue at `offset` with the next poll; an offset that does not exist is resolved by `auto_offset_reset`.
 
-        An `OffsetAndMetadata`, as `committed()` gives, brings its leader epoch along. Raises `NotAssigned` if the
-        partition is not this consumer's.
+        An `OffsetAndMetadata`, as `committed()` returns, includes its leader epoch. Raise `NotAssigned` if the
+        partition is not assigned.
         """
         if not isinstance(offset, OffsetAndMetadata):
             offset = OffsetAndMetadata(offset, "", leader_epoch)
@@ -205,11 +204,11 @@ class ConsumerFace(Generic[K, V]):
             self._core.moved()
 
     def seek_to_beginning(self, *partitions: Partitions) -> None:
-        """The next poll goes on at the first record there is; without arguments in every assigned partition."""
+        """Continue at the first existing record with the next poll; without arguments in every assigned partition."""
         self._seek_to_end_of_log(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: Partitions) -> None:
-        """The next poll goes on behind the last record there is; without arguments in every assigned partition."""
+        """Continue after the last record with the next poll; without arguments in every assigned partition."""
         self._seek_to_end_of_log(partitions, LATEST)
 
     def _seek_to_end_of_log(self, partitions: Sequence[Partitions], timestamp: int) -> None:
@@ -223,15 +222,15 @@ class ConsumerFace(Generic[K, V]):
             self._core.moved()
 
     def pause(self, *partitions: Partitions) -> None:
-        """Polls return nothing of these until `resume`; the consumer stays in its group and keeps what is fetched.
+        """Return no records of these partitions until `resume`; membership and fetched data are kept.
 
-        All partitions there are: `pause(consumer.assignment())`. Raises `NotAssigned`, and pauses none, if one is not
-        this consumer's.
+        `pause(consumer.assignment())` pauses all partitions. Raise `NotAssigned`, and pause none, if one is not
+        assigned.
         """
         self._set_paused(partitions, paused=True)
 
     def resume(self, *partitions: Partitions) -> None:
-        """Polls return records of these again; without arguments of every assigned partition."""
+        """Return records of these partitions again; without arguments, of every assigned partition."""
         self._set_paused(partitions or [self._core.subscription.assignment()], paused=False)
 
     def _set_paused(self, partitions: Sequence[Partitions], *, paused: bool) -> None:
@@ -244,20 +243,20 @@ class ConsumerFace(Generic[K, V]):
             self._core.moved()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that `pause` stopped."""
+        """Return the paused partitions."""
         self._check_open()
         with self._core.lock:
             return {state.topic_partition for state in self._core.subscription if state.paused}
 
     def lag(self) -> dict[TopicPartition, int | None]:
-        """How many offsets each assigned partition is behind its end, as the last fetch told; None if not known yet."""
+        """Return each assigned partition's number of offsets up to its end, as of the last fetch; None if unknown."""
         with self._use():
             self._settle()
             with self._core.lock:
                 committed = self._config.read_committed
                 return {state.topic_partition: state.lag(read_committed=committed) for state in self._core.subscription}
 
-    # ---- commits and wake-ups that wait for nothing
+    # ---- asynchronous commits and wakeup
 
     @overload
     def commit_async(self, callback: CommitCallback | None = None, /) -> None: ...
@@ -266,7 +265,7 @@ class ConsumerFace(Generic[K, V]):
     def commit_async(
         self, offsets: Offsets | CommitCallback | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Commits as `commit` does, without waiting: `commit_async(callback)` or `commit_async(offsets, callback)`.
+        """Commit as `commit` does, without waiting: `commit_async(callback)` or `commit_async(offsets, callback)`.
 
         `callback(offsets, error)` is called by a later poll, commit or close, in the thread that calls it; without one
         a failure is logged.
@@ -281,7 +280,7 @@ class ConsumerFace(Generic[K, V]):
             self._core.desk.commit(self._to_commit(offsets), callback)
 
     def wakeup(self) -> None:
-        """Ends the wait that is going on in another thread, or the next one, with `Wakeup`. Thread-safe."""
+        """End the current wait in another thread, or the next one, with `Wakeup`. Thread-safe."""
         self._check_process()
         if not self._closed:
             self._core.wakeup()
@@ -289,24 +288,24 @@ class ConsumerFace(Generic[K, V]):
     # ---- state
 
     def health(self) -> dict[str, Any]:
-        """The consumer's state: cluster, group, assignment, lag, buffered bytes, and the last error of each part."""
+        """Return the consumer's state: cluster, group, assignment, lag, buffered bytes, and each part's last error."""
         self._check_process()
         return self._core.health()
 
     def metrics(self) -> dict[str, Any]:
-        """Counts since the consumer began, as plain numbers; rates look back 30 s.
+        """Return counts since the consumer was created, as plain numbers; rates are those of the last 30 s.
 
-        Records, bytes (as they are in the log), polls and the share of time they take (`poll_idle_ratio`, near 1 when
-        the user waits for records); fetches, their bytes and seconds (waiting at the broker included);
-        `fetched_bytes_by_node` (node id -> bytes: who was read from); `buffered_bytes` fetched and not yet polled;
-        `lag` by partition and `lag_max`; and the group's part: rebalances, heartbeats, commits.
+        Records, bytes (as in the log), polls and the share of time they take (`poll_idle_ratio`, near 1 when the user
+        waits for records); fetches, their bytes and seconds (waiting at the broker included); `fetched_bytes_by_node`
+        (node id -> bytes); `buffered_bytes` fetched and not yet polled; `lag` by partition and `lag_max`; and the
+        group's rebalances, heartbeats and commits.
         """
         self._check_process()
         return self._core.numbers()
 
     @property
     def closed(self) -> bool:
-        """Whether `close()` was called."""
+        """True after `close()`."""
         return self._closed
 
     def __repr__(self) -> str:
@@ -325,13 +324,13 @@ class ConsumerFace(Generic[K, V]):
     # ---- inside
 
     def _begin(self) -> None:
-        """Something is to be read: work in the background may begin, if there is anything to do it on."""
+        """Start background work, if the API has a thread for it."""
 
     def _is_mine(self) -> bool:
         return self._pid == os.getpid()
 
     def _use(self) -> GuardedCall:
-        """A call in progress, of an open consumer in the process that made it."""
+        """Return a guarded call; raise for a closed consumer, a forked child, or a call by a deserializer."""
         self._check_open()
         if self._deserializing:
             raise ConcurrentUse(
@@ -341,19 +340,19 @@ class ConsumerFace(Generic[K, V]):
         return GuardedCall(self._guard)
 
     def _check_open(self) -> None:
-        """`ClosedError` after `close()`, `ForkError` in a forked child. `health`, `metrics` and `wakeup` go on."""
+        """Raise `ClosedError` after `close()`, `ForkError` in a forked child. Not for `health`, `metrics`, `wakeup`."""
         self._check_process()
         if self._closed:
-            raise ClosedError("the consumer is closed: make a new one to read more")
+            raise ClosedError("the consumer is closed: create a new one to read more")
 
     def _check_process(self) -> None:
         if not self._is_mine():
-            raise ForkError(f"this consumer belongs to process {self._pid}: after fork() make one of your own")
+            raise ForkError(f"this consumer belongs to process {self._pid}: after fork(), create a new one")
 
     def _settle(self) -> None:
-        """Gives back what a `for` loop has not read, or an interrupted poll not returned: positions are the user's.
+        """Give back the records that a `for` loop has not read or an interrupted poll has not returned.
 
-        Each call does this first. It may be interrupted itself: the next one does it again.
+        Each call does this first, so that positions are the user's. If interrupted, the next call repeats it.
         """
         if self._core.undelivered:
             self._core.take_back()
@@ -363,9 +362,9 @@ class ConsumerFace(Generic[K, V]):
             self._chunk = None
 
     def _stopped(self, work: PolledSlices, partition: TopicPartition) -> bool:
-        """After a record that may not be skipped; True if the poll is to raise that, because nothing comes before it.
+        """Stop at a record that may not be skipped; return True if the poll has to raise, having nothing to return.
 
-        Then everything is given back, and the partition goes behind the others, so that it holds none of them up.
+        Then everything is given back, and the partition moves after the others, so that it does not block them.
         """
         first = not work.done
         if first:
@@ -377,7 +376,7 @@ class ConsumerFace(Generic[K, V]):
         return first
 
     def _returnable(self, work: PolledSlices) -> list[BatchSlice]:
-        """What is left to return of a poll."""
+        """Return the slices to hand out, after giving back unread ones and counting skipped records."""
         if work.unread:
             self._core.give_back(work.unread)
         if not work.done:
@@ -387,7 +386,7 @@ class ConsumerFace(Generic[K, V]):
         return work.done
 
     def _note_skipped(self, partition: TopicPartition, errors: Sequence[DeserializationError]) -> None:
-        """Count records that were left out; a function that decided so can say it itself."""
+        """Count skipped records, and log them unless a user's function decided."""
         self._core.metrics.skipped += len(errors)
         if self._deserializers.on_error == "skip":
             text = "%s: skipped %d records that cannot be deserialized, the first: %s"
@@ -403,13 +402,13 @@ class ConsumerFace(Generic[K, V]):
     def _check_remote_pattern(self, pattern: SubscriptionPattern) -> None:
         if self._config.group_id is None or self._config.group_protocol != "consumer":
             raise ConfigError(
-                f"{pattern!r} is matched by the broker, for which it takes a group_id and group_protocol='consumer'; "
+                f"{pattern!r} is matched by the broker, which needs a group_id and group_protocol='consumer'; "
                 f"re.compile({pattern.pattern!r}) is matched in this client"
             )
 
     def _check_callback(self) -> None:
         if self._in_callback:
-            raise ConcurrentUse("poll() was called inside a rebalance callback, which runs inside a poll() itself")
+            raise ConcurrentUse("poll() was called by a rebalance callback, which runs inside a poll()")
 
     def _patience(self, timeout: float | None) -> float:
         return self._core.api_timeout if timeout is None else as_seconds(timeout)
@@ -418,7 +417,7 @@ class ConsumerFace(Generic[K, V]):
         return list(self._core.subscription.assignment()) if partitions is None else as_partitions(partitions)
 
     def _check_reached(self, timeout: float) -> None:
-        """A poll that waited in vain for a cluster that never answered says so."""
+        """Raise if no broker was ever reached and the poll had a timeout to wait for one."""
         error = self._core.unreachable() if timeout > 0 else None
         if error is not None:
             raise error

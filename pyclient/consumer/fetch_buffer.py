@@ -1,4 +1,4 @@
-"""What is fetched and not yet polled: parts of answers in the order they came, and the memory they hold."""
+"""Fetched data that is not yet polled: parts of responses in order of arrival, and the memory they hold."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyclient.errors import CorruptBatch
 from pyclient.types import TopicPartition
 
 Moved = tuple[AssignedPartition, int, int]
-"""A partition that a `take` moved, its version and its new position."""
+"""A partition whose position `take` moved, its version and its new position."""
 
 
 class Frame:
-    """The memory of one answer. It stays whole until no part of it is needed any more."""
+    """The memory of one response, held until none of its parts is needed any more."""
 
     __slots__ = ("node", "parts", "size")
 
@@ -27,7 +27,7 @@ class Frame:
 
 
 class FetchedPart:
-    """One partition's batches in one answer."""
+    """One partition's batches in one response."""
 
     __slots__ = ("batches", "error", "frame", "index", "next_offset", "size", "state", "version")
 
@@ -43,18 +43,18 @@ class FetchedPart:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was taken; an error stays until the user moves on."""
+        """Return True if everything was taken; an error stays until the user seeks."""
         return self.index == len(self.batches) and self.error is None
 
 
 class FetchBuffer:
     """Fetched parts, first in first out.
 
-    Not thread-safe: its owner holds a lock. Parts of paused partitions wait in place; parts that a seek or a rebalance
-    made void are dropped when their turn comes. No part leaves the queue before it is used up, so that a `take` that
-    Ctrl-C ends at any call can be taken back by `rewind`. `wants_more` is set when a partition's stock falls below
-    `low_bytes`, or the memory that one node's answers hold below `high_bytes`: then fetching may go on. `polls` is the
-    number of the poll that `take` works for.
+    Not thread-safe: its owner holds a lock. Parts of paused partitions stay in place; parts invalidated by a seek or a
+    rebalance are dropped when they are reached. No part leaves the queue before it is used up, so that `rewind` can
+    undo a `take` that Ctrl-C interrupted. `wants_more` is set when a partition's buffered bytes fall below `low_bytes`,
+    or the memory that one node's responses hold below `high_bytes`: then fetching may continue. `polls` is the number
+    of the poll that `take` works for.
     """
 
     def __init__(self, subscription: SubscriptionState, *, low_bytes: int, high_bytes: int, check_crcs: bool) -> None:
@@ -69,13 +69,13 @@ class FetchBuffer:
         self.polls = 1
 
     def add(self, part: FetchedPart) -> None:
-        """Takes a part that just came."""
-        self._keep(part.frame)
-        self._stock(part.state, part.size)
+        """Append a part."""
+        self._retain_frame(part.frame)
+        self._add_buffered(part.state, part.size)
         self._queue.append(part)
 
     def has_records(self) -> bool:
-        """Whether `take` would give records, or an error, now."""
+        """Return True if `take` would return records, or raise, now."""
         return any(
             (part.index < len(part.batches) or part.error is not None)
             and not part.state.paused
@@ -84,11 +84,11 @@ class FetchBuffer:
         )
 
     def held(self, node: int) -> int:
-        """The bytes that answers from a node hold in memory."""
+        """Return the bytes of memory that a node's responses hold."""
         return self._held.get(node, 0)
 
     def unchecked(self, limit: int) -> list[FetchedBatch]:
-        """The batches that `take` would check."""
+        """Return the batches that `take` would check."""
         found: list[FetchedBatch] = []
         crcs = self._check_crcs
         for part in self._queue:
@@ -105,25 +105,25 @@ class FetchBuffer:
         return found
 
     def take(self, limit: int) -> list[BatchSlice]:
-        """At most `limit` records, all of which can be read, and moves the positions behind them.
+        """Return at most `limit` readable records, and move the positions past them.
 
-        A partition ends in front of a batch that cannot be read. `CorruptBatch` is raised when that comes first of
-        all, and its partition goes behind the others, so that it holds none of them up.
+        A partition ends before a batch that cannot be read. Raise `CorruptBatch` if nothing comes before that; its
+        partition then moves after the others, so that it does not block them.
         """
         slices: list[BatchSlice] = []
         stuck: set[AssignedPartition] = set()
         touched: set[AssignedPartition] = set()
-        queue, place = self._queue, 0
-        while place < len(queue) and limit > 0:
-            part = queue[place]
+        queue, index = self._queue, 0
+        while index < len(queue) and limit > 0:
+            part = queue[index]
             if not self._is_valid(part):
-                del queue[place]
+                del queue[index]
                 self._release(part)
             elif part.state.paused:
                 self._detach(part)
-                place += 1
+                index += 1
             elif part.state in stuck:
-                place += 1
+                index += 1
             else:
                 touched.add(part.state)
                 try:
@@ -134,21 +134,18 @@ class FetchBuffer:
                         raise
                     stuck.add(part.state)
                 if part.finished:
-                    del queue[place]
+                    del queue[index]
                     self._release(part)
         self._moved = {state.topic_partition: (state, state.version, state.position) for state in touched}
         return slices
 
     def put_last(self, state: AssignedPartition) -> None:
-        """Puts a partition's parts behind those of all others."""
-        mine = [part for part in self._queue if part.state is state]
-        self._queue = deque([*(part for part in self._queue if part.state is not state), *mine])
+        """Move a partition's parts after those of all others."""
+        own = [part for part in self._queue if part.state is state]
+        self._queue = deque([*(part for part in self._queue if part.state is not state), *own])
 
     def give_back(self, unread: Sequence[tuple[BatchSlice, int]]) -> None:
-        """Returns slices of the last `take`, each from an offset on: positions go back, the next `take` has them first.
-
-        It may be done again, if Ctrl-C ended it.
-        """
+        """Put slices of the last `take` back, each from an offset on, and move the positions back. Idempotent."""
         for piece, offset in reversed(unread):
             moved = self._moved.get(piece.topic_partition)
             if moved is None:
@@ -157,29 +154,29 @@ class FetchBuffer:
             if self._subscription.holds(state, version):
                 self.put_back(state, piece, offset)
             elif self._subscription.find(piece.topic_partition) is state and state.position == position:
-                # what was fetched became void meanwhile, as after a new leader, but the position is where `take` put it
+                # fetched data was invalidated, for example by a new leader, but the position is that of `take`
                 state.start_at(offset, self._epoch_before(state, piece, offset))
                 self._moved[piece.topic_partition] = (state, -1, offset)
 
     def put_back(self, state: AssignedPartition, piece: BatchSlice, offset: int) -> None:
-        """Returns the rest of a slice, from `offset` on: the position goes back, the next `take` begins with it."""
+        """Put the rest of a slice back, from `offset` on, as the first part, and move the position there."""
         size = piece.batch.size
         part = FetchedPart(state, ParsedRecords([piece.batch], piece.stop), size, Frame(-1, size))
         epoch = self._epoch_before(state, piece, offset)
-        self._keep(part.frame)
-        self._stock(state, size)
+        self._retain_frame(part.frame)
+        self._add_buffered(state, size)
         self._queue.appendleft(part)
         state.position = offset
         state.position_epoch = epoch
 
     def _epoch_before(self, state: AssignedPartition, piece: BatchSlice, offset: int) -> int:
-        """The epoch of the record before `offset`, or of that one."""
+        """Return the leader epoch of the record before `offset`, or of the one there."""
         return state.polled_from_epoch if offset <= state.polled_from else piece.batch.leader_epoch
 
     def rewind(self) -> None:
-        """Takes back what the last poll took, as if it had not been: it is fetched again.
+        """Undo the last poll's `take`; its records are fetched again.
 
-        All counts are made anew, as Ctrl-C may have come between two of them.
+        All counts are recomputed, because Ctrl-C may have interrupted their update.
         """
         for state in self._subscription:
             state.rewind(self.polls)
@@ -195,12 +192,12 @@ class FetchBuffer:
             state.buffered = 0
         for part in self._queue:
             part.frame.parts += 1
-            self._stock(part.state, part.size)
+            self._add_buffered(part.state, part.size)
         self._held = held
         self.wants_more = True
 
     def drop_void(self) -> None:
-        """Frees what seeks and rebalances made void."""
+        """Drop the parts that seeks and rebalances invalidated."""
         before = self._queue
         self._queue = deque(part for part in before if self._is_valid(part))
         for part in before:
@@ -218,7 +215,7 @@ class FetchBuffer:
         while part.index < len(batches) and taken < limit:
             batch = batches[part.index]
             end = min(batch.next_offset, part.next_offset)
-            if end > state.position:  # else it was given back twice
+            if end > state.position:  # else an interrupted `give_back` was repeated
                 if not (batch.readable and (batch.checked or not self._check_crcs)):
                     batch.check(crcs=self._check_crcs)
                 piece = batch.take(state.position, end, limit - taken)
@@ -236,7 +233,7 @@ class FetchBuffer:
             state.position = max(state.position, part.next_offset)
         return taken
 
-    def _stock(self, state: AssignedPartition, size: int) -> None:
+    def _add_buffered(self, state: AssignedPartition, size: int) -> None:
         state.touch()
         state.changes.stocked[state] = None
         state.buffered += size
@@ -251,24 +248,24 @@ class FetchBuffer:
             self.wants_more = True
 
     def _release(self, part: FetchedPart) -> None:
-        """A part that is done with: its bytes are free once its whole answer is."""
+        """Release a part; its memory is free once its whole response is."""
         if self._is_valid(part):
             part.state.touch()
             self._consumed(part, part.size)
-        self._let_go(part.frame)
+        self._release_frame(part.frame)
 
-    def _keep(self, frame: Frame) -> None:
+    def _retain_frame(self, frame: Frame) -> None:
         if frame.parts == 0:
-            self._hold(frame.node, frame.size)
+            self._add_held(frame.node, frame.size)
         frame.parts += 1
 
-    def _let_go(self, frame: Frame) -> None:
+    def _release_frame(self, frame: Frame) -> None:
         frame.parts -= 1
         if frame.parts == 0:
-            self._hold(frame.node, -frame.size)
+            self._add_held(frame.node, -frame.size)
 
     def _detach(self, part: FetchedPart) -> None:
-        """Copies a paused part out of an answer that it would keep in memory alone or nearly so."""
+        """Copy a paused part out of a response that it would keep in memory nearly alone."""
         frame = part.frame
         if frame.size <= 2 * part.size or not part.batches:
             return
@@ -277,10 +274,10 @@ class FetchBuffer:
             batch.buffer = copied
             batch.payload = None
         part.frame = Frame(frame.node, len(copied))
-        self._keep(part.frame)
-        self._let_go(frame)
+        self._retain_frame(part.frame)
+        self._release_frame(frame)
 
-    def _hold(self, node: int, size: int) -> None:
+    def _add_held(self, node: int, size: int) -> None:
         before = self._held.get(node, 0)
         self._held[node] = left = before + size
         if left < self._high_bytes <= before:

@@ -1,4 +1,4 @@
-"""What to fetch next from one node, and what the answer means: decisions only."""
+"""Decide what to fetch next from one node, and interpret its response; no I/O."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ _STALE: Final = frozenset(
         InconsistentTopicId,
     )
 )
-"""The picture of the cluster is old: ask for a new one, then again."""
-_PASSING: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
+"""The metadata is out of date: refresh it, then fetch again."""
+_TRANSIENT: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
 _NO_TOPIC_ID: Final = uuid.UUID(int=0)
-_LOW: Final = 2
-_PLENTY: Final = 3
-"""Shares in stock. While the user works on one the next lies ready, and the request for another is under way: with one
-share less, broker and client wait for each other in turn (docs/measurements.md, "Fetch depth")."""
+_LOW_SHARES: Final = 2
+_MAX_SHARES: Final = 3
+"""Buffered multiples of max_partition_fetch_bytes. While the user processes one, the next is ready and another is being
+fetched: with one less, broker and client wait for each other in turn (docs/measurements.md, "Fetch depth")."""
 _ROUND_BYTES: Final = 8 * 1024 * 1024
-"""More at once would leave the CPU's cache before the user comes to it."""
+"""A larger response would be evicted from the CPU's cache before the user reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One partition to fetch, as it stood when the request was made."""
+    """One partition to fetch, in its state at the time of the request."""
 
     state: AssignedPartition
     version: int
@@ -73,10 +73,10 @@ class Target:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """What to ask one node for on one connection, kept from one request to the next.
+    """The content of one connection's fetch requests, updated from one request to the next.
 
-    `changed` are the partitions that were added, removed or moved since the last request. `wake_at` is when there may
-    be more to ask for without anything else happening.
+    `changed` are the partitions that were added, removed or moved since the last request. `wake_at` is the time when
+    there may be more to fetch without another event.
     """
 
     node: int = -1
@@ -91,15 +91,15 @@ class FetchPlan:
 
     @property
     def by_id(self) -> bool:
-        """Whether the ids of all topics are known."""
+        """Return True if the ids of all topics are known."""
         return all(topic_id != _NO_TOPIC_ID for topic_id, _ in self.topic_counts)
 
     def topic_names(self) -> Mapping[uuid.UUID, str]:
-        """Names by topic id, for answers that tell only the id."""
+        """Return names by topic id, for responses that have only the id."""
         return dict(iter(self.topic_counts))
 
     def add(self, state: AssignedPartition, from_replica: bool, max_bytes: int) -> None:
-        """Ask for a partition from where it is to be fetched, behind the others."""
+        """Add a partition at its fetch offset, after the others."""
         partition = state.topic_partition
         self.remove(partition)
         self.targets[partition] = Target(state, state.version, state.fetch_offset, from_replica)
@@ -109,7 +109,7 @@ class FetchPlan:
         self.topic_counts[topic] = self.topic_counts.get(topic, 0) + 1
 
     def remove(self, partition: TopicPartition) -> None:
-        """Do not ask for a partition any more."""
+        """Remove a partition."""
         if self.targets.pop(partition, None) is None:
             return
         topic = self.positions.pop(partition).topic_id, partition.topic
@@ -119,16 +119,16 @@ class FetchPlan:
             del self.topic_counts[topic]
 
     def asks_for(self, state: AssignedPartition) -> bool:
-        """Return True if this asks for what the partition wants now: an answer would not be dropped."""
+        """Return True if the partition is requested in its current version: its response would not be dropped."""
         target = self.targets.get(state.topic_partition)
         return target is not None and target.state is state and target.version == state.version
 
 
 class FetchPlanner:
-    """Plans what to ask each node for, looking only at partitions that have changed since it looked last.
+    """Plans what to fetch from each node, visiting only partitions that changed since the last visit.
 
-    Every node has two plans: the first is for all its partitions, the second for what the first, while it is in flight,
-    does not ask for. Not thread-safe: its owner holds a lock.
+    Every node has two plans: the first for all its partitions, the second for those that the first, while it is in
+    flight, does not request. Not thread-safe: its owner holds a lock.
     """
 
     def __init__(self, subscription: SubscriptionState, buffer: FetchBuffer, config: ConsumerConfig) -> None:
@@ -136,16 +136,16 @@ class FetchPlanner:
         self._buffer = buffer
         self._config = config
         self._low = low_bytes(config)
-        self._plenty = _PLENTY * config.max_partition_fetch_bytes
+        self._plenty = _MAX_SHARES * config.max_partition_fetch_bytes
         self._picture: object = None
         self._leaders: dict[AssignedPartition, int] = {}
-        self._places: dict[AssignedPartition, frozenset[int]] = {}  # the nodes that may be asked for it
+        self._nodes_of: dict[AssignedPartition, frozenset[int]] = {}  # the nodes to fetch it from
         self._members: Counter[int] = Counter()
         self._leaderless: dict[AssignedPartition, None] = {}
         self._plans: dict[int, tuple[FetchPlan, FetchPlan]] = {}
 
     def update(self, picture: object, leader_of: Callable[[TopicPartition], int]) -> None:
-        """Take in what has changed; another `picture` of the cluster may mean other leaders."""
+        """Process changed partitions; a different `picture` (metadata) may have different leaders."""
         if picture is not self._picture:
             self._picture = picture
             for state in self._subscription:
@@ -154,27 +154,27 @@ class FetchPlanner:
         changes = self._subscription.changes
         dirty, changes.dirty = changes.dirty, {}
         for state in dirty:
-            self._place(state, leader_of)
+            self._update_nodes(state, leader_of)
 
     def sources(self) -> set[int]:
-        """The nodes to fetch from."""
+        """Return the nodes to fetch from."""
         return {node for node, count in self._members.items() if count}
 
     @property
     def lacks_leader(self) -> bool:
-        """Whether some partition has no leader."""
+        """Return True if some partition has no leader."""
         return bool(self._leaderless)
 
     def plan(self, node: int, number: int, now: float, *, other_in_flight: bool, reserved: int = 0) -> FetchPlan:
-        """The plan of this number (0 or 1) for a node, which is not in flight; without targets, ask for nothing.
+        """Return a node's plan of this number (0 or 1), which is not in flight; without targets, fetch nothing.
 
-        Left out is what the other one, if it is in flight, asks for, and what has enough in stock: more than what makes
-        a fetch urgent, so that one request fetches for many partitions and not one for each. What a node's answers
-        hold in memory, what is asked for and the `reserved` bytes of the other request stay below `fetch_max_bytes`
-        together; only when the user has nothing to poll, `max_partition_fetch_bytes` more are allowed.
+        It leaves out what the other plan requests, if in flight, and partitions with enough buffered: more than what
+        makes a fetch urgent, so that one request covers many partitions. The memory of a node's responses, the bytes
+        requested and the `reserved` bytes of the other request stay below `fetch_max_bytes` in sum; only while the user
+        has nothing to poll, `max_partition_fetch_bytes` more are allowed.
         """
         plan, other = self._of_node(node)[number], self._of_node(node)[1 - number]
-        if number and not other_in_flight:  # the first can have it
+        if number and not other_in_flight:  # the first plan takes its partitions
             self._hand_over(plan, other)
             return FetchPlan(node)
         for state in [state for state, at in plan.later.items() if at <= now]:
@@ -187,7 +187,7 @@ class FetchPlanner:
             else:
                 plan.remove(state.topic_partition)
         plan.wake_at = min((at for at in plan.later.values() if not isinf(at)), default=None)
-        urgent, in_stock = self._stock(plan, now)
+        urgent, in_stock = self._buffered_state(plan, now)
         room = self._config.fetch_max_bytes - self._buffer.held(node) - reserved
         one = _one_share(self._config)
         if not urgent or (room < one and in_stock):
@@ -197,7 +197,7 @@ class FetchPlanner:
         return plan
 
     def hand_over(self, node: int) -> None:
-        """The node's second plan is over: what it asked for is the first one's again."""
+        """Return the partitions of the node's second plan to the first."""
         first, second = self._of_node(node)
         self._hand_over(second, first)
 
@@ -213,16 +213,16 @@ class FetchPlanner:
             plans = self._plans[node] = FetchPlan(node), FetchPlan(node)
         return plans
 
-    def _place(self, state: AssignedPartition, leader_of: Callable[[TopicPartition], int]) -> None:
-        """Have the plans of all nodes that it concerns look at a partition again."""
+    def _update_nodes(self, state: AssignedPartition, leader_of: Callable[[TopicPartition], int]) -> None:
+        """Mark a partition dirty in the plans of its old and new nodes."""
         partition = state.topic_partition
-        before = self._places.pop(state, frozenset())
+        before = self._nodes_of.pop(state, frozenset())
         after: frozenset[int] = frozenset()
         self._leaderless.pop(state, None)
         self._leaders.pop(state, None)
         if self._subscription.find(partition) is state:
             leader = self._leaders[state] = leader_of(partition)
-            after = self._places[state] = frozenset(node for node in (leader, state.preferred_replica) if node >= 0)
+            after = self._nodes_of[state] = frozenset(node for node in (leader, state.preferred_replica) if node >= 0)
             if leader < 0:
                 self._leaderless[state] = None
         for node in before | after:
@@ -235,7 +235,7 @@ class FetchPlanner:
         return preferred if preferred >= 0 and state.preferred_until > now else self._leaders.get(state, -1)
 
     def _reconsider(self, plan: FetchPlan, state: AssignedPartition, now: float) -> None:
-        """Ask for the partition, or not."""
+        """Request the partition, or not."""
         partition = state.topic_partition
         target = plan.targets.get(partition)
         if target is not None and (target.state is state or self._subscription.find(partition) is state):
@@ -244,7 +244,7 @@ class FetchPlanner:
         if self._subscription.find(partition) is not state or state.phase is not Phase.FETCH or state.paused:
             return
         if self._source(state, now) != plan.node:
-            if self._leaders.get(state) == plan.node:  # it is this node's turn again when the preference ends
+            if self._leaders.get(state) == plan.node:  # back to the leader when the preference expires
                 plan.later[state] = state.preferred_until
         elif state.retry_at > now:
             plan.later[state] = state.retry_at
@@ -252,8 +252,8 @@ class FetchPlanner:
             from_replica = state.preferred_replica >= 0 and state.preferred_until > now
             plan.add(state, from_replica, self._config.max_partition_fetch_bytes)
 
-    def _stock(self, plan: FetchPlan, now: float) -> tuple[bool, bool]:
-        """Whether a target is short of data, and whether any partition of the node has some."""
+    def _buffered_state(self, plan: FetchPlan, now: float) -> tuple[bool, bool]:
+        """Return True if a target is short of data, and True if any partition of the node has buffered data."""
         stocked = self._subscription.changes.stocked
         enough, in_stock = 0, False
         for state in tuple(stocked):
@@ -267,12 +267,12 @@ class FetchPlanner:
 
 
 def low_bytes(config: ConsumerConfig) -> int:
-    """Below so many bytes in stock a partition is fetched again, while the user works on the rest."""
-    return _LOW * config.max_partition_fetch_bytes
+    """Return the buffered bytes below which a partition is fetched again, while the user works on the rest."""
+    return _LOW_SHARES * config.max_partition_fetch_bytes
 
 
 def high_bytes(config: ConsumerConfig) -> int:
-    """When one node's answers hold so much, nothing more is fetched from it."""
+    """Return the bytes held by one node's responses from which on nothing more is fetched from it."""
     return config.fetch_max_bytes - _one_share(config) + 1
 
 
@@ -282,9 +282,9 @@ def _one_share(config: ConsumerConfig) -> int:
 
 @dataclass(slots=True)
 class FetchOutcome:
-    """What the parts of an answer ask for besides the data, and how many bytes of that there are.
+    """The consequences of a response besides its records, and the bytes of those.
 
-    `moved`: some partition is to be read from another node from now on.
+    `moved` is True if some partition is to be fetched from another node from now on.
     """
 
     size: int = 0
@@ -296,7 +296,7 @@ class FetchOutcome:
 
 
 def memory_of(response: FetchResponse) -> tuple[int, int]:
-    """The bytes of records in an answer, and those of the memory that they keep alive: all of its frame's."""
+    """Return the bytes of records in a response, and of the frame that they keep in memory."""
     records = [data.records for topic in response.responses for data in topic.partitions if data.records]
     size = sum(map(len, records))
     frame = memoryview(memoryview(records[0]).obj).nbytes if records else 0
@@ -304,7 +304,7 @@ def memory_of(response: FetchResponse) -> tuple[int, int]:
 
 
 class AnswerReader:
-    """Takes the partitions of one node's answer into the buffer. Its owner holds the lock."""
+    """Adds the partitions of one node's response to the buffer. Its owner holds the lock."""
 
     def __init__(
         self, subscription: SubscriptionState, buffer: FetchBuffer, config: ConsumerConfig, backoff: float
@@ -315,7 +315,7 @@ class AnswerReader:
         self._backoff = backoff
 
     def take(self, target: Target, data: PartitionData, frame: Frame, now: float, outcome: FetchOutcome) -> None:
-        """One partition of an answer; one that a seek or a rebalance has overtaken is dropped."""
+        """Process one partition of a response; drop it if a seek or a rebalance has invalidated it."""
         state = target.state
         if not self._subscription.holds(state, target.version) or state.fetch_offset != target.offset:
             return
@@ -352,12 +352,12 @@ class AnswerReader:
             aborted = [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
         parsed = parse_records(records, *state.topic_partition, target.offset, aborted)
         if parsed.next_offset == target.offset and parsed.error is None:
-            state.retry_at = now + self._backoff  # only the beginning of a batch: it comes whole when it comes first
+            state.retry_at = now + self._backoff  # a truncated batch: the first partition of a response gets it whole
             return
         state.fetch_offset = parsed.next_offset
         self._buffer.add(FetchedPart(state, parsed, len(records), frame))
         if parsed.error is not None:
-            state.retry_at = float("inf")  # nothing can be read behind it: the user has to seek
+            state.retry_at = float("inf")  # nothing after it can be read: the user has to seek
         outcome.records = True
 
     def _failed(self, target: Target, data: PartitionData, now: float, outcome: FetchOutcome) -> None:
@@ -366,7 +366,7 @@ class AnswerReader:
         state.touch()
         state.retry_at = now + self._backoff
         if target.from_replica:
-            state.preferred_replica = -1  # whatever it is, the leader knows better
+            state.preferred_replica = -1  # fall back to the leader
         if code == OffsetOutOfRange.code:
             self._out_of_range(target, outcome)
         elif code in _STALE:
@@ -376,12 +376,12 @@ class AnswerReader:
         elif code == CorruptMessage.code:
             message = f"{partition}: the broker's own log is corrupt at offset {target.offset}"
             state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))
-        elif code not in _PASSING:
+        elif code not in _TRANSIENT:
             outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
         outcome.trouble = True
 
     def _out_of_range(self, target: Target, outcome: FetchOutcome) -> None:
-        """The log does not have the offset: the policy decides, once the user has had what was fetched before."""
+        """Apply the reset policy to an offset that is not in the log, once the user has polled the earlier data."""
         state = target.state
         if target.from_replica or state.position != target.offset:
             return

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): a broker remembers what is fetched, so that only changes are sent."""
+"""Incremental fetch sessions (KIP-227): the broker remembers the partitions, and requests have only changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyclient.errors import FetchSessionIdNotFound, FetchSessionTopicIdError
 from pyclient.types import TopicPartition
 
 NO_SESSION: Final = 0
-FIRST_EPOCH: Final = 0  # a request with this epoch names all partitions and asks for a new session
+FIRST_EPOCH: Final = 0  # a full request, which opens a new session
 _LAST_EPOCH: Final = 2**31 - 1
 
 
 class FetchPosition(NamedTuple):
-    """What a fetch says about one partition; a session repeats it only when it has changed."""
+    """The fields of one partition in a fetch; a session repeats them only when they have changed."""
 
     topic_id: uuid.UUID
     offset: int
@@ -26,7 +26,7 @@ class FetchPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """The session's part of a fetch request: what to send, in order, and what the broker is to forget."""
+    """The session's part of a fetch request: the partitions to send, in order, and those to forget."""
 
     session_id: int
     epoch: int
@@ -35,12 +35,12 @@ class SessionRequest:
 
     @property
     def full(self) -> bool:
-        """Whether every partition is named, because the broker has no session to add to."""
+        """Return True if every partition is included, because the broker has no session."""
         return self.epoch == FIRST_EPOCH
 
 
 class FetchSession:
-    """This client's session with one broker. Every request is followed by `answered` or `failed` before the next."""
+    """This client's session with one broker. Call `answered`, `refused` or `failed` after each request."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
@@ -55,12 +55,12 @@ class FetchSession:
         by_id: bool,
         changed: Collection[TopicPartition] | None = None,
     ) -> SessionRequest:
-        """How to ask for `wanted`, most urgent first; `by_id` says whether topics go by their id (Fetch >= 13).
+        """Return the request for `wanted`, most urgent first; `by_id` if topics are named by their id (Fetch >= 13).
 
-        `changed` are the partitions that the last request was different in, or did not have; None: maybe all.
+        `changed` are the partitions that differ from the last request; None if that is not known.
         """
         if by_id != self._by_id:
-            self.epoch = FIRST_EPOCH  # a session may not change how it names topics
+            self.epoch = FIRST_EPOCH  # a session cannot switch between topic names and ids
         if self.epoch == FIRST_EPOCH:
             self._known, self._by_id = dict(wanted), by_id
             return SessionRequest(self.session_id, FIRST_EPOCH, self._known, {})
@@ -79,11 +79,11 @@ class FetchSession:
         return SessionRequest(self.session_id, self.epoch, send, forget)
 
     def knows(self, partition: TopicPartition) -> bool:
-        """Whether an answer may speak of this partition."""
+        """Return True if a response may include this partition."""
         return partition in self._known
 
     def answered(self, session_id: int) -> None:
-        """The request was served. Id 0 is a broker that wants no sessions: then every request is a full one."""
+        """Note a successful response. With session id 0 the broker has no session: every request is a full one."""
         if session_id == NO_SESSION:
             self.session_id, self.epoch = NO_SESSION, FIRST_EPOCH
         elif self.epoch == FIRST_EPOCH or session_id != self.session_id:
@@ -92,13 +92,13 @@ class FetchSession:
             self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def refused(self, error_code: int) -> None:
-        """The broker refused the session: the next request is a full one."""
+        """Note a session error of the broker: the next request is a full one."""
         self.epoch = FIRST_EPOCH
         if error_code in (FetchSessionIdNotFound.code, FetchSessionTopicIdError.code):
             self.session_id = NO_SESSION
 
     def failed(self) -> None:
-        """No answer came, so nobody knows what the broker holds: the next request begins anew."""
+        """Note a missing response: the broker's session state is unknown, and the next request is a full one."""
         self.epoch = FIRST_EPOCH
 
     def __repr__(self) -> str:

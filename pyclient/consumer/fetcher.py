@@ -1,4 +1,4 @@
-"""Keeps the fetch buffer filled: one parked fetch per node, and one beside it for what that does not cover."""
+"""Keep the fetch buffer filled: one long-polling fetch per node, and a second for partitions not in the first."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ log = logging.getLogger(__name__)
 
 _BY_NAME = 12  # the last version that names topics
 _BY_ID = 17  # the newest version; it knows topics by their ids only
-_RUN_SECONDS = 1.0  # until it is asked again which connection leads to the node
-_BESIDE_WAIT_MS = 20  # until the first lane, which is parked for longer, comes back and takes everything over
-_PURPOSES = ("fetch", "fetch beside")  # a fetch parks its connection until there is data
-_IDLE_SECONDS = 5.0  # without records, until memory that waits for more of them is given back
+_RUN_SECONDS = 1.0  # until the node's connection is looked up again
+_SECOND_WAIT_MS = 20  # the first slot, which waits longer, then takes all partitions over
+_PURPOSES = ("fetch", "fetch beside")  # a fetch occupies its connection until there is data
+_IDLE_SECONDS = 5.0  # without records, until spare memory is released
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
 
 class Idleness:
-    """What is kept to be quick while records come is not kept when none do; a parked fetch comes back to say so."""
+    """Detects the end of a time with records, when spare memory is released."""
 
     def __init__(self) -> None:
         self._records_at: float | None = None
 
     def begins(self, size: int, now: float) -> bool:
-        """Whether an answer of `size` bytes of records at `now` ends a time with records: True once."""
+        """Return True, once, if a response with `size` bytes of records at `now` begins an idle time."""
         if size:
             self._records_at = now
         elif self._records_at is not None and now - self._records_at > _IDLE_SECONDS:
@@ -61,8 +61,8 @@ class Idleness:
         return False
 
 
-class _Lane:
-    """One connection's worth of fetching from one node: a request at a time, in a session of its own."""
+class _FetchSlot:
+    """One of a node's two fetch slots: one request at a time, in its own fetch session."""
 
     def __init__(self, node: int, number: int) -> None:
         self.node = node
@@ -73,31 +73,31 @@ class _Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is in flight."""
+        """Return True if a request is in flight."""
         return self.reserved > 0
 
 
 @dataclass(slots=True)
-class _Run:
-    """Requests on one connection, each sent when the one before was answered. `plan` is what is in flight."""
+class _RequestChain:
+    """A chain of requests on one connection, each sent when the previous one completes; `plan` is in flight."""
 
-    lane: _Lane
+    slot: _FetchSlot
     connection: Connection
     ended: asyncio.Future[None]
-    begun: float
+    started: float
     plan: FetchPlan = field(default_factory=FetchPlan)
     by_id: bool = False
-    asked_at: float = 0.0
+    requested_at: float = 0.0
 
 
 class Fetcher:
-    """Two lanes for each node: the second one fetches only while the first is in flight, and only what that left out.
+    """Two fetch slots per node: the second fetches only while the first is in flight, and only other partitions.
 
-    So a partition that was just assigned, sought or used up never waits for a fetch that is parked at the broker for
-    other partitions, up to `fetch_max_wait_ms` (docs/measurements.md, "Fetch slots"). `wake` looks again for what to
-    fetch, after anything that may have changed that.
+    So a partition that was just assigned, sought or used up never waits for a fetch that waits at the broker for other
+    partitions, up to `fetch_max_wait_ms` (docs/measurements.md, "Fetch slots"). `wake` checks again what to fetch,
+    after anything that may have changed that.
 
-    `on_change(errors)` is called when there is something for the user: records, or errors to raise.
+    `on_records` is called when there are records for the user, `on_trouble(errors)` when there are errors to raise.
     """
 
     def __init__(
@@ -128,28 +128,28 @@ class Fetcher:
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
         self._planner = FetchPlanner(subscription, buffer, config)
-        self._lanes: dict[int, tuple[_Lane, _Lane]] = {}
+        self._slots: dict[int, tuple[_FetchSlot, _FetchSlot]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._idleness = Idleness()
 
     def wake(self) -> None:
-        """Looks again at every node that may have something; on the event loop only."""
+        """Check every node again for partitions to fetch; on the event loop only."""
         for node in self._sources():
-            lanes = self._lanes.get(node)
-            if lanes is None:
-                lanes = self._lanes[node] = (_Lane(node, 0), _Lane(node, 1))
-                self._tasks += [asyncio.get_running_loop().create_task(self._serve(lane)) for lane in lanes]
-            for lane in lanes:
-                lane.event.set()
+            slots = self._slots.get(node)
+            if slots is None:
+                slots = self._slots[node] = (_FetchSlot(node, 0), _FetchSlot(node, 1))
+                self._tasks += [asyncio.get_running_loop().create_task(self._serve(slot)) for slot in slots]
+            for slot in slots:
+                slot.event.set()
 
     def stop(self) -> None:
-        """Ends all fetching."""
+        """Cancel all fetching."""
         for task in self._tasks:
             task.cancel()
         _release_memory()
 
     def _sources(self) -> set[int]:
-        """The nodes to fetch from; metadata is asked for if a partition has none."""
+        """Return the nodes to fetch from; refresh the metadata if a partition has no leader."""
         with self._lock:
             self._update_plans()
             nodes, lacks_leader = self._planner.sources(), self._planner.lacks_leader
@@ -161,43 +161,43 @@ class Fetcher:
         metadata = self._cluster.metadata
         self._planner.update(metadata, lambda partition: metadata.leader(*partition))
 
-    def _plan(self, lane: _Lane) -> FetchPlan:
-        other = self._lanes[lane.node][1 - lane.number]
+    def _plan(self, slot: _FetchSlot) -> FetchPlan:
+        other = self._slots[slot.node][1 - slot.number]
         now = self._clock.monotonic()
         with self._lock:
             self._update_plans()
-            return self._planner.plan(lane.node, lane.number, now, other_in_flight=other.busy, reserved=other.reserved)
+            return self._planner.plan(slot.node, slot.number, now, other_in_flight=other.busy, reserved=other.reserved)
 
-    async def _serve(self, lane: _Lane) -> None:
+    async def _serve(self, slot: _FetchSlot) -> None:
         failures = 0
         while True:
-            lane.event.clear()
-            plan = self._plan(lane)
+            slot.event.clear()
+            plan = self._plan(slot)
             if not plan.targets:
-                await self._wait(lane.event, plan.wake_at)
+                await self._wait(slot.event, plan.wake_at)
                 continue
             try:
-                connection = await self._cluster.connection(lane.node, purpose=_PURPOSES[lane.number])
-                await self._fetch(lane, connection)
+                connection = await self._cluster.connection(slot.node, purpose=_PURPOSES[slot.number])
+                await self._fetch(slot, connection)
                 failures = 0
             except KafkaError as error:
-                log.info("fetching from node %d: %s", lane.node, error)
+                log.info("fetching from node %d: %s", slot.node, error)
                 self.last_error = error
                 self._metrics.fetch_failed()
-                lane.session.failed()
-                self._leave(lane.node)
+                slot.session.failed()
+                self._leave_follower(slot.node)
                 self._cluster.request_refresh()
-                if not error.retriable:  # it will not pass by itself, so the user has to know
+                if not error.retriable:  # retries cannot help, so the user has to know
                     self._on_trouble([error])
                 await asyncio.sleep(self._backoff.delay(failures, self._rng))
                 failures += 1
             except Exception:  # a bug must not end the fetching of every partition of the node
-                log.exception("fetching from node %d failed in a way it should not", lane.node)
-                lane.session.failed()
+                log.exception("fetching from node %d failed unexpectedly", slot.node)
+                slot.session.failed()
                 await asyncio.sleep(self._backoff.maximum)
 
-    def _leave(self, node: int) -> None:
-        """What is read from a follower that failed is read from its leader again (KIP-392)."""
+    def _leave_follower(self, node: int) -> None:
+        """Fetch from the leader again what was fetched from a failed follower (KIP-392)."""
         with self._lock:
             left = [state for state in self._subscription if state.preferred_replica == node]
             for state in left:
@@ -214,61 +214,61 @@ class Fetcher:
             async with asyncio.timeout(max(0.0, wake_at - self._clock.monotonic())):
                 await event.wait()
 
-    async def _fetch(self, lane: _Lane, connection: Connection) -> None:
-        """Fetches for a while, or until there is nothing more to ask for; raises why an answer is none."""
-        run = _Run(lane, connection, asyncio.get_running_loop().create_future(), self._clock.monotonic())
+    async def _fetch(self, slot: _FetchSlot, connection: Connection) -> None:
+        """Fetch for a while, or until there is nothing to fetch; raise why a request failed."""
+        run = _RequestChain(slot, connection, asyncio.get_running_loop().create_future(), self._clock.monotonic())
         try:
-            self._ask(run)
+            self._send_next(run)
             await run.ended
         except MalformedMessage:
             await connection.close()
             raise
         finally:
-            self._over(run)
-            if lane.number:
+            self._clear_in_flight(run)
+            if slot.number:
                 with self._lock:
-                    self._planner.hand_over(lane.node)
-            if lane.number:  # the first lane may have come back meanwhile, and found everything in our hands
-                self._lanes[lane.node][0].event.set()
+                    self._planner.hand_over(slot.node)
+            if slot.number:  # the first slot may have found its partitions in this one
+                self._slots[slot.node][0].event.set()
 
-    def _ask(self, run: _Run) -> None:
-        """Sends the next request of a run, or ends the run."""
-        lane, connection, now = run.lane, run.connection, self._clock.monotonic()
-        plan = self._plan(lane)
-        if not plan.targets or now - run.begun > _RUN_SECONDS or connection.closed:
+    def _send_next(self, run: _RequestChain) -> None:
+        """Send the next request of a chain, or end the chain."""
+        slot, connection, now = run.slot, run.connection, self._clock.monotonic()
+        plan = self._plan(slot)
+        if not plan.targets or now - run.started > _RUN_SECONDS or connection.closed:
             run.ended.set_result(None)
             return
         version = connection.version_for(FetchRequest, _BY_ID if plan.by_id else _BY_NAME)
         by_id = version > _BY_NAME
-        asked = lane.session.request(plan.positions, by_id=by_id, changed=plan.changed)
+        requested = slot.session.request(plan.positions, by_id=by_id, changed=plan.changed)
         plan.changed = {}
-        run.plan, run.by_id, run.asked_at, lane.reserved = plan, by_id, now, plan.max_bytes
-        connection.send(self._request(lane, plan, asked), partial(self._answered, run), version=version)
+        run.plan, run.by_id, run.requested_at, slot.reserved = plan, by_id, now, plan.max_bytes
+        connection.send(self._request(slot, plan, requested), partial(self._on_response, run), version=version)
 
-    def _over(self, run: _Run) -> None:
-        """The request in flight has an outcome, or is of no interest any more."""
-        run.lane.reserved = 0
+    def _clear_in_flight(self, run: _RequestChain) -> None:
+        """Clear the request in flight, which has completed or is abandoned."""
+        run.slot.reserved = 0
         run.plan = FetchPlan()
 
-    def _answered(self, run: _Run, response: FetchResponse | None, error: BaseException | None) -> None:
-        """Takes an answer in and sends the next request at once: the broker works on it while the user reads."""
+    def _on_response(self, run: _RequestChain, response: FetchResponse | None, error: BaseException | None) -> None:
+        """Process a response and send the next request at once: the broker works on it while the user reads."""
         if run.ended.done():  # stopped meanwhile
             return
         try:
             if response is None:
-                raise error or MalformedMessage("neither an answer nor an error came")
-            outcome = self._outcome(run, response)
-            self._over(run)
+                raise error or MalformedMessage("neither a response nor an error")
+            outcome = self._process(run, response)
+            self._clear_in_flight(run)
             try:
-                self._ask(run)
+                self._send_next(run)
             finally:
-                self._tell(outcome)
-        except Exception as failure:  # who serves the lane deals with it
+                self._notify(outcome)
+        except Exception as failure:  # handled by the task that serves the slot
             if run.ended.done():
                 raise
             run.ended.set_exception(failure)
 
-    def _tell(self, outcome: FetchOutcome) -> None:
+    def _notify(self, outcome: FetchOutcome) -> None:
         if outcome.moved:
             self.wake()
         if outcome.refresh_metadata:
@@ -278,61 +278,62 @@ class Fetcher:
         elif outcome.records:
             self._on_records()
 
-    def _outcome(self, run: _Run, response: FetchResponse) -> FetchOutcome:
-        lane = run.lane
+    def _process(self, run: _RequestChain, response: FetchResponse) -> FetchOutcome:
+        slot = run.slot
         if response.error_code in _SESSION_ERRORS:
-            log.debug("node %d: %s", lane.node, from_code(response.error_code, "the fetch session ended"))
-            lane.session.refused(response.error_code)
+            log.debug("node %d: %s", slot.node, from_code(response.error_code, "the fetch session ended"))
+            slot.session.refused(response.error_code)
             outcome = FetchOutcome()
         elif response.error_code:
             raise from_code(response.error_code, f"{run.connection.address} refused a fetch")
         else:
-            lane.session.answered(response.session_id)
+            slot.session.answered(response.session_id)
             outcome = self._take(run, response)
         now = self._clock.monotonic()
-        self._metrics.fetched(lane.node, outcome.size, now - run.asked_at, now)
+        self._metrics.fetched(slot.node, outcome.size, now - run.requested_at, now)
         if self._idleness.begins(outcome.size, now):
             _release_memory()
         return outcome
 
-    def _request(self, lane: _Lane, plan: FetchPlan, asked: SessionRequest) -> FetchRequest:
+    def _request(self, slot: _FetchSlot, plan: FetchPlan, requested: SessionRequest) -> FetchRequest:
         config = self._config
         topics: dict[str, FetchTopic] = {}
-        for partition, at in asked.send.items():
+        for partition, position in requested.send.items():
             topic = topics.get(partition.topic)
             if topic is None:
-                topic = topics[partition.topic] = FetchTopic(topic=partition.topic, topic_id=at.topic_id, partitions=[])
+                topic = FetchTopic(topic=partition.topic, topic_id=position.topic_id, partitions=[])
+                topics[partition.topic] = topic
             topic.partitions.append(
                 FetchPartition(
                     partition=partition.partition,
-                    current_leader_epoch=at.leader_epoch,
-                    fetch_offset=at.offset,
-                    partition_max_bytes=at.max_bytes,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.offset,
+                    partition_max_bytes=position.max_bytes,
                 )
             )
         forget = [
             ForgottenTopic(
                 topic=topic,
-                topic_id=asked.forget[TopicPartition(topic, numbers[0])],
+                topic_id=requested.forget[TopicPartition(topic, numbers[0])],
                 partitions=numbers,
             )
-            for topic, numbers in split_by_topic(asked.forget).items()
+            for topic, numbers in split_by_topic(requested.forget).items()
         ]
         return FetchRequest(
-            max_wait_ms=min(config.fetch_max_wait_ms, _BESIDE_WAIT_MS) if lane.number else config.fetch_max_wait_ms,
+            max_wait_ms=min(config.fetch_max_wait_ms, _SECOND_WAIT_MS) if slot.number else config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=plan.max_bytes,
             isolation_level=int(config.read_committed),
-            session_id=asked.session_id,
-            session_epoch=asked.epoch,
+            session_id=requested.session_id,
+            session_epoch=requested.epoch,
             topics=list(topics.values()),
             forgotten_topics_data=forget,
             rack_id=config.client_rack,
         )
 
-    def _take(self, run: _Run, response: FetchResponse) -> FetchOutcome:
-        """Takes the data in; an answer about what was not asked for makes no sense."""
-        node, address, plan = run.lane.node, run.connection.address, run.plan
+    def _take(self, run: _RequestChain, response: FetchResponse) -> FetchOutcome:
+        """Add the data to the buffer; raise `MalformedMessage` for a partition that was not requested."""
+        node, address, plan = run.slot.node, run.connection.address, run.plan
         outcome, now = FetchOutcome(), self._clock.monotonic()
         names = plan.topic_names() if run.by_id else {}
         outcome.size, memory = memory_of(response)
@@ -345,7 +346,7 @@ class Fetcher:
                     if target is None:
                         what = f"{name or topic.topic_id}-{data.partition_index}"
                         raise MalformedMessage(
-                            f"node {node} at {address}: Fetch answered with {what}, which it was not asked for"
+                            f"node {node} at {address}: the Fetch response has {what}, which was not requested"
                         )
                     self._reader.take(target, data, frame, now, outcome)
         return outcome

@@ -1,4 +1,4 @@
-"""One member of a consumer group: what the classic protocol and the consumer protocol (KIP-848) have in common."""
+"""The part of a group member's state machine that the classic and the consumer protocol (KIP-848) share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_GENERATION: Final = -1
 
 
 class State(Enum):
-    """Where a member stands. `ClassicMember` and `ConsumerMember` show their moves."""
+    """The state of a member. `ClassicMember` and `ConsumerMember` document their transitions."""
 
     IDLE = "idle"
     SEEKING = "seeking coordinator"
@@ -56,23 +56,23 @@ class State(Enum):
 
 
 HEARTBEATING: Final = (State.STABLE, State.REVOKING, State.RECONCILING, State.ACKNOWLEDGING)
-"""In these the coordinator counts on this member, and hears from it."""
+"""States in which the member sends heartbeats."""
 
 AT_REST: Final = (State.IDLE, State.OVERDUE, State.FAILED)
-"""In these only the user gets things going again."""
+"""States that only a call of the user ends."""
 
 ON_THE_WAY: Final = (State.SEEKING, State.JOINING, State.SYNCING, State.WAITING)
-"""In these the member goes from one generation to the next."""
+"""States between two generations."""
 
 COORDINATOR_GONE: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionFailed, KafkaTimeout)
-"""After these the coordinator is looked up again."""
+"""Errors after which the coordinator is looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """What a member is told once; times in seconds, `backoff(failures)` too.
+    """Constant options of a member; times in seconds, also `backoff(failures)`.
 
-    In the consumer protocol `heartbeat_interval` only counts until the coordinator has named one.
+    In the consumer protocol `heartbeat_interval` applies until the coordinator sets one.
     """
 
     group_id: str
@@ -84,11 +84,11 @@ class MemberOptions:
 
 
 class Member(ABC):
-    """A pure state machine: `step(event, now)` gives the actions to carry out, `deadline()` when to step by itself.
+    """A pure state machine: `step(event, now)` returns actions, `deadline()` the time of the next `Ticked`.
 
-    Two parties carry them out: an event loop the requests, the thread that polls the callbacks. Heartbeats go on while
-    the polling thread works. Answers name the `attempt` they belong to; those of an earlier one are ignored.
-    `generation` is the classic protocol's generation, or the consumer protocol's member epoch.
+    The event loop carries out requests, the polling thread callbacks; heartbeats continue meanwhile. Responses carry
+    the `attempt` they belong to; those of an earlier attempt are ignored. `generation` is the classic protocol's
+    generation, or the consumer protocol's member epoch.
     """
 
     def __init__(self, options: MemberOptions) -> None:
@@ -110,10 +110,10 @@ class Member(ABC):
         self._heartbeat_due = 0.0
         self._heartbeat_sent: int | None = None
 
-    # ---- for others to ask
+    # ---- queries
 
     def deadline(self) -> float | None:
-        """When `step(Ticked(), ...)` is due; None: only after an event."""
+        """Return when `step(Ticked(), ...)` is due; None: only after an event."""
         if self.state is State.WAITING:
             return self._retry_at
         if self.state not in HEARTBEATING:
@@ -124,32 +124,32 @@ class Member(ABC):
         return due
 
     def commit_identity(self) -> tuple[int, str]:
-        """Generation and member id to commit under; `CommitFailed` if the partitions are not this member's any more."""
+        """Return the generation and member id to commit with; raise `CommitFailed` if the partitions are not owned."""
         if self._losses or self.generation == NO_GENERATION:
             raise CommitFailed(
-                f"{self.describe()}: its partitions have gone to others, or were never its own, so nothing was "
-                "committed and the records since the last commit are read again by their new owners. Call poll() to "
-                "join again; if this happens often, poll more often (max_poll_interval_ms, max_poll_records)"
+                f"{self.describe()}: its partitions were assigned to other members, or never to this one, so "
+                "nothing was committed and their new owners read the records since the last commit again. Call poll() "
+                "to join again; if this happens often, poll more often (max_poll_interval_ms, max_poll_records)"
             )
         return self.generation, self.member_id
 
     def has_left_behind(self, generation: int) -> bool:
-        """Whether the member keeps partitions, but that generation is not, or not for long, the one it has them in.
+        """Return True if the member keeps partitions, but is leaving that generation or has already left it.
 
-        A commit that is refused for its generation then has to be made again in the next one: the coordinator has
-        begun that when the last member had joined, and this member hears of it a little later.
+        A commit that is refused for its generation is then retried in the next one: the coordinator started that when
+        the last member had joined, and this member learns of it a little later.
         """
         return bool(self.owned) and (self.state in ON_THE_WAY or self.generation != generation)
 
     def describe(self) -> str:
-        """In words, who this is."""
+        """Return group, member, generation and state for messages."""
         name = self.member_id or "a member without id"
         return f"group {self.options.group_id!r}, {name}, generation {self.generation}, {self.state.value}"
 
     # ---- steps
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """Takes in one event at `now` (seconds); the actions are to be carried out in order."""
+        """Process one event at `now` (seconds); return the actions to carry out, in order."""
         if self.state is State.FENCED:
             return []
         match event:
@@ -164,7 +164,7 @@ class Member(ABC):
             case CoordinatorLost():
                 return self._seek_again() if self.state in HEARTBEATING else []
             case Doubted():
-                return self._ask_at_once(now)
+                return self._heartbeat_now(now)
             case LossNoted():
                 self._losses -= 1
                 return []
@@ -173,19 +173,19 @@ class Member(ABC):
 
     @abstractmethod
     def _protocol_step(self, event: Event, now: float) -> list[Action]:
-        """An event that each protocol takes in its own way."""
+        """Process an event that depends on the protocol."""
 
     @abstractmethod
     def _prepare_join(self) -> list[Action]:
-        """The coordinator is known: on the way into the group."""
+        """Start to join: the coordinator is known."""
 
     @abstractmethod
     def _heartbeat(self, node: int, now: float) -> Action:
-        """The heartbeat to send now."""
+        """Return the heartbeat to send now."""
 
     @abstractmethod
     def _goodbye(self, reason: str) -> list[Action]:
-        """What tells the coordinator that this member goes, if it has to be told."""
+        """Return the request that tells the coordinator that this member leaves, if it needs one."""
 
     def _polled(self, now: float) -> list[Action]:
         self.polled_at = now
@@ -200,10 +200,10 @@ class Member(ABC):
             return []
         if self._is_overdue(now):
             return self._overdue(now)
-        return self._ask_at_once(now) if now >= self._heartbeat_due else []
+        return self._heartbeat_now(now) if now >= self._heartbeat_due else []
 
-    def _ask_at_once(self, now: float) -> list[Action]:
-        """A heartbeat, unless one is on its way: its answer tells how things stand."""
+    def _heartbeat_now(self, now: float) -> list[Action]:
+        """Return a heartbeat, unless one is in flight."""
         if self.state not in HEARTBEATING or self.coordinator is None or self._heartbeat_sent is not None:
             return []
         return [self._heartbeat(self.coordinator, now)]
@@ -216,7 +216,7 @@ class Member(ABC):
         return actions
 
     def _begin(self, reason: str) -> list[Action]:
-        """On the way into the group, through whatever is missing."""
+        """Start to join, with a search for the coordinator if it is not known."""
         self._reason = reason
         self._heartbeat_sent = None
         if self.coordinator is None:
@@ -239,7 +239,7 @@ class Member(ABC):
         return [FindCoordinator(self._search_sent)]
 
     def _seek_again(self) -> list[Action]:
-        """The coordinator has moved; membership goes on with the next one."""
+        """Search for the moved coordinator; the membership is kept."""
         self._failures += self.coordinator is not None
         self.coordinator = None
         self._heartbeat_sent = None
@@ -252,7 +252,7 @@ class Member(ABC):
             return self._prepare_join()
         if self.state not in HEARTBEATING:
             return []
-        if self._failures > 1:  # the node that was named does not want to be the coordinator: not again at once
+        if self._failures > 1:  # the node found before was not the coordinator: back off
             self._heartbeat_due = now + self.options.backoff(self._failures - 2)
             return []
         return [self._heartbeat(node, now)]
@@ -275,8 +275,8 @@ class Member(ABC):
         interval = self.options.max_poll_interval
         error = PollIntervalExceeded(
             f"{self.describe()}: {now - self.polled_at:.1f} s passed without a poll, more than max_poll_interval_ms="
-            f"{interval * 1000:.0f} allows, so it left the group and its partitions went to others. Poll more often, "
-            "ask for fewer records a poll (max_poll_records), or raise max_poll_interval_ms"
+            f"{interval * 1000:.0f}, so it left the group and its partitions were assigned to others. Poll more often, "
+            "return fewer records per poll (max_poll_records), or raise max_poll_interval_ms"
         )
         actions = self._goodbye("max_poll_interval_ms passed without a poll")
         actions += self._lose(keep_id=False)
@@ -284,7 +284,7 @@ class Member(ABC):
         return [*actions, Fail(error)]
 
     def _lose(self, *, keep_id: bool) -> list[Action]:
-        """The generation is over; the polling thread has to know before it may commit again."""
+        """End the generation; the polling thread has to acknowledge that before it may commit again."""
         lost, adopting = self.owned, self._adopting
         self._forget_membership(keep_id=keep_id)
         if not lost and adopting is None:
@@ -298,7 +298,7 @@ class Member(ABC):
         self.owned = ()
         self._adopting = None
         self._heartbeat_sent = None
-        self._next_attempt()  # what is still on its way concerns nobody any more
+        self._next_attempt()  # ignore responses that are still in flight
 
     def _fail(self, error: KafkaError, now: float) -> list[Action]:
         self._retry(now)

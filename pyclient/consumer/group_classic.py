@@ -35,8 +35,8 @@ from pyclient.errors import (
     UnknownMemberId,
 )
 
-_FIRST_PAUSE: Final = 0.05
-"""Seconds to the first heartbeat of a generation; each pause after it is twice as long, up to the interval.
+_FIRST_INTERVAL: Final = 0.05
+"""Seconds until the first heartbeat of a generation; each interval is twice as long, up to the configured one.
 
 A group that has just changed often changes again, and a member learns it only from a heartbeat
 (docs/measurements.md, "Heartbeats of a new generation").
@@ -44,18 +44,18 @@ A group that has just changed often changes again, and a member learns it only f
 
 
 class ClassicMember(Member):
-    """A state machine, see `Member`. Its moves:
+    """A state machine, see `Member`. Transitions:
 
     IDLE      -> SEEKING | REVOKING | JOINING     subscribed
     SEEKING   -> REVOKING | JOINING               the coordinator was found
-    REVOKING  -> JOINING                          the polling thread has given its partitions up
+    REVOKING  -> JOINING                          the polling thread has revoked its partitions
     JOINING   -> SYNCING | WAITING                JoinGroup answered
     SYNCING   -> STABLE | WAITING                 SyncGroup answered
     STABLE    -> REVOKING | JOINING | WAITING     rebalance; lost
     STABLE, REVOKING -> OVERDUE                   max_poll_interval_ms passed; the next poll joins again
     WAITING   -> SEEKING | REVOKING | JOINING     the backoff is over
-    any       -> FAILED                           an error only the user can solve; the next poll tries again
-    any       -> FENCED                           another consumer has the same group_instance_id; for good
+    any       -> FAILED                           an error only the user can resolve; the next poll tries again
+    any       -> FENCED                           another consumer has the same group_instance_id; final
     any       -> IDLE                             unsubscribed, closed
     """
 
@@ -65,7 +65,7 @@ class ClassicMember(Member):
         self.leader = False
         self._rejoin: str | None = None
         self._last: tuple[Partitions, int] = ((), NO_GENERATION)
-        self._pause = _FIRST_PAUSE
+        self._heartbeat_pause = _FIRST_INTERVAL
 
     def _protocol_step(self, event: Event, now: float) -> list[Action]:
         match event:
@@ -93,12 +93,12 @@ class ClassicMember(Member):
     # ---- joining
 
     def _prepare_join(self) -> list[Action]:
-        given_up = self.owned
+        revoked = self.owned
         if self.options.cooperative:
-            given_up = tuple(partition for partition in self.owned if partition.topic not in self.topics)
-        if given_up:
+            revoked = tuple(partition for partition in self.owned if partition.topic not in self.topics)
+        if revoked:
             self.state = State.REVOKING
-            return [Revoke(given_up)]
+            return [Revoke(revoked)]
         return self._join()
 
     def _released(self) -> list[Action]:
@@ -147,8 +147,8 @@ class ClassicMember(Member):
         self.state = State.STABLE
         self._failures = 0
         self._heartbeat_sent = None
-        self._pause = _FIRST_PAUSE
-        self._heartbeat_due = now + min(self._pause, self.options.heartbeat_interval)
+        self._heartbeat_pause = _FIRST_INTERVAL
+        self._heartbeat_due = now + min(self._heartbeat_pause, self.options.heartbeat_interval)
         held, wanted = set(self.owned), set(partitions)
         added = tuple(partition for partition in partitions if partition not in held)
         revoked = tuple(partition for partition in self.owned if partition not in wanted)
@@ -166,7 +166,7 @@ class ClassicMember(Member):
         return self._rebalance(self._rejoin) if self._rejoin is not None else []
 
     def _rebalance(self, reason: str) -> list[Action]:
-        """Joins again. What the polling thread has not taken over yet, it takes over first."""
+        """Join again, after the polling thread has applied a pending assignment."""
         if self.state is not State.STABLE or self._adopting is not None:
             self._rejoin = reason
             return []
@@ -199,7 +199,7 @@ class ClassicMember(Member):
                 return []
 
     def _refused(self, error: KafkaError, member_id: str, now: float) -> list[Action]:
-        """JoinGroup or SyncGroup did not work."""
+        """Handle the error of a JoinGroup or SyncGroup."""
         match error:
             case MemberIdRequired() if member_id:
                 self.member_id = member_id
@@ -218,8 +218,8 @@ class ClassicMember(Member):
 
     def _heartbeat(self, node: int, now: float) -> SendHeartbeat:
         self._heartbeat_sent = self._next_attempt()
-        self._pause = min(2 * self._pause, self.options.heartbeat_interval)
-        self._heartbeat_due = now + self._pause
+        self._heartbeat_pause = min(2 * self._heartbeat_pause, self.options.heartbeat_interval)
+        self._heartbeat_due = now + self._heartbeat_pause
         return SendHeartbeat(self._heartbeat_sent, node, self.member_id, self.generation)
 
     def _heartbeat_refused(self, error: KafkaError, now: float) -> list[Action]:
@@ -241,7 +241,7 @@ class ClassicMember(Member):
     # ---- leaving
 
     def _goodbye(self, reason: str) -> list[Action]:
-        """A static member goes without a word, so that it may come back to its partitions (KIP-345)."""
+        """Send no LeaveGroup for a static member, so that it may return to its partitions (KIP-345)."""
         return [] if self.options.instance_id is not None else self._leave(reason)
 
     def _forget_membership(self, *, keep_id: bool) -> None:

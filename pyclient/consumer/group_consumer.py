@@ -1,4 +1,4 @@
-"""A member in the consumer protocol (KIP-848): the coordinator assigns, heartbeats carry everything."""
+"""A member in the consumer protocol (KIP-848): the coordinator assigns, and heartbeats carry all state."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pyclient.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the coordinator knows of this member."""
+class _ReportedState:
+    """The state of this member that the coordinator knows."""
 
     topics: tuple[str, ...]
     pattern: str
@@ -34,23 +34,23 @@ class _Told:
 
 
 class ConsumerMember(Member):
-    """A state machine, see `Member`. Its moves:
+    """A state machine, see `Member`. Transitions:
 
     IDLE          -> SEEKING | JOINING                   subscribed
     SEEKING       -> JOINING                             the coordinator was found
     JOINING       -> RECONCILING | STABLE | WAITING      the heartbeat with epoch 0 was answered
-    STABLE        -> RECONCILING                         the coordinator wants partitions back, or has free ones
-    RECONCILING   -> ACKNOWLEDGING | STABLE              the polling thread gave up and took over what was wanted
-    ACKNOWLEDGING -> STABLE | RECONCILING                a heartbeat said so
-    those four    -> WAITING                             lost: fenced or forgotten by the coordinator; joins again
+    STABLE        -> RECONCILING                         the coordinator revokes or assigns partitions
+    RECONCILING   -> ACKNOWLEDGING | STABLE              the polling thread applied the target assignment
+    ACKNOWLEDGING -> STABLE | RECONCILING                a heartbeat reported the new assignment
+    those four    -> WAITING                             fenced or removed by the coordinator; joins again
     those four    -> OVERDUE                             max_poll_interval_ms passed; the next poll joins again
     WAITING       -> SEEKING | JOINING                   the backoff is over
-    any           -> FAILED                              an error only the user can solve; the next poll tries again
-    any           -> FENCED                              another consumer has the same group_instance_id; for good
+    any           -> FAILED                              an error only the user can resolve; the next poll tries again
+    any           -> FENCED                              another consumer has the same group_instance_id; final
     any           -> IDLE                                unsubscribed, closed
 
-    The member keeps its id, which is its own choice (KIP-1082), for life. While the polling thread reconciles,
-    heartbeats go on, and a newer assignment waits for it to finish.
+    The member chooses its id (KIP-1082) and keeps it for life. While the polling thread reconciles, heartbeats
+    continue, and a newer assignment waits for it to finish.
     """
 
     def __init__(self, options: MemberOptions, member_id: str) -> None:
@@ -58,8 +58,8 @@ class ConsumerMember(Member):
         self.member_id = member_id
         self.pattern = ""
         self._interval = options.heartbeat_interval
-        self._told: _Told | None = None
-        self._telling = _Told((), "", ())
+        self._reported: _ReportedState | None = None
+        self._reporting = _ReportedState((), "", ())
         self._target: IdPartitions | None = None
         self._owned_ids: IdPartitions = ()
         self._adopting_ids: IdPartitions = ()
@@ -70,14 +70,13 @@ class ConsumerMember(Member):
         self._resolve_failures = 0
 
     def deadline(self) -> float | None:
-        """See `Member.deadline`; topics whose names are not known yet are asked for again, too."""
+        """See `Member.deadline`; also due when unresolved topic names are requested again."""
         due = super().deadline()
         if due is None or self._resolving is not None or not self._unresolved():
             return due
         return min(due, self._resolve_at)
 
     def describe(self) -> str:
-        """In words, who this is."""
         return f"group {self.options.group_id!r}, {self.member_id}, member epoch {self.generation}, {self.state.value}"
 
     # ---- steps
@@ -109,45 +108,47 @@ class ConsumerMember(Member):
             self.polled_at = now
         if self.state in AT_REST:
             return self._begin("subscribed")
-        return self._speak(now)
+        return self._report_changes(now)
 
     # ---- heartbeats
 
     def _prepare_join(self) -> list[Action]:
         self.state = State.JOINING
         assert self.coordinator is not None
-        return [self._say_news(self.coordinator)]
+        return [self._report(self.coordinator)]
 
     def _heartbeat(self, node: int, now: float) -> SendConsumerHeartbeat:
         self._heartbeat_due = now + self._interval
-        return self._say_news(node)
+        return self._report(node)
 
-    def _say_news(self, node: int) -> SendConsumerHeartbeat:
-        told, tells = self._told, _Told(self.topics, self.pattern, self._owned_ids)
-        self._telling = tells
+    def _report(self, node: int) -> SendConsumerHeartbeat:
+        reported, current = self._reported, _ReportedState(self.topics, self.pattern, self._owned_ids)
+        self._reporting = current
         self._heartbeat_sent = self._next_attempt()
         return SendConsumerHeartbeat(
             attempt=self._heartbeat_sent,
             node=node,
             member_id=self.member_id,
             epoch=max(0, self.generation),
-            complete=told is None,
-            topics=tells.topics if told is None or tells.topics != told.topics else None,
-            pattern=tells.pattern if tells.pattern != (told.pattern if told is not None else "") else None,
-            owned=tells.owned if told is None or tells.owned != told.owned else None,
+            complete=reported is None,
+            topics=current.topics if reported is None or current.topics != reported.topics else None,
+            pattern=current.pattern if current.pattern != (reported.pattern if reported is not None else "") else None,
+            owned=current.owned if reported is None or current.owned != reported.owned else None,
         )
 
-    def _speak(self, now: float) -> list[Action]:
-        """A heartbeat at once, if there is something to say and none is on its way."""
+    def _report_changes(self, now: float) -> list[Action]:
+        """Return a heartbeat, if there are changes to report and none is in flight."""
         if self.state not in HEARTBEATING or self.coordinator is None or self._heartbeat_sent is not None:
             return []
-        news = self._told is not None and self._told != _Told(self.topics, self.pattern, self._owned_ids)
-        return [self._heartbeat(self.coordinator, now)] if news else []
+        changed = self._reported is not None and self._reported != _ReportedState(
+            self.topics, self.pattern, self._owned_ids
+        )
+        return [self._heartbeat(self.coordinator, now)] if changed else []
 
     def _answered(self, event: ConsumerHeartbeatAnswered, now: float) -> list[Action]:
         self._heartbeat_sent = None
         self._failures = 0
-        self._told = self._telling
+        self._reported = self._reporting
         self._interval = event.interval
         self._heartbeat_due = now + event.interval
         self.generation = event.epoch
@@ -155,10 +156,10 @@ class ConsumerMember(Member):
             self._target = event.assigned
         elif self.state is State.JOINING:
             self._target = ()
-        self._rest()
+        self._update_state()
         if self._is_overdue(now):
             return self._overdue(now)
-        return [*self._reconcile(now), *self._speak(now)]
+        return [*self._reconcile(now), *self._report_changes(now)]
 
     def _refused(self, attempt: int, error: KafkaError, now: float) -> list[Action]:
         if attempt == self._search_sent:
@@ -168,7 +169,7 @@ class ConsumerMember(Member):
         if attempt != self._heartbeat_sent:
             return []
         self._heartbeat_sent = None
-        self._told = None  # whatever it was that got lost, the next heartbeat says everything
+        self._reported = None  # the next heartbeat is complete
         match error:
             case FencedMemberEpoch() | UnknownMemberId():
                 self._reason = "the coordinator had given this member up"
@@ -176,7 +177,7 @@ class ConsumerMember(Member):
             case FencedInstanceId():
                 return self._fence(error)
             case CoordinatorLoadInProgress():
-                return self._again_later(now)
+                return self._retry_heartbeat(now)
             case _ if isinstance(error, COORDINATOR_GONE):
                 if self.state is not State.JOINING:
                     return self._seek_again()
@@ -185,18 +186,18 @@ class ConsumerMember(Member):
             case _:
                 return [*self._lose(keep_id=True), *self._fail(error, now)]
 
-    def _again_later(self, now: float) -> list[Action]:
+    def _retry_heartbeat(self, now: float) -> list[Action]:
         if self.state is State.JOINING:
             return self._retry(now)
         self._heartbeat_due = now + self.options.backoff(self._failures)
         self._failures += 1
         return []
 
-    def _rest(self) -> None:
-        """The state while the group goes on."""
+    def _update_state(self) -> None:
+        """Set the state between heartbeats."""
         if self._adopting is not None:
             self.state = State.RECONCILING
-        elif self._told is None or self._told.owned != self._owned_ids:
+        elif self._reported is None or self._reported.owned != self._owned_ids:
             self.state = State.ACKNOWLEDGING
         else:
             self.state = State.STABLE
@@ -207,7 +208,7 @@ class ConsumerMember(Member):
         return tuple(dict.fromkeys(topic for topic, _ in self._target or () if topic not in self._names))
 
     def _reconcile(self, now: float) -> list[Action]:
-        """On to what the coordinator wants this member to have, as far as the names of its topics are known."""
+        """Move towards the target assignment, as far as the names of its topics are known."""
         if self._adopting is not None or self._target is None or self._resolving is not None:
             return []
         unresolved = self._unresolved()
@@ -217,7 +218,7 @@ class ConsumerMember(Member):
         return self._adopt(self._target)
 
     def _resolved(self, names: Mapping[uuid.UUID, str], now: float) -> list[Action]:
-        """What is still unknown was deleted, or is too new for the node that was asked: it is asked for again."""
+        """Add resolved names; missing topics are deleted, or unknown to that node, and are requested again."""
         self._resolving = None
         wanted = {topic for topic, _ in (*(self._target or ()), *self._owned_ids)}
         self._names = {topic: name for topic, name in {**self._names, **names}.items() if topic in wanted}
@@ -226,7 +227,7 @@ class ConsumerMember(Member):
             self._resolve_failures += 1
         else:
             self._resolve_failures = 0
-        return [*self._reconcile(now), *self._speak(now)] if self.state in HEARTBEATING else []
+        return [*self._reconcile(now), *self._report_changes(now)] if self.state in HEARTBEATING else []
 
     def _adopt(self, target: IdPartitions) -> list[Action]:
         wanted = tuple(sorted((topic, number) for topic, number in target if topic in self._names))
@@ -235,7 +236,7 @@ class ConsumerMember(Member):
         added = tuple(partition for partition in assigned if partition not in held)
         revoked = tuple(partition for partition in self.owned if partition not in kept)
         if not added and not revoked and self._has_adopted:
-            self._owned_ids = wanted  # a topic made anew has another id; its partitions find that out by themselves
+            self._owned_ids = wanted  # a recreated topic has another id; its partitions handle that themselves
             return []
         self._adopting = Adopt(self._next_attempt(), assigned, added, revoked)
         self._adopting_ids = wanted
@@ -248,8 +249,8 @@ class ConsumerMember(Member):
             return []
         self.owned, self._owned_ids, self._adopting = adopt.assigned, self._adopting_ids, None
         self._has_adopted = True
-        self._rest()
-        return [*self._speak(now), *self._reconcile(now)]
+        self._update_state()
+        return [*self._report_changes(now), *self._reconcile(now)]
 
     # ---- leaving
 
@@ -264,6 +265,6 @@ class ConsumerMember(Member):
 
     def _forget_membership(self, *, keep_id: bool) -> None:
         super()._forget_membership(keep_id=True)
-        self._told = self._target = self._resolving = None
+        self._reported = self._target = self._resolving = None
         self._owned_ids = self._adopting_ids = ()
         self._has_adopted = False

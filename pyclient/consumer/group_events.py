@@ -1,4 +1,4 @@
-"""What happens to a group member, and what it wants done: the vocabulary of both protocols' state machines."""
+"""Events and actions of the group members' state machines, for both protocols."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyclient.types import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
 IdPartitions = tuple[tuple[uuid.UUID, int], ...]
-"""Partitions by their topic's id, as KIP-848 has them."""
+"""Partitions by topic id (KIP-848)."""
 
 
 # ---- events
@@ -50,7 +50,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """The time `deadline()` named has come."""
+    """The time returned by `deadline()` has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ class CoordinatorFound:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLost:
-    """Somebody else, a commit for example, learnt that the coordinator has moved."""
+    """A request, for example a commit, found that the coordinator has moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubted:
-    """Somebody else, a commit for example, was told that this is no member, or that the group rebalances."""
+    """A request, for example a commit, was refused because of the membership or a rebalance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """JoinGroup was answered. `members` is filled for the leader only, unless the group `keeps` its assignment."""
+    """JoinGroup succeeded. `members` is filled for the leader only, unless the group `keeps` its assignment."""
 
     attempt: int
     member_id: str
@@ -85,7 +85,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The leader worked out who gets what."""
+    """The leader has computed the assignment."""
 
     attempt: int
     assignments: Mapping[str, Partitions]
@@ -93,7 +93,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """SyncGroup was answered with this member's partitions."""
+    """SyncGroup returned this member's partitions."""
 
     attempt: int
     partitions: Partitions
@@ -108,8 +108,8 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeatAnswered:
-    """ConsumerGroupHeartbeat was answered: the member's epoch, when to speak next (`interval`, seconds), and if it is
-    told now, what the member is to have."""
+    """ConsumerGroupHeartbeat succeeded: the member epoch, the heartbeat `interval` (seconds), and a new target
+    assignment, if any."""
 
     attempt: int
     epoch: int
@@ -119,7 +119,7 @@ class ConsumerHeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TopicsResolved:
-    """The names of topic ids, as far as the cluster knows them."""
+    """The names of those topic ids that the cluster knows."""
 
     attempt: int
     names: Mapping[uuid.UUID, str]
@@ -127,7 +127,7 @@ class TopicsResolved:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request was refused, or had no answer. `member_id` is the one MEMBER_ID_REQUIRED hands out (KIP-394)."""
+    """A request failed. `member_id` is the one of MEMBER_ID_REQUIRED (KIP-394)."""
 
     attempt: int
     error: KafkaError
@@ -136,19 +136,19 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The polling thread has given up what `Revoke` named."""
+    """The polling thread has revoked the partitions of `Revoke`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The polling thread has taken over what the `Adopt` of this number named."""
+    """The polling thread has applied the `Adopt` of this number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LossNoted:
-    """The polling thread knows that its partitions are lost."""
+    """The polling thread has acknowledged the loss of its partitions."""
 
 
 Event = (
@@ -178,7 +178,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Look the coordinator up, for as long as it takes; then `CoordinatorFound`, or `Refused` if that is for good."""
+    """Find the coordinator, without a time limit; then `CoordinatorFound`, or `Refused` by a permanent error."""
 
     attempt: int
 
@@ -233,7 +233,7 @@ class SendHeartbeat:
 class SendConsumerHeartbeat:
     """ConsumerGroupHeartbeat; then `ConsumerHeartbeatAnswered` or `Refused`.
 
-    `epoch` 0 joins. What is None has not changed since the coordinator last heard it; a `complete` one says everything.
+    `epoch` 0 joins. Fields that are None have not changed since the last report; a `complete` one has all fields.
     """
 
     attempt: int
@@ -256,7 +256,7 @@ class ResolveTopics:
 
 @dataclass(frozen=True, slots=True)
 class SendLeave:
-    """LeaveGroup, or the heartbeat that says goodbye; nobody waits for its answer."""
+    """LeaveGroup, or the heartbeat that leaves; no event follows."""
 
     node: int
     member_id: str
@@ -268,14 +268,14 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Commit, call `on_revoked`, give up these partitions; then `Released`."""
+    """Commit, call `on_revoked`, revoke these partitions; then `Released`."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Give up `revoked`, take over `assigned` and call `on_assigned` with `added`; then `Adopted(number)`."""
+    """Revoke `revoked`, apply `assigned` and call `on_assigned` with `added`; then `Adopted(number)`."""
 
     number: int
     assigned: Partitions
@@ -285,9 +285,9 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Call `on_lost` and give up what is assigned, which others own now; then `LossNoted`.
+    """Call `on_lost` and revoke the whole assignment, which others own now; then `LossNoted`.
 
-    `Revoke` and `Adopt` that were not begun before it are dropped.
+    `Revoke` and `Adopt` actions that were not started before it are dropped.
     """
 
     partitions: Partitions
@@ -301,6 +301,6 @@ class Fail:
 
 
 Request = FindCoordinator | SendJoin | PlanAssignment | SendSync | SendHeartbeat | SendConsumerHeartbeat | ResolveTopics
-"""Actions that end in an event: an answer, or `Refused`."""
+"""Actions that end in an event: their result, or `Refused`."""
 
 Action = Request | SendLeave | Revoke | Adopt | Lose | Fail

@@ -1,4 +1,4 @@
-"""What a group member counts: rebalances, heartbeats and commits, as plain numbers."""
+"""Metrics of a group member: rebalances, heartbeats and commits, as plain numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WINDOW: Final = 30.0  # seconds that the heartbeat rate looks back
 
 
 class GroupMetrics:
-    """Counts since the consumer began. Times are monotonic seconds; everything runs on the event loop."""
+    """Counts since the consumer was created. Times are monotonic seconds; everything runs on the event loop."""
 
     def __init__(self) -> None:
         self.rebalances = 0
@@ -29,12 +29,12 @@ class GroupMetrics:
         self._commit_total = 0.0
 
     def rebalance_begun(self, now: float) -> None:
-        """The member joins, or is to give up or take over partitions; counts once until `rebalance_done`."""
+        """Note that the member joins, or revokes or receives partitions; counts once until `rebalance_done`."""
         if self._rebalance_begun is None:
             self._rebalance_begun = now
 
     def rebalance_done(self, now: float) -> None:
-        """The polling thread has taken its new assignment over."""
+        """Note that the polling thread has applied the new assignment."""
         begun, self._rebalance_begun = self._rebalance_begun, None
         if begun is not None:
             self.rebalances += 1
@@ -42,38 +42,38 @@ class GroupMetrics:
             self._rebalance_total += now - begun
 
     def rebalance_given_up(self, *, lost: bool) -> None:
-        """The member left, or lost its partitions (`lost`)."""
+        """Note that the member left, or lost its partitions (`lost`)."""
         self._rebalance_begun = None
         self.losses += lost
 
     def heartbeat(self, seconds: float, now: float, *, failed: bool) -> None:
-        """A heartbeat was answered, or refused, after so many seconds."""
+        """Count a heartbeat that took so many seconds."""
         self.heartbeats += 1
         self.heartbeats_failed += failed
         self._heartbeat_seconds_total += seconds
         self._heartbeat_times.append(now)
-        self._forget(now)
+        self._expire(now)
         if not failed:
             self._heartbeat_answered_at = now
 
     def commit(self, seconds: float, *, failed: bool) -> None:
-        """A commit, with all its retries, came to an end."""
+        """Count a commit that took so many seconds with all its retries."""
         self.commits += 1
         self.commits_failed += failed
         self._commit_last = seconds
         self._commit_longest = max(self._commit_longest, seconds)
         self._commit_total += seconds
 
-    def _forget(self, now: float) -> None:
+    def _expire(self, now: float) -> None:
         while self._heartbeat_times and self._heartbeat_times[0] <= now - _WINDOW:
             self._heartbeat_times.popleft()
 
     def snapshot(self, now: float, *, assigned: int) -> dict[str, float]:
-        """The numbers by name; seconds are floats, the heartbeat rate is that of the last 30 s.
+        """Return the numbers by name; seconds are floats, the heartbeat rate is that of the last 30 s.
 
-        `last_heartbeat_age_seconds` is -1 before the first answer; `rebalancing_seconds` is 0 while nothing moves.
+        `last_heartbeat_age_seconds` is -1 before the first answer; `rebalancing_seconds` is 0 outside a rebalance.
         """
-        self._forget(now)
+        self._expire(now)
         answered, begun = self._heartbeat_answered_at, self._rebalance_begun
         return {
             "assigned_partitions": assigned,

@@ -1,4 +1,4 @@
-"""What the requests of both group protocols have in common: the connection they take, and how a refusal reads."""
+"""The connection and the error texts shared by the requests of both group protocols."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclient.consumer.group_events import Event, Request, SendLeave
 from pyclient.errors import ClosedError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
 
-_PURPOSE: Final = "group"  # JoinGroup parks its connection until the whole group has joined
+_PURPOSE: Final = "group"  # JoinGroup occupies its connection until the whole group has joined
 
 
 class GroupRequests(ABC):
@@ -27,14 +27,14 @@ class GroupRequests(ABC):
 
     @abstractmethod
     async def answer(self, action: Request) -> Event:
-        """The event that a request ends in; any `KafkaError` is for the caller to make a `Refused` of."""
+        """Carry out a request and return its event; the caller turns a `KafkaError` into a `Refused`."""
 
     @abstractmethod
     async def leave(self, leave: SendLeave) -> None:
-        """Says goodbye; raises what stood in the way."""
+        """Leave the group; raise if that fails."""
 
     def changed(self, metadata: ClusterMetadata) -> str | None:
-        """Why this member should have the group rebalance, seeing new metadata; None if it should not."""
+        """Return why new metadata requires a rebalance; None if it does not."""
         return None
 
     async def _connection(self, node: int) -> Connection:

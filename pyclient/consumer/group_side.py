@@ -1,4 +1,4 @@
-"""Everything of a consumer that has to do with its group: membership, commits, and what becomes of them."""
+"""A consumer's group: membership, commits and rebalances."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pyclient.types import TopicPartition
 class GroupSide:
     """A group member, if there is a `group_id`, and the commits and rebalances that go with it.
 
-    `call(function, *arguments)` runs something on the loop. `on_task` gets what the polling thread has to do,
-    `on_error` what the next poll raises; `on_assignment` is called when the assignment has changed.
+    `call(function, *arguments)` schedules a function on the loop. `on_task` receives the polling thread's tasks,
+    `on_error` the errors that the next poll raises; `on_assignment` is called when the assignment has changed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GroupSide:
         )
 
     def feed(self, event: Event) -> None:
-        """Tells the group member something, from any thread."""
+        """Feed the group member an event, from any thread."""
         if self.coordinator is not None:
             self._call(self.coordinator.feed, event)
 
@@ -88,28 +88,26 @@ class GroupSide:
             self.coordinator.feed(notice.event)
 
     def note_poll(self, now: float) -> None:
-        """The user polls."""
         if self.coordinator is not None and self.coordinator.note_poll(now):
             self.feed(Polled())
 
     def note_metadata(self, metadata: ClusterMetadata, *, matched: bool) -> None:
-        """New metadata came; `matched` says whether they changed what a pattern matches. On the loop."""
+        """Feed the member new metadata; `matched` is True if a pattern matches other topics now. On the loop."""
         if self.coordinator is not None:
             if matched:
                 self.coordinator.feed(Subscribed(self._subscription.topics))
             self.coordinator.note_metadata(metadata)
 
     async def leave(self, reason: str, timeout: float) -> None:
-        """Leaves the group, if in one; waits no longer than `timeout` seconds for the broker to know.
+        """Leave the group, if any; wait at most `timeout` seconds for the broker's confirmation.
 
-        Commits of `commit_async` that are still going on are given up: their callbacks are told so.
+        Commits of `commit_async` in progress are abandoned: their callbacks get a `KafkaTimeout`.
         """
         self.desk.give_up(reason)
         if self.coordinator is not None:
             await self.coordinator.depart(reason, timeout)
 
     def stop(self) -> None:
-        """Ends every request."""
         if self.coordinator is not None:
             self.coordinator.stop()
         self.desk.stop()
@@ -119,20 +117,21 @@ class GroupSide:
             self.coordinator.lost_coordinator()
 
     def _topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
-        """The id of the topic that the position of an assigned partition belongs to; None if there is none, yet."""
+        """Return the topic id that an assigned partition's position belongs to; None if there is none, yet."""
         state = self._subscription.find(partition)
         return state.topic_id if state is not None and state.topic_id.int else None
 
     def _identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
-        """Under what to commit. A member of a group commits only what is assigned to it."""
+        """Return the identity to commit with. A member of a group may commit only what is assigned to it."""
         if self.coordinator is None or self._subscription.mode is Mode.MANUAL:
             return -1, ""
         identity = self.coordinator.member.commit_identity()
-        strangers = [partition for partition in partitions if partition not in self._subscription]
-        if strangers:
+        unassigned = [partition for partition in partitions if partition not in self._subscription]
+        if unassigned:
             raise CommitFailed(
-                f"{self.coordinator.member.describe()}: {', '.join(map(str, strangers[:5]))} cannot be committed, "
-                f"because the group may have given it to another member; this one has {self._subscription.describe()}"
+                f"{self.coordinator.member.describe()}: {', '.join(map(str, unassigned[:5]))} cannot be committed, "
+                "because the group may have assigned it to another member; this one has "
+                f"{self._subscription.describe()}"
             )
         return identity
 
@@ -144,8 +143,8 @@ class GroupSide:
     def health(self) -> dict[str, Any]:
         """The group's part of `Consumer.health`.
 
-        `generation` is the member epoch in the consumer protocol. `group_waits_for_poll` says that partitions are to
-        be given up or taken over, and only a poll does that; `last_poll_age` is in seconds.
+        `generation` is the member epoch in the consumer protocol. `group_waits_for_poll` is True while partitions are
+        to be revoked or applied, which only a poll does; `last_poll_age` is in seconds.
         """
         member = self.coordinator.member if self.coordinator is not None else None
         in_group = member is not None and self._subscription.mode not in (Mode.NONE, Mode.MANUAL)
@@ -162,5 +161,5 @@ class GroupSide:
         }
 
     def metrics(self) -> dict[str, float]:
-        """Plain numbers, see `GroupMetrics.snapshot`."""
+        """Return plain numbers, see `GroupMetrics.snapshot`."""
         return self._metrics.snapshot(self._clock.monotonic(), assigned=len(self._subscription))

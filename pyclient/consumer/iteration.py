@@ -1,4 +1,4 @@
-"""Reading record by record: a list of decoded records, and how to give back what was not read of it."""
+"""Iteration record by record: a list of decoded records, and how unread ones are given back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyclient.types import TopicPartition
 class Chunk:
     """The records of one poll while a `for` loop goes through them.
 
-    A record counts as polled when the loop asks for it. `settle` gives the rest back to the fetch buffer and empties
-    the list, whereupon the loop asks for the next chunk: so commits and seeks inside the loop mean what they say, and
-    the loop itself costs nothing per record. `making` is True while the record asked for last is deserialized: one that
-    fails counts as not read, and its partition then goes behind the others.
+    A record counts as polled when the loop requests it. `settle` gives the rest back to the fetch buffer and empties
+    the list, so that the loop requests the next chunk: commits and seeks inside the loop apply to the record it is at,
+    and the loop has no cost per record. `making` is True while the last record is deserialized: one that fails counts
+    as not read, and its partition then moves after the others.
     """
 
     __slots__ = ("_core", "_last", "_pieces", "_records", "_unread", "iterator", "making")
@@ -31,7 +31,7 @@ class Chunk:
         self.iterator: Iterator[RawRecord] = iter(self._records)
 
     def settle(self) -> None:
-        """Gives back what was not read. It may be called again, if Ctrl-C ended it: what was read is looked at once."""
+        """Give back unread records. Repeatable after Ctrl-C: the read records are counted once."""
         if self._unread is None:
             unread = self._find_unread(len(self._records) - length_hint(self.iterator) - self.making)
             self._last = unread[0][0].topic_partition if self.making else None
@@ -40,7 +40,7 @@ class Chunk:
         self._core.give_back(self._unread, last=self._last)
 
     def _find_unread(self, read: int) -> list[tuple[BatchSlice, int]]:
-        """The pieces with records left, each with the offset of the first of them."""
+        """Return the slices with unread records, each with the offset of the first of them."""
         left = []
         for piece, records in self._pieces:
             if read < len(records):

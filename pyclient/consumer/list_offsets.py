@@ -1,4 +1,4 @@
-"""Finding offsets in logs: by time, or at their ends, one request to each leader."""
+"""Find offsets in logs, by time or at their ends, with one ListOffsets request to each leader."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from pyclient.protocol.messages.list_offsets import (
 from pyclient.types import OffsetAndTimestamp, TopicPartition
 
 Found = OffsetAndTimestamp | KafkaError
-"""An offset (-1: there is none), or why it was not found."""
+"""An offset (-1: there is none), or the error of the search."""
 
 _CONSUMER: Final = -1
-_SHOWN: Final = 5
+_NAMED_PARTITIONS: Final = 5
 
 
 @dataclass(slots=True)
 class _Search:
-    """How far a search has come: what is `left` and `done`, who is asked for what just now, and the last failure."""
+    """The state of a search: partitions `left` and `done`, requests in flight by leader, and the last error."""
 
     left: dict[TopicPartition, int]
     done: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Search:
     last: KafkaError | None = None
 
     def take(self, found: Mapping[TopicPartition, Found]) -> None:
-        """Notes what a round has found; raises an error that another round cannot help."""
+        """Add the results of a round; raise an error that cannot be retried."""
         for partition, result in found.items():
             if isinstance(result, OffsetAndTimestamp):
                 self.done[partition] = result
@@ -57,7 +57,7 @@ class _Search:
 
 
 class OffsetFinder:
-    """ListOffsets, once or until it works."""
+    """ListOffsets, once or with retries."""
 
     def __init__(self, cluster: ClusterClient, config: ConsumerConfig, *, clock: Clock, rng: Rng) -> None:
         self._cluster = cluster
@@ -67,18 +67,18 @@ class OffsetFinder:
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
 
     async def once(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
-        """What one round of requests finds for each partition's timestamp (epoch ms, -1 latest, -2 earliest)."""
+        """Return each partition's result of one round, by timestamp (epoch ms, -1 latest, -2 earliest)."""
         return await self._round(wanted, {})
 
     async def all(
         self, wanted: Mapping[TopicPartition, int], timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Every offset, retried until `timeout` seconds are over; raises what cannot be retried, or `KafkaTimeout`.
+        """Return every offset, retrying for `timeout` seconds; raise a permanent error, or `KafkaTimeout`.
 
-        That names the partitions that are missing, the nodes that owe an answer, and the last failure.
+        The latter names the missing partitions, the nodes that have not responded, and the last error.
         """
         search, deadline = _Search(dict(wanted)), self._clock.monotonic() + timeout
-        await self._know(wanted, deadline)
+        await self._wait_for_topics(wanted, deadline)
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()) as limit:
                 await self._search(search)
@@ -99,13 +99,13 @@ class OffsetFinder:
     async def _round(
         self, wanted: Mapping[TopicPartition, int], asking: dict[int, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, Found]:
-        """Asks every leader at once; `asking` holds those that have not answered yet."""
+        """Send a request to every leader; `asking` holds those in flight."""
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         found: dict[TopicPartition, Found] = {}
         for partition, timestamp in wanted.items():
             leader = self._cluster.metadata.leader(*partition)
             if leader < 0:
-                found[partition] = LeaderNotAvailable(f"{partition} has no leader that is known")
+                found[partition] = LeaderNotAvailable(f"{partition} has no known leader")
             else:
                 by_leader.setdefault(leader, {})[partition] = timestamp
         answers = await asyncio.gather(*(self._ask(leader, mine, asking) for leader, mine in by_leader.items()))
@@ -115,8 +115,8 @@ class OffsetFinder:
             self._cluster.request_refresh()
         return found
 
-    async def _know(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
-        """Waits for the topics' metadata; `UnknownTopicOrPartition` for a number a topic does not have."""
+    async def _wait_for_topics(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+        """Wait for the topics' metadata; raise `UnknownTopicOrPartition` for a partition number that does not exist."""
         for topic, numbers in split_by_topic(partitions).items():
             left = max(0.0, deadline - self._clock.monotonic())
             count = len((await self._cluster.topic_partitions(topic, left)).partitions)
@@ -125,13 +125,13 @@ class OffsetFinder:
                     raise UnknownTopicOrPartition(f"topic {topic!r} has {count} partitions and no number {number}")
 
     def _not_found(self, search: _Search, timeout: float) -> KafkaTimeout:
-        facts = [
-            f"{self._cluster.name_of(leader)} has not answered ListOffsets of {_names(mine)}"
+        reasons = [
+            f"{self._cluster.name_of(leader)} has not responded to ListOffsets for {_names(mine)}"
             for leader, mine in search.asking.items()
         ]
         failures, last = self._cluster.describe_failures(), str(search.last or "")
-        facts += [failures] if last in failures else [f"the last failure was: {last}", failures]
-        why = "; ".join(filter(None, facts))
+        reasons += [failures] if last in failures else [f"last failure: {last}", failures]
+        why = "; ".join(filter(None, reasons))
         return KafkaTimeout(f"offsets of {_names(search.left)}: not found within {timeout:g} s: {why}")
 
     async def _ask(
@@ -187,12 +187,12 @@ def _read(
             else:
                 found[partition] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     if found.keys() != wanted.keys():
-        odd = ", ".join(map(str, sorted(found.keys() ^ wanted.keys())[:5]))
-        raise MalformedMessage(f"node {leader}: ListOffsets answered about other partitions than it was asked: {odd}")
+        differing = ", ".join(map(str, sorted(found.keys() ^ wanted.keys())[:5]))
+        raise MalformedMessage(f"node {leader}: ListOffsets response partitions do not match the request: {differing}")
     return found
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
     names = [str(partition) for partition in partitions]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    more = f" and {len(names) - _NAMED_PARTITIONS} more" if len(names) > _NAMED_PARTITIONS else ""
+    return ", ".join(names[:_NAMED_PARTITIONS]) + more

@@ -1,4 +1,4 @@
-"""Subscriptions and assignments as the bytes that members of a classic group exchange (protocol type "consumer")."""
+"""Encode and decode the subscriptions and assignments of classic groups (protocol type "consumer")."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_PARTITION: Final = 2**31 - 1
 
 
 def encode_subscription(join: SendJoin, assignor: Assignor, rack: str) -> bytes:
-    """What this member tells the leader, if that uses `assignor`."""
+    """Return this member's subscription for the leader, for `assignor`."""
     owned = [
         ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in split_by_topic(join.owned).items()
@@ -41,29 +41,27 @@ def encode_subscription(join: SendJoin, assignor: Assignor, rack: str) -> bytes:
 
 
 def decode_members(members: Iterable[JoinGroupResponseMember]) -> dict[str, MemberSubscription]:
-    """What the leader is told of every member; `MalformedMessage` names one whose bytes make no sense."""
+    """Return every member's subscription; raise `MalformedMessage` with the member whose bytes are malformed."""
     return {member.member_id: _decode_member(member) for member in members}
 
 
 def _decode_member(member: JoinGroupResponseMember) -> MemberSubscription:
     try:
-        told = decode_versioned(ConsumerProtocolSubscription, member.metadata)
+        decoded = decode_versioned(ConsumerProtocolSubscription, member.metadata)
     except ProtocolError as error:
-        raise MalformedMessage(
-            f"the subscription of group member {member.member_id!r} makes no sense: {error}"
-        ) from error
+        raise MalformedMessage(f"malformed subscription of group member {member.member_id!r}: {error}") from error
     return MemberSubscription(
-        topics=tuple(told.topics),
-        owned=_partitions((owned.topic, owned.partitions) for owned in told.owned_partitions),
-        generation=told.generation_id,
+        topics=tuple(decoded.topics),
+        owned=_partitions((owned.topic, owned.partitions) for owned in decoded.owned_partitions),
+        generation=decoded.generation_id,
         instance_id=member.group_instance_id,
-        rack=told.rack_id,
-        user_data=told.user_data,
+        rack=decoded.rack_id,
+        user_data=decoded.user_data,
     )
 
 
 def encode_assignment(partitions: Partitions) -> bytes:
-    """What the leader tells one member."""
+    """Return one member's encoded assignment."""
     assigned = [
         ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in split_by_topic(partitions).items()
@@ -72,21 +70,21 @@ def encode_assignment(partitions: Partitions) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Partitions:
-    """What this member was given; nothing if the leader left it out. `MalformedMessage` for bytes that are none."""
+    """Return the decoded assignment, empty for no bytes; raise `MalformedMessage` for malformed ones."""
     if not data:
         return ()
     try:
-        told = decode_versioned(ConsumerProtocolAssignment, data)
+        decoded = decode_versioned(ConsumerProtocolAssignment, data)
     except ProtocolError as error:
-        raise MalformedMessage(f"the group leader's assignment makes no sense: {error}") from error
-    return _partitions((given.topic, given.partitions) for given in told.assigned_partitions)
+        raise MalformedMessage(f"malformed assignment of the group leader: {error}") from error
+    return _partitions((given.topic, given.partitions) for given in decoded.assigned_partitions)
 
 
 def _partitions(topics: Iterable[tuple[str, list[int]]]) -> Partitions:
-    """In order, each once."""
+    """Return the partitions in order, without duplicates."""
     pairs = dict.fromkeys(TopicPartition(topic, number) for topic, numbers in topics for number in numbers)
     if any(not 0 <= partition.partition <= _MAX_PARTITION for partition in pairs):
-        raise MalformedMessage("a group member speaks of a partition with a negative number")
+        raise MalformedMessage("a group member sent a partition with a negative number")
     return tuple(pairs)
 
 
@@ -96,19 +94,23 @@ def plan(
     counts: Mapping[str, int],
     members: Mapping[str, MemberSubscription],
 ) -> dict[str, Partitions]:
-    """The leader's work: every member's partitions by the assignor that the group agreed on.
+    """Return every member's partitions by the assignor that the group agreed on; runs in the leader.
 
-    Raises `InconsistentGroupProtocol` for an assignor this member does not have, `ValueError` from one that gives a
-    partition twice, or to a stranger, or something that is no assignment.
+    Raise `InconsistentGroupProtocol` for an assignor that this member does not have, `ValueError` for one that returns
+    no mapping, assigns a partition twice, or assigns to an unknown member.
     """
     chosen = next((assignor for assignor in assignors if assignor.name == protocol), None)
     if chosen is None:
         raise InconsistentGroupProtocol(f"the group chose the assignor {protocol!r}, which this member did not offer")
     assignment = chosen.assign(counts, members)
     if not isinstance(assignment, Mapping):
-        raise ValueError(f"the assignor {protocol!r} gave {assignment!r}: it gives a mapping, member id to partitions")
+        raise ValueError(
+            f"the assignor {protocol!r} returned {assignment!r}: it must return a mapping, member id to partitions"
+        )
     shares = {member: tuple(held) for member, held in assignment.items()}
-    given_out = [partition for held in shares.values() for partition in held]
-    if len(set(given_out)) != len(given_out) or not shares.keys() <= members.keys():
-        raise ValueError(f"the assignor {protocol!r} gave a partition twice, or to a member that is not in the group")
+    assigned = [partition for held in shares.values() for partition in held]
+    if len(set(assigned)) != len(assigned) or not shares.keys() <= members.keys():
+        raise ValueError(
+            f"the assignor {protocol!r} assigned a partition twice, or to a member that is not in the group"
+        )
     return shares

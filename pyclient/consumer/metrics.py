@@ -1,4 +1,4 @@
-"""What a consumer counts besides its group: polls and fetches, as plain numbers, nothing per record."""
+"""Metrics of polls and fetches, as plain numbers, with no cost per record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyclient.rates import Rate
 
 
 class ConsumerMetrics:
-    """Counts since the consumer began. Times are monotonic seconds.
+    """Counts since the consumer was created. Times are monotonic seconds.
 
     `poll_begun` and `poll_ended` run in the thread that polls, the rest on the event loop.
     """
@@ -34,14 +34,14 @@ class ConsumerMetrics:
         self._fetched = Rate()
 
     def poll_begun(self, now: float) -> None:
-        """The user's thread came for records."""
+        """Count a poll."""
         self.polls += 1
         if self._first_poll is None:
             self._first_poll = now
         self._poll_begun = self._last_poll = now
 
     def poll_ended(self, slices: Sequence[BatchSlice], now: float) -> None:
-        """It goes with these. Of a batch that is handed out in parts each record counts as large as the others."""
+        """Count the returned records. Each record of a partly returned batch counts the same share of its bytes."""
         if self._poll_begun is not None:
             self._in_polls += now - self._poll_begun
             self._poll_begun = None
@@ -54,7 +54,7 @@ class ConsumerMetrics:
         self._consumed.add(now, records, size)
 
     def fetched(self, node: int, size: int, seconds: float, now: float) -> None:
-        """A node's answer brought `size` bytes of records, after so long; it may have waited for them meanwhile."""
+        """Count a response with `size` bytes of records after `seconds`, waiting at the broker included."""
         self.fetches += 1
         self.fetched_bytes += size
         self.bytes_by_node[node] += size
@@ -63,14 +63,13 @@ class ConsumerMetrics:
         self._fetched.add(now, 1, size)
 
     def fetch_failed(self) -> None:
-        """A fetch brought an error, or no answer at all."""
+        """Count a fetch that failed or had no response."""
         self.fetches_failed += 1
 
     def snapshot(self, now: float) -> dict[str, float]:
-        """The numbers by name; rates are those of the last 30 s.
+        """Return the numbers by name; rates are those of the last 30 s.
 
         `poll_idle_ratio` is the share of the time since the first poll that was spent inside polls: near 1 the user
-        waits for records, near 0 records wait for the user.
         """
         records_rate, bytes_rate = self._consumed.per_second(now)
         fetch_rate, fetched_rate = self._fetched.per_second(now)

@@ -1,4 +1,4 @@
-"""Finds positions for partitions that have none: committed offsets, reset policies, and validation (KIP-320)."""
+"""Find positions for partitions that have none: committed offsets, reset policies, and validation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 _CONSUMER: Final = -1
 _COORDINATOR: Final = -1
 Asked = Mapping[TopicPartition, tuple[AssignedPartition, int]]
-"""Partitions with their state and its version when they were asked for."""
+"""Partitions with their state and its version at the time of the request."""
 Committed = Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | None]]]
 
 
 class PositionFinder:
-    """Takes partitions through their phases to FETCH. A transient error is tried again and never resets a position.
+    """Moves partitions through their phases to FETCH. Transient errors are retried and never reset a position.
 
-    `look_up_committed` gives committed offsets (None where there is none). `on_change(errors)` is called when
+    `look_up_committed` returns committed offsets (None where there is none). `on_change(errors)` is called when
     positions were found, or errors are to be raised.
     """
 
@@ -77,15 +77,14 @@ class PositionFinder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begins; on the event loop."""
+        """Start; on the event loop."""
         self._loop_task = self._spawn(self._run())
 
     def wake(self) -> None:
-        """Looks again; on the event loop only."""
+        """Check for partitions without positions again; on the event loop only."""
         self._event.set()
 
     def stop(self) -> None:
-        """Ends every request."""
         for task in self._tasks:
             task.cancel()
 
@@ -112,10 +111,9 @@ class PositionFinder:
                     await self._event.wait()
 
     def _claim(self, phase: Phase, now: float) -> list[Asked]:
-        """The partitions to ask for now, by whom to ask, so that a leader that is slow holds up no others.
+        """Return the partitions to request now, by destination, so that a slow leader does not delay others.
 
-        Nobody asks again before there is an answer. What only a leader can answer waits until there is one: new
-        metadata wakes this up.
+        A partition is not requested again before there is a response. One without a leader waits for new metadata.
         """
         by_leader: dict[int, dict[TopicPartition, tuple[AssignedPartition, int]]] = {}
         with self._lock:
@@ -151,14 +149,14 @@ class PositionFinder:
             if not error.retriable:
                 errors.append(error)
         except Exception:  # a bug must not end the loop that finds positions
-            log.exception("finding positions failed in a way it should not")
+            log.exception("finding positions failed unexpectedly")
         finally:
             self._release(asked)
         self._on_change(errors)
         self.wake()
 
     def _release(self, asked: Asked) -> None:
-        """What was not answered is asked again after a pause."""
+        """Retry partitions without a result after a pause."""
         later = self._clock.monotonic() + self._backoff
         with self._lock:
             for state, version in asked.values():
@@ -185,7 +183,7 @@ class PositionFinder:
         group = self._config.group_id
         why = "there is no group" if group is None else f"group {group!r} has committed no offset"
         return NoOffsetForPartition(
-            f"{partition}: {why}, and auto_offset_reset is 'none': seek to where reading should begin, or set a policy"
+            f"{partition}: {why}, and auto_offset_reset is 'none': seek to the offset to start at, or set a policy"
         )
 
     # ---- reset policies
@@ -210,10 +208,10 @@ class PositionFinder:
                 if not self._subscription.holds(state, version):
                     continue
                 if found.offset >= 0:
-                    log.debug("%s begins at offset %d", partition, found.offset)
+                    log.debug("%s starts at offset %d", partition, found.offset)
                     state.start_at(found.offset, found.leader_epoch)
                 else:
-                    state.reset(LATEST)  # nothing is as young as the policy asks for
+                    state.reset(LATEST)  # no record is as recent as the policy requires
         if refused:
             raise next((error for error in refused if not error.retriable), refused[0])
 
@@ -229,7 +227,7 @@ class PositionFinder:
         topics = [
             OffsetForLeaderTopic(
                 topic=topic,
-                partitions=[self._question(asked[TopicPartition(topic, number)][0], number) for number in numbers],
+                partitions=[self._epoch_request(asked[TopicPartition(topic, number)][0], number) for number in numbers],
             )
             for topic, numbers in split_by_topic(asked).items()
         ]
@@ -238,7 +236,7 @@ class PositionFinder:
             response = await self._cluster.request(
                 OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics), node_id=leader
             )
-        except UnsupportedVersion as error:  # a broker without this API leaves nothing to compare with
+        except UnsupportedVersion as error:  # a broker without this API cannot validate
             log.info("node %d cannot validate positions: %s", leader, error)
         answers = {} if response is None else _by_partition(response)
         missing = response is not None and asked.keys() - answers.keys()
@@ -249,24 +247,24 @@ class PositionFinder:
                 if response is None:
                     state.validated()
                 elif partition in answers:
-                    self._judge(state, answers[partition])
+                    self._check_truncation(state, answers[partition])
         if missing:
             names = ", ".join(map(str, sorted(missing)[:5]))
-            raise MalformedMessage(f"node {leader}: OffsetForLeaderEpoch answered without the topics entry of {names}")
+            raise MalformedMessage(f"node {leader}: the OffsetForLeaderEpoch response lacks {names}")
 
-    def _question(self, state: AssignedPartition, number: int) -> OffsetForLeaderPartition:
+    def _epoch_request(self, state: AssignedPartition, number: int) -> OffsetForLeaderPartition:
         return OffsetForLeaderPartition(
             partition=number, current_leader_epoch=state.leader_epoch, leader_epoch=state.position_epoch
         )
 
-    def _judge(self, state: AssignedPartition, answer: EpochEndOffset) -> None:
-        """Whether the new leader's log still holds what was read; its end of that epoch tells."""
+    def _check_truncation(self, state: AssignedPartition, answer: EpochEndOffset) -> None:
+        """Check that the new leader's log still holds what was read, by its end offset of that epoch."""
         partition = state.topic_partition
         if answer.error_code:
             error = from_code(answer.error_code, f"validating the position of {partition}")
             self.last_error = error
             if error.retriable or isinstance(error, (FencedLeaderEpoch, UnknownServerError)):
-                self._cluster.request_refresh()  # and again after the pause
+                self._cluster.request_refresh()  # retried after the pause
             else:
                 state.stop(error)
         elif answer.leader_epoch >= 0 and answer.end_offset >= state.position:
@@ -279,10 +277,12 @@ class PositionFinder:
                 )
             )
         elif answer.leader_epoch < 0 or answer.end_offset < 0:
-            log.warning("%s: the log does not know epoch %d any more: reset", partition, state.position_epoch)
+            log.warning(
+                "%s: the log has no epoch %d any more: applying auto_offset_reset", partition, state.position_epoch
+            )
             state.reset(None)
         else:
-            log.warning("%s: the log was truncated to offset %d: going on there", partition, answer.end_offset)
+            log.warning("%s: the log was truncated to offset %d: continuing there", partition, answer.end_offset)
             state.start_at(answer.end_offset)
             state.position_epoch = answer.leader_epoch
 

@@ -1,4 +1,4 @@
-"""What the polling thread does when partitions come and go: commits, callbacks, and the new assignment."""
+"""The polling thread's part of rebalances: commits, callbacks, and the new assignment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyclient.types import OffsetAndMetadata, TopicPartition
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """The client calls this method of the rebalance listener with these partitions; `done` when it begins to."""
+    """A call of a rebalance listener's method with these partitions; `done` is set when it starts."""
 
     method: str
     partitions: Partitions
@@ -25,7 +25,7 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class CommitNow:
-    """The client commits these offsets and waits; a failure is logged, not raised. `done` when it has an outcome."""
+    """A commit to wait for; a failure is logged, not raised. `done` is set when it has an outcome."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     done: bool = False
@@ -36,7 +36,7 @@ Step = Call | CommitNow
 
 @dataclass(eq=False, slots=True)
 class Notice:
-    """An event for the group member, taken in once however often it is sent."""
+    """An event for the group member, delivered once however often it is sent."""
 
     event: Event
     delivered: bool = False
@@ -44,7 +44,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class _Leave:
-    """The user leaves the group: auto-commit commits these offsets."""
+    """Leaving the group: auto-commit commits these offsets."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -59,23 +59,23 @@ class _Stage(Enum):
 
 @dataclass(eq=False, slots=True)
 class _Progress:
-    """A task, the stages that are left of it, and the step of the first one, once there is one."""
+    """A task, its remaining stages, and the step of the first one, if it has started."""
 
     task: ThreadTask | _Leave
     stages: tuple[_Stage, ...]
     notice: Notice | None = None
     step: Step | None = None
-    begun: bool = False
+    started: bool = False
 
 
 class Rebalances:
-    """Tasks from the loop, carried out step by step in the polling thread.
+    """The loop's tasks, carried out step by step in the polling thread.
 
-    Ctrl-C may come at any call. So a task stays first in the queue until its last stage is over; a callback is over
-    when it begins, everything else when it is done, and may be done twice. What the next call finds it goes on with:
-    an interrupt or an error in a callback keeps no later stage from its turn.
+    Ctrl-C may end any call, so a task stays first in the queue until its last stage is complete. A callback is complete
+    when it starts, other stages when they are done, and those may run twice. The next call continues: an interrupt or
+    an error in a callback skips no later stage.
 
-    `notify` tells the group member, `on_assignment` that the assignment has changed.
+    `notify` delivers events to the group member; `on_assignment` is called when the assignment has changed.
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class Rebalances:
         self._tasks: deque[_Progress] = deque()
 
     def add(self, task: ThreadTask) -> None:
-        """Takes a task; a loss makes void what was not begun before it."""
+        """Add a task; a loss drops tasks that have not started."""
         progress = _Progress(task, _stages(task), Notice(_outcome(task)))
         with self._lock:
             if isinstance(task, Lose):
-                self._drop_what_is_not_begun()
+                self._drop_not_started()
             self._tasks.append(progress)
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for the next poll."""
+        """Return the number of tasks that wait for a poll."""
         return len(self._tasks)
 
     def expected(self) -> tuple[TopicPartition, ...]:
-        """The assignment there will be when every task is done."""
+        """Return the assignment after all queued tasks."""
         with self._lock:
             for progress in reversed(self._tasks):
                 if isinstance(progress.task, Adopt):
@@ -116,7 +116,7 @@ class Rebalances:
             return self._subscription.assignment()
 
     def next_step(self) -> Step | None:
-        """What the polling thread has to do before it goes on; the same step until that is `done`."""
+        """Return the next step of the polling thread, None if there is none; the same one until it is `done`."""
         while self._tasks:
             progress = self._tasks[0]
             if not progress.stages:
@@ -126,33 +126,33 @@ class Rebalances:
                 continue
             step = progress.step
             if step is None:
-                step = progress.step = self._begin(progress)
+                step = progress.step = self._start_stage(progress)
             if step is not None and not step.done:
                 return step
             progress.stages, progress.step = progress.stages[1:], None
         return None
 
     def leave(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Replaces the tasks that are not begun by the last steps in the group; auto-commit commits `offsets`."""
+        """Replace the tasks that have not started by leaving the group; auto-commit commits `offsets`."""
         with self._lock:
-            self._drop_what_is_not_begun()
+            self._drop_not_started()
             if not any(isinstance(progress.task, Lose | _Leave) for progress in self._tasks):
                 self._tasks.append(_Progress(_Leave(offsets), (_Stage.COMMIT, _Stage.REVOKED)))
 
-    def _drop_what_is_not_begun(self) -> None:
-        kept = (progress for progress in self._tasks if progress.begun or isinstance(progress.task, Lose))
+    def _drop_not_started(self) -> None:
+        kept = (progress for progress in self._tasks if progress.started or isinstance(progress.task, Lose))
         self._tasks = deque(kept)
 
-    def _begin(self, progress: _Progress) -> Step | None:
-        """The step of a task's first stage; None if it has none, or was done right here."""
-        progress.begun = True
+    def _start_stage(self, progress: _Progress) -> Step | None:
+        """Return the step of a task's first stage; None if it has none or was carried out here."""
+        progress.started = True
         task = progress.task
         match progress.stages[0]:
             case _Stage.COMMIT:
                 return CommitNow(self._to_commit(task)) if self._auto_commit else None
             case _Stage.REVOKED:
-                given_up = self._given_up(task)
-                return Call("on_revoked", given_up) if given_up else None
+                revoked = self._revoked(task)
+                return Call("on_revoked", revoked) if revoked else None
             case _Stage.LOST:
                 held = self._subscription.assignment()
                 return Call("on_lost", held) if held else None
@@ -169,10 +169,10 @@ class Rebalances:
             return task.offsets
         with self._lock:
             positions = self._subscription.positions()
-        given_up = self._given_up(task)
-        return {partition: positions[partition] for partition in given_up if partition in positions}
+        revoked = self._revoked(task)
+        return {partition: positions[partition] for partition in revoked if partition in positions}
 
-    def _given_up(self, task: ThreadTask | _Leave) -> Partitions:
+    def _revoked(self, task: ThreadTask | _Leave) -> Partitions:
         match task:
             case Revoke(partitions):
                 return partitions
@@ -185,25 +185,25 @@ class Rebalances:
         match task:
             case Revoke(partitions):
                 gone = set(partitions)
-                self._hold(kept for kept in self._subscription.assignment() if kept not in gone)
+                self._set_assignment(kept for kept in self._subscription.assignment() if kept not in gone)
             case Adopt():
-                self._hold(task.assigned)
+                self._set_assignment(task.assigned)
             case Lose():
-                self._hold(())
+                self._set_assignment(())
 
-    def _hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
         with self._lock:
             self._subscription.set_assignment(list(partitions))
         self._on_assignment()
 
 
 def _stages(task: ThreadTask) -> tuple[_Stage, ...]:
-    giving_up = (_Stage.COMMIT, _Stage.REVOKED)
+    revoking = (_Stage.COMMIT, _Stage.REVOKED)
     match task:
         case Revoke():
-            return (*giving_up, _Stage.APPLY)
+            return (*revoking, _Stage.APPLY)
         case Adopt():
-            return (*(giving_up if task.revoked else ()), _Stage.APPLY, _Stage.ASSIGNED)
+            return (*(revoking if task.revoked else ()), _Stage.APPLY, _Stage.ASSIGNED)
         case Lose():
             return _Stage.LOST, _Stage.APPLY
 

@@ -1,4 +1,4 @@
-"""What a poll returns: a lazy sequence of records, decoded when looked at, or turned into columns as it is."""
+"""The result of a poll: a lazy sequence of records, decoded on access or converted to columns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pyclient.types import OffsetAndMetadata, TopicPartition
 class Records(Sequence[Record[K, V]], Generic[K, V]):
     """Records in the order of their partitions, as a sequence.
 
-    Counting or slicing them decodes nothing; looking at one decodes its batch, once. Every record here can be read: a
-    poll ends a partition in front of a batch or record that cannot be, and the next one raises what is wrong with it.
-    With deserializers the poll has made all records.
+    Counting and slicing decode nothing; accessing a record decodes its batch, once. Every record can be read: a poll
+    ends a partition before a batch or record that cannot, and the next poll raises its error. With deserializers the
+    poll has deserialized all records.
     """
 
     __slots__ = ("_ends", "_slices")
@@ -50,41 +50,42 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         return piece.records()[row - self._ends[number] + piece.count]
 
     def _slices_of(self, rows: range) -> list[BatchSlice]:
-        """Neighbours stay together; every other step is a slice for each record."""
+        """Return slices for these rows; with a step other than 1, one for each record."""
         runs = [(rows.start, rows.stop)] if rows and rows.step == 1 else [(row, row + 1) for row in rows]
         found: list[BatchSlice] = []
         for first, last in runs:
             number = bisect_right(self._ends, first)
             while first < last:
-                piece, behind = self._slices[number], self._ends[number]
-                before, end = behind - piece.count, min(last, behind)
+                piece, piece_end = self._slices[number], self._ends[number]
+                before, end = piece_end - piece.count, min(last, piece_end)
                 found.append(piece.part(first - before, end - before))
                 first, number = end, number + 1
         return found
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The partitions that have records here, in order."""
+        """Return the partitions of these records, in order."""
         return tuple(dict.fromkeys(piece.topic_partition for piece in self._slices))
 
     def by_partition(self) -> dict[TopicPartition, Records[K, V]]:
-        """The records of each partition, as lazy as these."""
+        """Return the records by partition, as lazy as these."""
         pieces: dict[TopicPartition, list[BatchSlice]] = {}
         for piece in self._slices:
             pieces.setdefault(piece.topic_partition, []).append(piece)
         return {partition: Records(mine) for partition, mine in pieces.items()}
 
     def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What to commit when all of these are done: `consumer.commit(records.next_offsets())`."""
+        """Return the offsets to commit when all records are processed: `consumer.commit(records.next_offsets())`."""
         return {
             piece.topic_partition: OffsetAndMetadata(piece.stop, "", piece.batch.leader_epoch) for piece in self._slices
         }
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table`: topic, partition, offset, timestamp, key, value, headers; no Python object per record.
+        """Return a `pyarrow.Table`: topic, partition, offset, timestamp, key, value, headers; no Python object per
+        record.
 
-        Key and value are the bytes as they are in the log, whatever the deserializers, which are best left out then, as
-        the poll applies them. Batches of which all records are here share a chunk; part of a batch is a view of that
-        batch's columns, which are made once. Needs pyarrow.
+        Key and value are the bytes in the log, regardless of deserializers; the poll applies those all the same, so
+        best use none. Complete batches share a chunk; part of a batch is a view of that batch's columns, which are
+        built once. Needs pyarrow.
         """
         from pyclient.records.arrow import to_table
 
@@ -95,7 +96,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         return to_table(parts)
 
     def to_pandas(self) -> Any:
-        """The same as a `pandas.DataFrame`. Needs pandas and pyarrow."""
+        """Return the same as a `pandas.DataFrame`. Needs pandas and pyarrow."""
         return self.to_arrow().to_pandas()
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +116,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
 
 
 def _columns_of(pieces: Sequence[BatchSlice]) -> list[RecordColumns]:
-    """Whole batches as columns, all in one step; `CorruptBatch` names the one that cannot be read."""
+    """Return the columns of whole batches, built in one step; raise `CorruptBatch` with the one that cannot be read."""
     builder, parts, done = ColumnsBuilder(), [], 0
     rows = [(piece.batch, piece.start, piece.stop) for piece in pieces]
     while done < len(rows):

@@ -1,4 +1,4 @@
-"""A consumer's state in plain values: what `metrics()` and `health()` tell."""
+"""A consumer's state in plain values, for `metrics()` and `health()`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer reads and where it stands: subscription, assignment, and one state per assigned partition."""
+"""A consumer's subscription and assignment, with one state per assigned partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_TOPIC_ID: Final = uuid.UUID(int=0)
 
 
 class Mode(Enum):
-    """How partitions come to this consumer."""
+    """The source of the assignment."""
 
     NONE = "none"
     TOPICS = "topics"
@@ -28,26 +28,26 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPattern:
-    """A regular expression in the syntax of RE2 that the broker matches with whole topic names (KIP-848).
+    """A regular expression in RE2 syntax that the broker matches with whole topic names (KIP-848).
 
-    For `subscribe()` with `group_protocol="consumer"`; this client then never has to know of all topics. Raises
-    `ValueError` for an empty one.
+    For `subscribe()` with `group_protocol="consumer"`; the client then does not need the metadata of all topics. Raise
+    `ValueError` if empty.
     """
 
     pattern: str
 
     def __post_init__(self) -> None:
-        """Checks what can be checked here; the syntax is the broker's to judge."""
+        """Check the type; the broker checks the syntax."""
         if not isinstance(self.pattern, str) or not self.pattern:
-            raise ValueError(f"{self.pattern!r} is no pattern: give a regular expression as a string")
+            raise ValueError(f"{self.pattern!r} is not a pattern: give a regular expression as a string")
 
 
 class Phase(Enum):
-    """What an assigned partition waits for. Moves:
+    """The phase of an assigned partition. Transitions:
 
     COMMITTED -> FETCH | RESET | STOPPED      the committed offset is looked up
     RESET     -> FETCH | STOPPED              ListOffsets finds the position
-    FETCH     -> RESET | VALIDATE | STOPPED   out of range, a new leader, an error that only the user can solve
+    FETCH     -> RESET | VALIDATE | STOPPED   out of range, a new leader, an error that only the user can resolve
     VALIDATE  -> FETCH | STOPPED              OffsetForLeaderEpoch says whether the log was truncated (KIP-320)
     any       -> FETCH | VALIDATE (seek), RESET (seek to beginning or end), STOPPED (not subscribed to any more)
     """
@@ -60,10 +60,10 @@ class Phase(Enum):
 
 
 class Changes:
-    """Partitions that somebody has to look at again, so that nobody looks at all of them.
+    """Partitions that changed, so that not all have to be visited.
 
-    `dirty` have changed in what decides whether they are fetched, `failed` may have an error to raise, `stocked` may
-    have data that is not polled yet. Dictionaries, for their order.
+    `dirty` have a change that may affect fetching, `failed` may have an error to raise, `stocked` may have unpolled
+    data. Dictionaries, for their order.
     """
 
     __slots__ = ("dirty", "failed", "stocked")
@@ -78,14 +78,14 @@ class Changes:
 class AssignedPartition:
     """One assigned partition.
 
-    Ctrl-C may end a method at any call it makes, so each first drops what was fetched, which is consistent by itself,
-    and then changes the rest without a call.
+    Ctrl-C may end a method at any call it makes, so each one first discards fetched data, which is consistent by
+    itself, and then changes the other fields without a call.
 
-    `position` is the offset of the next record for the user (-1: not known yet), `position_epoch` the leader epoch of
-    the one before. `fetch_offset` is where the next fetch begins; between the two lies what is fetched already,
-    `buffered` bytes. `version` changes whenever that data becomes void: answers that carry another one are dropped.
-    `polled_from` is where the poll numbered `polled_in`,
-    the last one that returned some of it, began, and `polled_from_epoch` the epoch of the record before.
+    `position` is the offset of the next record for the user (-1: unknown), `position_epoch` the leader epoch of the
+    record before. `fetch_offset` is the start of the next fetch; the `buffered` bytes in between are fetched already.
+    `version` changes whenever they become invalid: responses with another version are dropped. `polled_from` is the
+    position before the poll numbered `polled_in`, the last one that returned records, and `polled_from_epoch` the epoch
+    of the record before.
     """
 
     topic_partition: TopicPartition
@@ -112,23 +112,23 @@ class AssignedPartition:
     changes: Changes = field(default_factory=Changes, repr=False)
 
     def touch(self) -> None:
-        """Has the fetcher look at it again. What changes a field that decides what is fetched calls this before."""
+        """Mark the partition for the fetcher; call this before changing a field that decides what is fetched."""
         self.changes.dirty[self] = None
 
     def start_at(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
-        """Sets the position, and the epoch of the record before it; whatever was fetched before is void."""
-        self._void()
+        """Set the position, and the epoch of the record before it; discard fetched data."""
+        self._discard_fetched()
         self.phase = Phase.VALIDATE if 0 <= leader_epoch < self.leader_epoch else Phase.FETCH
         self.position = self.fetch_offset = offset
         self.position_epoch = leader_epoch
         self.polled_in = 0
 
     def reset(self, timestamp: int | None) -> None:
-        """Makes the position unknown until ListOffsets has found `timestamp`.
+        """Make the position unknown until ListOffsets has found `timestamp`.
 
-        -2 is the earliest, -1 the latest, None what the reset policy says.
+        -2 is the earliest, -1 the latest, None that of the reset policy.
         """
-        self._void()
+        self._discard_fetched()
         self.phase = Phase.RESET
         self.position = self.fetch_offset = UNKNOWN
         self.position_epoch = UNKNOWN
@@ -136,30 +136,30 @@ class AssignedPartition:
         self.polled_in = 0
 
     def validate(self) -> None:
-        """Before going on, the new leader is asked whether its log still holds the position."""
-        self._void()
+        """Have the new leader validate that its log still holds the position."""
+        self._discard_fetched()
         self.phase = Phase.VALIDATE
 
     def validated(self) -> None:
-        """The log holds the position: go on."""
+        """Continue fetching: the log holds the position."""
         self.touch()
         self.phase = Phase.FETCH
         self.retry_at = 0.0
 
     def stop(self, error: KafkaError) -> None:
-        """Only the user can go on from here, by a seek: every poll raises `error` until then."""
-        self._void()
+        """Stop until the user seeks: every poll raises `error` until then."""
+        self._discard_fetched()
         self.changes.failed[self] = None
         self.phase = Phase.STOPPED
         self.error = error
 
     def retire(self) -> None:
-        """Nothing more is wanted of it, though it is assigned until the next rebalance; its position stays."""
-        self._void()
+        """Stop fetching a partition that stays assigned until the next rebalance; keep its position."""
+        self._discard_fetched()
         self.phase = Phase.STOPPED
 
     def revive(self, first_phase: Phase) -> None:
-        """Undoes `retire`."""
+        """Undo `retire`."""
         if self.phase is Phase.STOPPED and self.error is None:
             if self.position >= 0:
                 self.start_at(self.position, self.position_epoch)
@@ -167,11 +167,11 @@ class AssignedPartition:
                 self.phase = first_phase
 
     def rewind(self, poll: int) -> None:
-        """Move the position back to where it was before the poll of that number, if that has moved it."""
+        """Move the position back to where it was before that poll, if the poll moved it."""
         if self.polled_in == poll:
             self.start_at(self.polled_from, self.polled_from_epoch)
 
-    def _void(self) -> None:
+    def _discard_fetched(self) -> None:
         self.touch()
         self.version += 1
         self.buffered = 0
@@ -181,7 +181,7 @@ class AssignedPartition:
         self.fetch_offset = self.position
 
     def lag(self, *, read_committed: bool = False) -> int | None:
-        """How many offsets lie between the position and the end; None while either is unknown."""
+        """Return the number of offsets from the position to the end; None while either is unknown."""
         end = self.last_stable_offset if read_committed else self.high_watermark
         return None if end < 0 or self.position < 0 else max(0, end - self.position)
 
@@ -202,7 +202,7 @@ class SubscriptionState:
         self.changes = Changes()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Replaces the subscription by a list of topics. Of other topics nothing is read any more, from now on."""
+        """Replace the subscription by a list of topics, and stop fetching others at once."""
         self._refuse_mixing(Mode.TOPICS)
         self.mode, self.topics, self.pattern = Mode.TOPICS, tuple(dict.fromkeys(topics)), None
         for partition, state in self._assigned.items():
@@ -212,18 +212,18 @@ class SubscriptionState:
                 state.retire()
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Replaces the subscription by all topics whose whole name matches; `match` finds them."""
+        """Replace the subscription by all topics whose whole name matches; `match` finds them."""
         self._refuse_mixing(Mode.PATTERN)
         self.mode, self.topics, self.pattern = Mode.PATTERN, (), pattern
 
     def subscribe_remote_pattern(self, pattern: SubscriptionPattern) -> None:
-        """Replaces the subscription by all topics that the broker finds; the assignment tells which."""
+        """Replace the subscription by a pattern that the broker matches; the assignment determines the topics."""
         self._refuse_mixing(Mode.REMOTE_PATTERN)
         self.mode, self.topics, self.pattern = Mode.REMOTE_PATTERN, (), None
         self._note_topics()
 
     def match(self, names: Iterable[str]) -> bool:
-        """Takes the topics among `names` that the pattern matches; whether that changed the subscription."""
+        """Subscribe to those of `names` that match the pattern; return True if that changed the subscription."""
         if self.pattern is None:
             return False
         matched = tuple(sorted(name for name in names if self.pattern.fullmatch(name)))
@@ -232,18 +232,18 @@ class SubscriptionState:
         return changed
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment by the user's own; partitions that stay keep their positions."""
+        """Replace the assignment by the user's own; partitions that stay keep their positions."""
         self._refuse_mixing(Mode.MANUAL)
         self.mode = Mode.MANUAL
         self.set_assignment(partitions)
 
     def unsubscribe(self) -> None:
-        """Forgets subscription and assignment."""
+        """Clear the subscription and the assignment."""
         self.mode, self.topics, self.pattern = Mode.NONE, (), None
         self.set_assignment(())
 
     def set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment; partitions that stay keep position, paused state and fetched data."""
+        """Replace the assignment; partitions that stay keep position, paused state and fetched data."""
         before, changes = self._assigned, self.changes
         after = {
             partition: before.get(partition) or AssignedPartition(partition, self._first_phase, changes=changes)
@@ -264,7 +264,7 @@ class SubscriptionState:
         if by_hand and self.mode not in (Mode.NONE, mode):
             raise ConfigError("subscribe() and assign() exclude each other: call unsubscribe() first")
 
-    # ---- looking
+    # ---- queries
 
     def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._assigned.values())
@@ -276,32 +276,32 @@ class SubscriptionState:
         return partition in self._assigned
 
     def find(self, partition: TopicPartition) -> AssignedPartition | None:
-        """The partition's state, or None if it is not assigned."""
+        """Return the partition's state, or None if it is not assigned."""
         return self._assigned.get(partition)
 
     def require(self, partition: TopicPartition) -> AssignedPartition:
-        """The partition's state; `NotAssigned` if it has none."""
+        """Return the partition's state; raise `NotAssigned` if it is not assigned."""
         state = self._assigned.get(partition)
         if state is None:
             raise NotAssigned(f"{partition} is not assigned to this consumer, which has {self.describe()}")
         return state
 
     def holds(self, state: AssignedPartition, version: int) -> bool:
-        """Whether an answer about `state`, asked for at `version`, still matters."""
+        """Return True if a response for `state`, requested at `version`, is still valid."""
         return state.version == version and self._assigned.get(state.topic_partition) is state
 
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return tuple(self._assigned)
 
     def waiting_for(self, phase: Phase, now: float) -> list[AssignedPartition]:
-        """Partitions in a phase whose backoff is over."""
+        """Return the partitions in a phase whose backoff is over."""
         return [state for state in self._assigned.values() if state.phase is phase and state.retry_at <= now]
 
     def positions(self, before: int | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the user stands, as it would be committed; partitions without a position are left out.
+        """Return the positions as offsets to commit; partitions without a position are left out.
 
-        With `before`, where the user stood before the poll of that number returned anything.
+        With `before`, those before the poll of that number returned anything.
         """
         return {
             partition: OffsetAndMetadata(state.polled_from, "", state.polled_from_epoch)
@@ -312,7 +312,7 @@ class SubscriptionState:
         }
 
     def first_error(self) -> KafkaError | None:
-        """The error of a partition that is stopped."""
+        """Return the error of a stopped partition, if there is one."""
         for state in tuple(self.changes.failed):
             if state.error is not None and self._assigned.get(state.topic_partition) is state:
                 return state.error
@@ -320,31 +320,31 @@ class SubscriptionState:
         return None
 
     def describe(self) -> str:
-        """In words, what is assigned."""
+        """Return the assignment in words."""
         names = ", ".join(map(str, sorted(self._assigned)[:8]))
         more = len(self._assigned) - 8
         return f"{names}{f' and {more} more' if more > 0 else ''}" if names else "no partitions"
 
-    # ---- moving
+    # ---- changes
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stops returning records of these; what is fetched already is kept. All or none: `NotAssigned`."""
+        """Stop returning records of these, and keep what is fetched. All or none: raise `NotAssigned`."""
         for state in [self.require(partition) for partition in partitions]:
             state.touch()
             state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Goes on where `pause` stopped."""
+        """Continue where `pause` stopped."""
         for state in [self.require(partition) for partition in partitions]:
             state.touch()
             state.paused = False
 
     def note_leader(self, partition: TopicPartition, leader_epoch: int, topic_id: uuid.UUID) -> None:
-        """Takes what new metadata says about an assigned partition.
+        """Apply new metadata to an assigned partition.
 
-        Another topic id: the topic was deleted and made anew, so the old offsets mean nothing and the policy decides.
-        A later leader epoch: the position is validated first, if it is known what epoch it belongs to (KIP-320); one
-        that is being validated is so again, at the new leader.
+        After another topic id the topic was deleted and recreated: the old offsets are meaningless and the policy
+        decides. After a later leader epoch the position is validated first, if its epoch is known (KIP-320), again if
+        that is already in progress.
         """
         state = self._assigned.get(partition)
         if state is None:
@@ -362,7 +362,7 @@ class SubscriptionState:
 
 
 def split_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
-    """Partition numbers by topic, as requests want them."""
+    """Return partition numbers by topic."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)

@@ -1,4 +1,4 @@
-"""How many partitions the topics of a consumer have, by the metadata that can be believed."""
+"""Partition counts of a consumer's topics, from reliable metadata only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _KnownTopic:
 
 
 class TopicPartitionCounts:
-    """Partition counts of the topics that are read, kept across answers that say less.
+    """Partition counts of the topics that are read, kept across incomplete metadata.
 
     An entry with an error, without partitions, or missing changes nothing: a broker that has just started, an ACL that
-    was taken away for a moment or a leader election are no reason to give partitions up. Under one topic id the count
+    was taken away for a moment or a leader election are no reason to revoke partitions. Under one topic id the count
     only grows, as Kafka never removes partitions. Another topic id is a recreated topic, whose count replaces the old
-    one; an id that was replaced before comes from a broker that lags behind, and is ignored.
+    one; an id that was replaced before comes from a broker with older metadata, and is ignored.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class TopicPartitionCounts:
             known.count = max(known.count, len(info.partitions))
 
     def count(self, topic: str) -> int:
-        """Return how many partitions a topic has; 0 while no metadata have said so."""
+        """Return how many partitions a topic has; 0 if unknown."""
         known = self._known.get(topic)
         return known.count if known is not None else 0
 
     def is_outdated(self, info: TopicInfo) -> bool:
-        """Return True if an entry is about a topic that was deleted and recreated since."""
+        """Return True if an entry is that of a topic that was recreated since."""
         known = self._known.get(info.name)
         return known is not None and info.topic_id in known.replaced
 

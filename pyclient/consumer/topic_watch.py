@@ -1,4 +1,4 @@
-"""Topics and partitions that a consumer should read and that are not there: told once each, kept for `health()`."""
+"""Problems of wanted topics and partitions: logged once each, kept for `health()`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from pyclient.cluster.metadata import ClusterMetadata, TopicInfo
 from pyclient.errors import TopicAuthorizationFailed, UnknownTopicOrPartition, for_code
 from pyclient.types import TopicPartition
 
-_MAY_BE_CREATED: Final = 1.0  # seconds: a broker that creates topics on demand says "unknown" while it does so
+_MAY_BE_CREATED: Final = 1.0  # seconds: a broker that creates topics on demand reports them as unknown meanwhile
 
 
 class TopicWatch:
-    """What is wrong with the topics that are wanted, by each new picture of the cluster.
+    """The problems of wanted topics, by the latest metadata.
 
-    A topic that does not exist is no error of a poll, since it may be created any time; but as a mistyped name looks
-    just so, it is told of. With `may_be_created` a topic has a second to come into being before it is. Times are
-    monotonic seconds.
+    A missing topic is not an error of a poll, since it may be created at any time; it is logged, because its name may
+    be mistyped. With `may_be_created` a topic has a second to be created before that. Times are monotonic seconds.
     """
 
     def __init__(self, *, may_be_created: bool) -> None:
         self.problems: Mapping[str, str] = MappingProxyType({})
-        """What is wrong now, by the name of a topic or partition."""
+        """Current problems, by the name of a topic or partition."""
         self._patience = _MAY_BE_CREATED if may_be_created else 0.0
         self._missing_since: dict[str, float] = {}
-        self._told: set[str] = set()
-        self._raised: set[str] = set()  # by the poll, which says enough
+        self._logged: set[str] = set()
+        self._raised: set[str] = set()  # by the poll, so not logged
 
     def look(
         self,
@@ -38,7 +37,7 @@ class TopicWatch:
         *,
         pattern: str | None = None,
     ) -> list[str]:
-        """Takes new metadata, with the topics and the assigned partitions that are wanted; what is to be logged.
+        """Compare new metadata with the wanted topics and assigned partitions; return new texts to log.
 
         `topics` may be those that a `pattern` matches.
         """
@@ -51,11 +50,15 @@ class TopicWatch:
                 f"no topic matches the pattern {pattern!r}, which has to match a whole name; the cluster shows "
                 f"{len(metadata.topics)} topics"
             )
-        there = {name for name in self._told if (info := metadata.topics.get(name)) is not None and info.partitions}
-        news = [text for name, text in problems.items() if name not in self._told - there and name not in self._raised]
-        self._told = (self._told - there) | problems.keys()
+        existing = {
+            name for name in self._logged if (info := metadata.topics.get(name)) is not None and info.partitions
+        }
+        new = [
+            text for name, text in problems.items() if name not in self._logged - existing and name not in self._raised
+        ]
+        self._logged = (self._logged - existing) | problems.keys()
         self.problems = MappingProxyType(problems)
-        return news
+        return new
 
     def _of_topics(self, metadata: ClusterMetadata, topics: Iterable[str], now: float) -> dict[str, str]:
         problems: dict[str, str] = {}
@@ -89,9 +92,9 @@ def _of_partitions(metadata: ClusterMetadata, partitions: Iterable[TopicPartitio
 
 
 def describe_missing(name: str) -> str:
-    """What to say of a topic that the cluster does not know."""
+    """Return the text for a topic that does not exist."""
     return (
-        f"topic {name!r} does not exist in the cluster: check its name, or create it; it is read as soon as it is there"
+        f"topic {name!r} does not exist in the cluster: check its name, or create it; it is read as soon as it exists"
     )
 
 
@@ -103,7 +106,7 @@ def _describe_unlisted(name: str) -> str:
 
 
 def describe_refusal(info: TopicInfo) -> str:
-    """What to say of a topic that cannot be read, however long one waits."""
+    """Return the text for a topic that cannot be read, however long the client waits."""
     if info.error_code == TopicAuthorizationFailed.code:
         return (
             f"topic {info.name!r} may not be read: grant this client's principal Describe and Read on it, "

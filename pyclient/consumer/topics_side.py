@@ -1,4 +1,4 @@
-"""The topics' side of a consumer: which ones the cluster is asked about, and what its answers mean."""
+"""A consumer's topics: the metadata to request, and the assignment without a group."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ log = logging.getLogger("pyclient.consumer")
 
 
 class TopicsSide:
-    """Follows the metadata of what is subscribed and assigned; all of it runs on the loop.
+    """Follows the metadata of subscribed and assigned topics; everything runs on the loop.
 
-    Without a group it hands partitions out itself, by `on_task`. `on_change` is called after new metadata, with the
-    errors that the user has to know.
+    Without a group it assigns all partitions, by `on_task`. `on_change` is called after new metadata, with the errors
+    that the user has to know.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class TopicsSide:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """What is wrong with topics and partitions that are wanted, by their names."""
+        """Return the problems of wanted topics and partitions, by their names."""
         return self._watch.problems
 
     def follow(self) -> None:
-        """Asks the cluster about the topics that matter now."""
+        """Request the metadata of the topics that are wanted now."""
         subscription = self._subscription
         if subscription.mode is Mode.PATTERN:
             self._cluster.set_topics(None)
@@ -68,13 +68,13 @@ class TopicsSide:
             self.note(self._cluster.metadata)
 
     def note(self, metadata: ClusterMetadata) -> None:
-        """New metadata came."""
+        """Process new metadata."""
         internal_too = not self._config.exclude_internal_topics
         names = [
             info.name for info in metadata.topics.values() if info.partitions and (internal_too or not info.internal)
         ]
         with self._lock:
-            if self._group.coordinator is None:  # a topic that is not listed for a moment is not given up
+            if self._group.coordinator is None:  # a topic that is not listed for a moment is kept
                 names += self._subscription.topics
             matched = self._subscription.match(names)
             self._counts.update(metadata, self._wanted())
@@ -87,7 +87,7 @@ class TopicsSide:
         self._on_change(self._topic_errors(metadata))
 
     def note_leaders(self, metadata: ClusterMetadata) -> None:
-        """Which leaders the assigned partitions have; the caller holds the lock."""
+        """Note the leaders of the assigned partitions; the caller holds the lock."""
         outdated = {
             topic
             for topic in {partition.topic for partition in self._subscription.assignment()}
@@ -104,7 +104,7 @@ class TopicsSide:
         return {*self._subscription.topics, *(topic for topic, _ in self._subscription.assignment())}
 
     def _topic_errors(self, metadata: ClusterMetadata) -> list[KafkaError]:
-        """What waiting cannot help: topics that may not be read, or cannot exist."""
+        """Return permanent errors: topics that may not be read, or cannot exist."""
         infos = [metadata.topics[topic] for topic in self._wanted() if topic in metadata.topics]
         return [
             from_code(info.error_code, describe_refusal(info))
@@ -113,7 +113,7 @@ class TopicsSide:
         ]
 
     def _watch_topics(self, metadata: ClusterMetadata) -> None:
-        """Topics that are not there are no error, but said once: the name may be mistyped."""
+        """Log each missing topic once: it is not an error, but its name may be mistyped."""
         assigned = self._subscription.assignment()
         wanted = dict.fromkeys([*self._subscription.topics, *(topic for topic, _ in assigned)])
         pattern = self._subscription.pattern.pattern if self._subscription.pattern is not None else None
@@ -121,13 +121,13 @@ class TopicsSide:
             log.warning("%s", text)
 
     def describe_failures(self) -> str:
-        """What keeps the consumer from its topics, for an error's text; empty if nothing does."""
+        """Return the failures of topics and cluster for an error's text; empty if there are none."""
         return "; ".join(filter(None, [*self._watch.problems.values(), self._cluster.describe_failures()]))
 
     def _assign_everything(self) -> None:
-        """Without a group, a subscription means every partition of its topics.
+        """Without a group, assign every partition of the subscribed topics.
 
-        A topic is given up only when it is unsubscribed from; see `TopicPartitionCounts` for a partition.
+        A topic is removed only when it is unsubscribed from; see `TopicPartitionCounts` for a partition.
         """
         if self._subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
             return

@@ -1,4 +1,4 @@
-"""Waiting for something to change, on the event loop, in a way that `wakeup()` ends."""
+"""Waits on the event loop that `wakeup()` interrupts, and a flag for the polling thread."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class Flag:
-    """Set by any thread, waited for by one, which takes it down with that.
+    """A flag that any thread sets and one thread waits for, which clears it.
 
-    `threading.Event` has a lock inside: an interrupt between the taking of that and its `with` leaves it taken, and the
-    next thread that sets the flag hangs. Here there is nothing but one lock, which is free while the flag is up.
+    `threading.Event` has an inner lock that an interrupt can leave acquired, and the next thread that sets the event
+    hangs. This is a single lock, which is free while the flag is set.
     """
 
     __slots__ = ("_lock",)
@@ -28,21 +28,21 @@ class Flag:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Puts it up."""
-        with suppress(RuntimeError):  # it is up
+        """Set the flag."""
+        with suppress(RuntimeError):  # already set
             self._lock.release()
 
     def clear(self) -> None:
-        """Takes it down."""
+        """Clear the flag."""
         self._lock.acquire(blocking=False)
 
     def wait(self, seconds: float) -> bool:
-        """Waits until it is up and takes it down; False if it was not within `seconds`."""
+        """Wait until the flag is set and clear it; return False after `seconds`."""
         return self._lock.acquire(timeout=seconds)
 
 
 class Waiting:
-    """Who waits, and the one flag that `wakeup` sets. `pulse` runs on the loop, `wake_up` in any thread."""
+    """The waiters, and the flag of `wakeup()`. `pulse` runs on the loop, `wake_up` in any thread."""
 
     def __init__(self, describe_failures: Callable[[], str]) -> None:
         self.ended = False
@@ -51,23 +51,23 @@ class Waiting:
         self._woken = False
 
     def pulse(self) -> None:
-        """Something has changed: who waits looks again."""
+        """Wake all waiters to check their conditions again."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def wake_up(self) -> None:
-        """The wait that is going on, or the next one, ends with `Wakeup`; a `pulse` has to follow."""
+        """End the current wait, or the next one, with `Wakeup`; a `pulse` has to follow."""
         self._woken = True
 
     def check_wakeup(self) -> None:
-        """Raises `Wakeup` if it was called for since the last time."""
+        """Raise `Wakeup` if `wake_up` was called since the last check."""
         if self._woken:
             self._woken = False
             raise Wakeup("wakeup() was called")
 
     async def until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
-        """The condition's first value that is not None; `KafkaTimeout` after `timeout` seconds names `what`."""
+        """Return the condition's first value but None; raise `KafkaTimeout` with `what` after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout) as limit:
                 while (value := condition()) is None:
@@ -81,7 +81,7 @@ class Waiting:
             raise KafkaTimeout(f"{what}: not done within {timeout:g} s{reason}") from None
 
     async def interruptible(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
-        """Runs `function(*args)`, which `wake_up` ends."""
+        """Run `function(*args)`, which `wake_up` ends."""
         task = asyncio.ensure_future(function(*args))
         try:
             while True:

@@ -199,7 +199,7 @@ def test_what_a_callback_of_a_commit_raises_comes_out_with_a_note(consumers: Fac
     consumer.commit_async({partitions(topic, 0)[0]: 0}, fail)
     with pytest.raises(ZeroDivisionError) as caught:
         poll_until([consumer], lambda: False)
-    assert caught.value.__notes__ == ["raised by a callback of commit_async; the commit itself was over before"]
+    assert caught.value.__notes__ == ["raised by a callback of commit_async, after the commit itself had completed"]
 
 
 def test_callbacks_that_raise_cost_no_other_its_call(

@@ -174,7 +174,7 @@ def test_a_callback_may_seek_and_ask_but_not_poll(
         def on_assigned(self, assigned: Any) -> None:
             for partition in assigned:
                 consumer.raw.seek(partition, 2)
-            with pytest.raises(errors.ConcurrentUse, match="inside a rebalance callback"):
+            with pytest.raises(errors.ConcurrentUse, match="by a rebalance callback"):
                 _drive(consumer.raw.poll(0.01))
 
     consumer.subscribe(topic, listener=Seeking())
@@ -269,7 +269,7 @@ def test_a_broken_assignor_is_raised_and_not_retried_for_ever(
 def test_an_assignor_that_gives_nonsense_is_named(consumers: Faces, new_topic: NewTopic, group: str) -> None:
     mine = Assignor("mine", lambda counts, members: 5)  # type: ignore[arg-type,return-value]
     consumer = consumers(new_topic(), group_id=group, partition_assignment_strategy=mine)
-    with pytest.raises(errors.ClientError, match=r"assignor 'mine' gave 5: it gives a mapping"):
+    with pytest.raises(errors.ClientError, match=r"assignor 'mine' returned 5: it must return a mapping"):
         poll_until([consumer], lambda: False)
 
 

@@ -269,9 +269,7 @@ def test_an_answer_that_leaves_a_partition_out_is_told_and_asked_for_again() -> 
     script = validating()
     script.epochs = [OffsetForLeaderEpochResponse(topics=[]), end_of_epoch(4, 10)]
     script.run(fetching(script))
-    assert [str(error) for error in script.errors] == [
-        "node 1: OffsetForLeaderEpoch answered without the topics entry of t-0"
-    ]
+    assert [str(error) for error in script.errors] == ["node 1: the OffsetForLeaderEpoch response lacks t-0"]
 
 
 def test_an_answer_of_a_leader_that_was_replaced_meanwhile_does_not_count() -> None:

@@ -56,7 +56,7 @@ def test_a_leader_that_does_not_answer_costs_the_timeout_and_is_named(
         with pytest.raises(errors.KafkaTimeout, match=rf"(?s){topic}-0, {topic}-1.*within 0\.6 s") as caught:
             CALLS[name](consumer, wanted, 0.6)
         assert held.hits() == 1
-    assert f"node 1 ({frozen.bootstrap_servers}) has not answered ListOffsets of {topic}-0" in str(caught.value)
+    assert f"node 1 ({frozen.bootstrap_servers}) has not responded to ListOffsets for {topic}-0" in str(caught.value)
     assert len(CALLS[name](consumer, wanted, 20)) == 2  # nothing is broken by it
 
 
@@ -153,10 +153,10 @@ def test_close_keeps_its_timeout_when_its_own_commit_waits_behind_another(
     with frozen.faults.hold(["OffsetCommit", "LeaveGroup"], times=None) as held, caplog.at_level(logging.INFO):
         consumer.commit_async(lambda offsets, error: outcomes.append(error))
         held.wait(1)
-        with pytest.raises(errors.KafkaTimeout, match=r"within 0\.1 s, for an earlier commit has no answer yet"):
+        with pytest.raises(errors.KafkaTimeout, match=r"within 0\.1 s, because an earlier commit has no response yet"):
             consumer.commit(timeout=0.1)
         assert not outcomes
-        assert "for an earlier commit has no answer yet" in consumer.health()["last_errors"]["commit"]
+        assert "because an earlier commit has no response yet" in consumer.health()["last_errors"]["commit"]
         assert consumer.metrics()["commits_failed"] == 1
         close_in_time(consumer, 0.3)
     assert [type(error) for error in outcomes] == [errors.KafkaTimeout]

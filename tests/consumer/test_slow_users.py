@@ -30,8 +30,8 @@ def wait_until_nothing_is_asked_for(consumer: Any) -> None:
     """Until it has fetched something and no broker is asked for more."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        lanes = [lane for pair in consumer.raw._core.fetcher._lanes.values() for lane in pair]
-        if consumer.metrics()["fetched_bytes"] and not any(lane.reserved for lane in lanes):
+        slots = [slot for pair in consumer.raw._core.fetcher._slots.values() for slot in pair]
+        if consumer.metrics()["fetched_bytes"] and not any(slot.reserved for slot in slots):
             return
         assert time.monotonic() < deadline, consumer.health()
         time.sleep(0.01)  # between two looks

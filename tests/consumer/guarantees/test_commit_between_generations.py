@@ -76,5 +76,5 @@ def test_a_commit_that_is_refused_to_a_member_at_rest_is_an_error(
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 20)
     cluster.faults.fail("OffsetCommit", errors.IllegalGeneration, group=group)
-    with pytest.raises(errors.CommitFailed, match="the group has gone on without this member"):
+    with pytest.raises(errors.CommitFailed, match="the group removed this member"):
         consumer.commit()
